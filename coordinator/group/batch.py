@@ -1,0 +1,289 @@
+"""One group's share of a micro-batch: all its requests, then every timer that is due.
+
+Pure and repeatable: the same state, events and time give the same bytes. The rules kept here are
+the stream's, not Kafka's:
+
+* A repeated request_id is answered once.
+* A malformed event is answered with what was wrong, or rejected if it names nobody to answer.
+* A bug in a handler costs the one request: it is answered UNKNOWN_SERVER_ERROR, the group is as it
+  was before it, and the traceback goes to the audit log.
+* The coordinator's own silence is not the members' fault. Requests come before timers. After a
+  restart every timer starts afresh. Timers found long overdue are held back for one batch, in which
+  heartbeats that were already waiting arrive.
+"""
+
+from __future__ import annotations
+
+import traceback
+import uuid
+
+import msgspec
+from msgspec import Struct
+
+from coordinator.config import GroupCoordinatorConfig
+from coordinator.group.coordinator import GroupCoordinator, Node, refuse
+from coordinator.group.dedup import digest
+from coordinator.group.expiry import cleanup, next_expiry
+from coordinator.group.group import Group
+from coordinator.group.snapshot import Snapshot, decode, encode
+from coordinator.group.step import Turn
+from coordinator.group.timers import next_deadline, restart_timers
+from schemas.errors import ERROR_NAMES, ErrorCode
+from schemas.messages import Malformed, RejectedRequest, RequestEvent, Response, decode_request
+from schemas.records import GroupEvent, Record
+
+# Member ids are uuid5 of the request in this namespace: a replayed batch hands out the same ids.
+MEMBER_ID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://kafka.apache.org/protocol#member_id")
+# A timer that fails is tried again after this long, ms.
+_FAILED_TIMER_RETRY_MS = 60_000
+
+
+class BatchSettings(Struct, frozen=True):
+    """What a coordinator process needs to know to decide. Times in ms, absolute for `starts`.
+
+    `starts` are the times at which coordinators of this root began to run. `silence_tolerance_ms`
+    is how late a timer may be before the coordinator takes itself for having been silent.
+    """
+
+    config: GroupCoordinatorConfig = GroupCoordinatorConfig()
+    node: Node = Node(0, "localhost", 9092)
+    starts: tuple[int, ...] = ()
+    dedup_window_ms: int = 60_000
+    dedup_max_ids: int = 1024
+    silence_tolerance_ms: int = 2_000
+    topics: dict[str, int] | None = None
+
+
+class GroupOutput(Struct, array_like=True):
+    """All that one group says in one batch. Records are to be visible before responses."""
+
+    responses: list[Response]
+    records: list[Record]
+    events: list[GroupEvent]
+    rejected: list[RejectedRequest]
+
+
+class BatchResult(Struct):
+    """The group after its share of the batch.
+
+    `state` None: nothing is to be kept. `deadline` is when it wants to be called again without a
+    request, absolute ms, None for never. `output` None: nothing to say. `changed` False: leave the
+    stored state as it is.
+    """
+
+    state: bytes | None
+    deadline: int | None
+    output: GroupOutput | None
+    changed: bool = True
+
+
+def new_member_uuid(request_id: str) -> str:
+    """The unique part of the member id that a request is given."""
+    return str(uuid.uuid5(MEMBER_ID_NAMESPACE, request_id))
+
+
+class BatchMachine:
+    """Processes groups' shares of batches; holds settings, no group."""
+
+    def __init__(self, settings: BatchSettings) -> None:
+        self.settings = settings
+        self.coordinator = GroupCoordinator(
+            settings.config,
+            new_id=new_member_uuid,
+            owner_of=lambda _partition: settings.node,
+            topics=settings.topics,
+        )
+
+    def process(
+        self, group_id: str | None, state: bytes | None, events: list[str], now: int
+    ) -> BatchResult:
+        """Decide a group's requests (JSON texts, in order) and due timers at batch time `now`, ms.
+
+        Raises UnknownSnapshot if `state` is of another release; never for what events contain.
+        """
+        if group_id is None:
+            return _reject_all(events, now)
+        share = _Share(self, group_id, decode(state), now)
+        share.resume()
+        share.take(events)
+        share.run_timers()
+        return share.result()
+
+
+class _Share:
+    """One group's share of one batch, while it is being processed."""
+
+    def __init__(self, machine: BatchMachine, group_id: str, snapshot: Snapshot, now: int) -> None:
+        self.coordinator = machine.coordinator
+        self.settings = machine.settings
+        self.group_id = group_id
+        self.snapshot = snapshot
+        self.now = now
+        self.output = GroupOutput([], [], [], [])
+        self._begin_turn(snapshot.group)
+
+    # --- turns ----------------------------------------------------------------------------------
+
+    def _begin_turn(self, group: Group | None) -> None:
+        """Start gathering anew; `_safe` is the group to come back to if a handler fails."""
+        self.turn = self.coordinator.turn(self.group_id, group, self.now)
+        self._safe = None if group is None else msgspec.msgpack.encode(group)
+        self._decided: list[RequestEvent] = []
+
+    def _end_turn(self) -> None:
+        output, turn = self.output, self.turn
+        output.responses += turn.responses
+        output.records += turn.records
+        output.events += turn.events
+
+    def _undo_last(self) -> Turn:
+        """The turn as it was before the request that failed: decided again up to there."""
+        group = None if self._safe is None else msgspec.msgpack.decode(self._safe, type=Group)
+        self.turn = self.coordinator.turn(self.group_id, group, self.now)
+        for event in self._decided:
+            self.coordinator.decide(self.turn, event)
+        return self.turn
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """If a coordinator started since the group was last looked at, start its timers afresh."""
+        started = max((at for at in self.settings.starts if at <= self.now), default=0)
+        group = self.turn.group
+        if group is not None and self.snapshot.touched_at < started:
+            restart_timers(group, started)
+            self._begin_turn(group)
+
+    def take(self, events: list[str]) -> None:
+        """Decide the requests, each id once."""
+        if not events:
+            return
+        known = self.snapshot.recent.known()
+        digests = []
+        for text in events:
+            event = decode_request(text)
+            if event.request_id is None:
+                reason = "no request_id"
+                if isinstance(event, Malformed):
+                    reason = f"{reason}: {event.message}"
+                self.output.rejected.append(RejectedRequest(self.now, reason, text))
+                continue
+            mark = digest(event.request_id)
+            if mark in known:
+                continue
+            known.add(mark)
+            digests.append(mark)
+            if isinstance(event, Malformed):
+                self.turn.responses.append(self._answer_malformed(event, event.request_id))
+            else:
+                self._decide(event)
+        settings = self.settings
+        self.snapshot.recent.remember(
+            digests, self.now, settings.dedup_window_ms, settings.dedup_max_ids
+        )
+
+    def _answer_malformed(self, event: Malformed, request_id: str) -> Response:
+        return Response(
+            request_id=request_id,
+            group_id=self.group_id,
+            api=event.api,
+            error_code=int(event.error_code),
+            error=ERROR_NAMES[event.error_code],
+            error_message=event.message,
+            responded_at=self.now,
+        )
+
+    def _decide(self, event: RequestEvent) -> None:
+        try:
+            self.coordinator.decide(self.turn, event)
+        # Whatever a handler raises is a bug of ours, and must not stop the other groups' requests.
+        except Exception:
+            reason = traceback.format_exc()
+            turn = self._undo_last()
+            turn.request_id = event.request_id
+            refuse(turn, event, ErrorCode.UNKNOWN_SERVER_ERROR)
+            turn.note("handler_failed", f"{event.api}: {reason}")
+            self._end_turn()
+            self._begin_turn(turn.group)
+        else:
+            self._decided.append(event)
+
+    # --- timers ---------------------------------------------------------------------------------
+
+    def run_timers(self) -> None:
+        """Fire every timer that is due, unless it is the coordinator that was late."""
+        snapshot, turn = self.snapshot, self.turn
+        group = turn.group
+        due = None if group is None else next_deadline(group)
+        if due is None or due > self.now:
+            snapshot.held_back_at = None
+        elif self._was_silent(due):
+            snapshot.held_back_at = self.now
+        else:
+            snapshot.held_back_at = None
+            self._fire_all(turn)
+        self._clean_up()
+
+    def _was_silent(self, due: int) -> bool:
+        late = self.now - due > self.settings.silence_tolerance_ms
+        held_back_at = self.snapshot.held_back_at
+        return late and (held_back_at is None or held_back_at == self.now)
+
+    def _fire_all(self, turn: Turn) -> None:
+        self._end_turn()
+        self._begin_turn(turn.group)
+        try:
+            while self.coordinator.fire_earliest(self.turn):
+                pass
+        # As for requests: a bug in one group's timer must not stop the others.
+        except Exception:
+            reason = traceback.format_exc()
+            restored = self._undo_last()
+            if restored.group is not None:
+                restart_timers(restored.group, self.now + _FAILED_TIMER_RETRY_MS)
+            restored.note("handler_failed", f"timer: {reason}")
+
+    def _clean_up(self) -> None:
+        """Expire offsets if it is time; after a change, look again within one check interval."""
+        snapshot, turn = self.snapshot, self.turn
+        config = self.settings.config
+        soon = self.now + config.offsets_retention_check_interval_ms
+        due = snapshot.cleanup_at
+        if turn.group is not None and due is not None and due <= self.now:
+            turn.request_id = None
+            cleanup(turn)
+            expires = None if turn.group is None else next_expiry(turn.group, config)
+            snapshot.cleanup_at = None if expires is None else max(expires, soon)
+        elif turn.group is not None and (turn.records or self.output.records):
+            snapshot.cleanup_at = soon if due is None else min(due, soon)
+        if turn.group is None:
+            snapshot.cleanup_at = None
+
+    # --- result ---------------------------------------------------------------------------------
+
+    def result(self) -> BatchResult:
+        """Close the share."""
+        self._end_turn()
+        snapshot, output = self.snapshot, self.output
+        snapshot.group = self.turn.group
+        snapshot.touched_at = self.now
+        said = output.responses or output.records or output.events or output.rejected
+        if snapshot.group is None:
+            snapshot.recent.forget(self.now - self.settings.dedup_window_ms)
+            newest = snapshot.recent.newest
+            if newest is None:
+                return BatchResult(None, None, output if said else None)
+            deadline: int | None = newest + self.settings.dedup_window_ms
+        else:
+            deadline = self._deadline(snapshot.group)
+        return BatchResult(encode(snapshot), deadline, output if said else None)
+
+    def _deadline(self, group: Group) -> int | None:
+        times = [t for t in (next_deadline(group), self.snapshot.cleanup_at) if t is not None]
+        return min(times, default=None)
+
+
+def _reject_all(events: list[str], now: int) -> BatchResult:
+    rejected = [RejectedRequest(now, "no group_id", text) for text in events]
+    output = GroupOutput([], [], [], rejected) if rejected else None
+    return BatchResult(None, None, output)

@@ -1,0 +1,273 @@
+"""The group coordinator: a request, a timer or a load in; a Step out.
+
+Pure: the time comes in with every call, ids and the log's verdict come in at the start. Two answers
+to one request, or none, are bugs. Source: Apache Kafka, GroupCoordinatorService (the checks that
+need no group) and GroupMetadataManager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Any
+
+from msgspec import Struct
+
+from coordinator.config import GroupCoordinatorConfig
+from coordinator.group.delete import delete_groups
+from coordinator.group.describe import describe_groups
+from coordinator.group.expiry import cleanup
+from coordinator.group.group import Group
+from coordinator.group.heartbeat import heartbeat
+from coordinator.group.join import join_group
+from coordinator.group.leave import leave_group, refuse_leave
+from coordinator.group.log import replay, size_limit
+from coordinator.group.offset_commit import offset_commit, refuse_commit
+from coordinator.group.offset_delete import offset_delete
+from coordinator.group.offset_fetch import offset_fetch
+from coordinator.group.partition import partition_for
+from coordinator.group.rebalance import expire_pending_syncs, fire_delayed_join, prepare
+from coordinator.group.removal import expire_pending_join, expire_session
+from coordinator.group.state import GroupState
+from coordinator.group.step import Append, NewId, Step, Turn, shape_join, shape_sync
+from coordinator.group.sync import sync_group
+from coordinator.group.timers import TimerKind, earliest_timer, next_deadline
+from schemas.errors import ErrorCode
+from schemas.messages import (
+    NEWEST_VERSION,
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+    FindCoordinatorResponse,
+    HeartbeatResponse,
+    JoinGroupResponse,
+    OffsetDeleteResponse,
+    OffsetFetchResponse,
+    RequestEvent,
+    SyncGroupResponse,
+)
+from schemas.records import Record
+
+GROUP_KEY_TYPE = 0
+
+
+class Ownership(str, Enum):
+    """What this coordinator is for an offsets partition."""
+
+    OWNED = "owned"
+    LOADING = "loading"
+    NOT_OWNED = "not_owned"
+
+
+class Node(Struct, frozen=True):
+    """A coordinator and where it is reached."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+Handler = Callable[[Turn, RequestEvent, Any], None]
+
+HANDLERS: dict[str, Handler] = {
+    "join_group": join_group,
+    "sync_group": sync_group,
+    "heartbeat": heartbeat,
+    "leave_group": leave_group,
+    "offset_commit": offset_commit,
+    "offset_fetch": offset_fetch,
+    "describe_groups": describe_groups,
+    "delete_groups": delete_groups,
+    "offset_delete": offset_delete,
+}
+# The others take the empty group id, for the sake of old clients.
+NEEDS_GROUP_ID = frozenset(
+    {"join_group", "sync_group", "heartbeat", "leave_group", "offset_delete"}
+)
+
+
+class GroupCoordinator:
+    """Decides for any group of any partition; keeps no group itself.
+
+    `new_id` makes the unique part of a member id from a request id. `append_to_log` says whether
+    the log takes records; by default it refuses batches over max.message.bytes. `topics` maps each
+    topic to its number of partitions; None takes every name. `owner_of` names the node that
+    coordinates an offsets partition, None if there is none now.
+    """
+
+    def __init__(
+        self,
+        config: GroupCoordinatorConfig,
+        new_id: NewId,
+        owner_of: Callable[[int], Node | None],
+        append_to_log: Append | None = None,
+        topics: dict[str, int] | None = None,
+    ) -> None:
+        self.config = config
+        self.topics = topics
+        self._new_id = new_id
+        self._owner_of = owner_of
+        self._append_to_log = size_limit(config) if append_to_log is None else append_to_log
+
+    # --- the four ways in -----------------------------------------------------------------------
+
+    def handle(
+        self,
+        group: Group | None,
+        event: RequestEvent,
+        now: int,
+        ownership: Ownership = Ownership.OWNED,
+    ) -> Step:
+        """Decide one well-formed request at time `now` (ms). `group` is changed in place."""
+        turn = self.turn(event.group_id, group, now)
+        self.decide(turn, event, ownership)
+        return _step(turn)
+
+    def decide(
+        self, turn: Turn, event: RequestEvent, ownership: Ownership = Ownership.OWNED
+    ) -> None:
+        """Decide one well-formed request within a turn that may hold several."""
+        turn.request_id = event.request_id
+        if event.api == "find_coordinator":
+            self._find_coordinator(turn, event)
+            return
+        code = self._check(event, ownership)
+        if code is ErrorCode.NONE:
+            HANDLERS[event.api](turn, event, getattr(event, event.api))
+        else:
+            refuse(turn, event, code)
+
+    def fire(self, group: Group, now: int) -> Step:
+        """Let the group's earliest timer act if it is due at `now` (ms); one timer a call."""
+        turn = self.turn(group.group_id, group, now)
+        self.fire_earliest(turn)
+        return _step(turn)
+
+    def fire_earliest(self, turn: Turn) -> bool:
+        """Let the earliest timer act within a turn; False if none is due."""
+        timer = None if turn.group is None else earliest_timer(turn.group)
+        if timer is None or timer[0] > turn.now:
+            return False
+        turn.request_id = None
+        _, kind, member_id = timer
+        if kind is TimerKind.SESSION:
+            expire_session(turn, member_id)
+        elif kind is TimerKind.PENDING_JOIN:
+            expire_pending_join(turn, member_id)
+        elif kind is TimerKind.PENDING_SYNC:
+            expire_pending_syncs(turn)
+        else:
+            fire_delayed_join(turn)
+        return True
+
+    def cleanup(self, group: Group, now: int) -> Step:
+        """One run of delete-expired-group-metadata over the group at `now` (ms)."""
+        turn = self.turn(group.group_id, group, now)
+        cleanup(turn)
+        return _step(turn)
+
+    def load(self, group_id: str, records: Iterable[Record], now: int) -> Step:
+        """Take a group over from its records: Stable with fresh sessions, or Empty, or nothing."""
+        turn = self.turn(group_id, replay(group_id, records), now)
+        group = turn.group
+        if group is None:
+            return _step(turn)
+        for member in group.members.values():
+            member.session_deadline = now + member.session_timeout_ms
+        turn.note(
+            "loaded",
+            f"{group.state.value} with {len(group.members)} members from the offsets topic",
+        )
+        if len(group.members) > self.config.group_max_size:
+            size = f"{len(group.members)} members, {self.config.group_max_size} allowed"
+            prepare(turn, f"Freshly-loaded group is over capacity ({size})")
+        return _step(turn)
+
+    def unload(self, group: Group, now: int) -> Step:
+        """Give a group up: whoever waits is told to find the new coordinator."""
+        turn = self.turn(group.group_id, group, now)
+        for member in group.members.values():
+            waiting = JoinGroupResponse(member_id=member.member_id)
+            turn.complete_join(member, ErrorCode.NOT_COORDINATOR, waiting)
+            turn.complete_sync(member, ErrorCode.NOT_COORDINATOR)
+        turn.transition(GroupState.DEAD, "unloaded: another coordinator takes the partition")
+        turn.note("unloaded", "another coordinator takes the partition")
+        turn.group = None
+        return _step(turn)
+
+    # --- parts ----------------------------------------------------------------------------------
+
+    def turn(self, group_id: str, group: Group | None, now: int) -> Turn:
+        """Begin a turn over a group at time `now` (ms)."""
+        return Turn(
+            group_id, group, now, self.config, self._new_id, self._append_to_log, self.topics
+        )
+
+    def _check(self, event: RequestEvent, ownership: Ownership) -> ErrorCode:
+        """The checks before any group is looked at, in the order of Kafka 4.1."""
+        if not event.group_id and event.api in NEEDS_GROUP_ID:
+            return ErrorCode.INVALID_GROUP_ID
+        join = event.join_group
+        if event.api == "join_group" and join is not None:
+            low = self.config.group_min_session_timeout_ms
+            high = self.config.group_max_session_timeout_ms
+            if not low <= join.session_timeout_ms <= high:
+                return ErrorCode.INVALID_SESSION_TIMEOUT
+        if ownership is Ownership.NOT_OWNED:
+            return ErrorCode.NOT_COORDINATOR
+        if ownership is Ownership.LOADING:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _find_coordinator(self, turn: Turn, event: RequestEvent) -> None:
+        body = event.find_coordinator
+        partition = partition_for(event.group_id, self.config.offsets_topic_num_partitions)
+        nobody = FindCoordinatorResponse(partition, -1, "", -1)
+        if body is not None and body.key_type not in (None, GROUP_KEY_TYPE):
+            message = f"key_type {body.key_type} is not a group's; only {GROUP_KEY_TYPE} is known"
+            turn.answer(event, ErrorCode.INVALID_REQUEST, nobody, message)
+            return
+        node = self._owner_of(partition)
+        if node is None:
+            message = f"no coordinator owns offsets partition {partition} now"
+            turn.answer(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, nobody, message)
+            return
+        answer = FindCoordinatorResponse(partition, node.node_id, node.host, node.port)
+        turn.answer(event, ErrorCode.NONE, answer)
+
+
+def _step(turn: Turn) -> Step:
+    group = turn.group
+    deadline = None if group is None else next_deadline(group)
+    return Step(turn.responses, turn.records, turn.events, group, deadline)
+
+
+def refuse(turn: Turn, event: RequestEvent, code: ErrorCode) -> None:
+    """Answer a request that nobody looks into, in the shape of its API."""
+    api = event.api
+    newest = NEWEST_VERSION[api]
+    version = newest if event.api_version is None else event.api_version
+    loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    if api == "join_group":
+        # Ownership is found out where the member id is no longer at hand.
+        before = code in (ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_SESSION_TIMEOUT)
+        member_id = event.join_group.member_id if before and event.join_group is not None else ""
+        turn.answer(event, code, shape_join(JoinGroupResponse(member_id=member_id), version))
+    elif api == "sync_group":
+        turn.answer(event, code, shape_sync(SyncGroupResponse(), version))
+    elif api == "heartbeat":
+        # While a group loads nobody's session runs: the heartbeat is blindly fine.
+        turn.answer(event, ErrorCode.NONE if loading else code, HeartbeatResponse())
+    elif api == "leave_group":
+        refuse_leave(turn, event, code)
+    elif api == "offset_commit" and event.offset_commit is not None:
+        refuse_commit(turn, event, event.offset_commit, code)
+    else:
+        turn.answer(event, code, _EMPTY_BODIES[api])
+
+
+_EMPTY_BODIES: dict[str, Struct] = {
+    "offset_fetch": OffsetFetchResponse(),
+    "describe_groups": DescribeGroupsResponse(),
+    "delete_groups": DeleteGroupsResponse(),
+    "offset_delete": OffsetDeleteResponse(),
+}

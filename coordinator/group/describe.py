@@ -1,0 +1,51 @@
+"""DescribeGroups. Source: Apache Kafka, GroupMetadataManager.describeGroups."""
+
+from __future__ import annotations
+
+from coordinator.group.group import Group
+from coordinator.group.state import GroupState
+from coordinator.group.step import Turn
+from schemas.errors import ErrorCode
+from schemas.messages import (
+    NEWEST_VERSION,
+    DescribedMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    RequestEvent,
+)
+
+GROUP_ID_NOT_FOUND_VERSION = 6
+
+
+def describe_groups(turn: Turn, event: RequestEvent, _body: DescribeGroupsRequest) -> None:
+    """Show the group; one that is not there is "Dead", with an error from version 6 on."""
+    if turn.group is not None:
+        turn.answer(event, ErrorCode.NONE, _describe(turn.group))
+        return
+    dead = DescribeGroupsResponse(state=GroupState.DEAD.value)
+    version = NEWEST_VERSION["describe_groups"] if event.api_version is None else event.api_version
+    if version >= GROUP_ID_NOT_FOUND_VERSION:
+        message = f"Group {turn.group_id} not found."
+        turn.answer(event, ErrorCode.GROUP_ID_NOT_FOUND, dead, message)
+    else:
+        turn.answer(event, ErrorCode.NONE, dead)
+
+
+def _describe(group: Group) -> DescribeGroupsResponse:
+    stable = group.state is GroupState.STABLE
+    return DescribeGroupsResponse(
+        state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        protocol_name=(group.protocol_name or "") if stable else "",
+        members=tuple(
+            DescribedMember(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata(group.protocol_name) if stable else b"",
+                member.assignment,
+            )
+            for member in group.members.values()
+        ),
+    )

@@ -1,0 +1,90 @@
+"""Which offsets are past their retention, and what happens to them.
+
+Source: Apache Kafka, OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition;
+KIP-211, KAFKA-8730 (topics nobody subscribes to), KAFKA-13636 (only while Stable).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from coordinator.config import GroupCoordinatorConfig
+from coordinator.group.delete import bury
+from coordinator.group.group import Group
+from coordinator.group.state import GroupState
+from coordinator.group.step import Turn
+from schemas.records import NO_TIMESTAMP, OffsetCommitValue
+
+REASON = "offsets expired"
+
+# From when on an offset's retention counts, absolute ms.
+BaseTimestamp = Callable[[OffsetCommitValue], int]
+
+
+def cleanup(turn: Turn) -> None:
+    """One run of the expiry task over the group: expired offsets go, and perhaps the group."""
+    group = turn.group
+    if group is None:
+        return
+    expired = expired_offsets(group, turn.now, turn.config.offsets_retention_ms)
+    if expired:
+        turn.append(*(turn.offset_record(topic, index, None, REASON) for topic, index in expired))
+        for topic, index in expired:
+            group.drop_offset(topic, index)
+        names = ", ".join(f"{topic}-{index}" for topic, index in expired)
+        turn.note("offsets_expired", f"{len(expired)} offsets past their retention: {names}")
+    if group.state is GroupState.EMPTY and not group.offsets:
+        bury(turn, "no members and no offsets are left")
+
+
+def expired_offsets(group: Group, now: int, retention_ms: int) -> list[tuple[str, int]]:
+    """Topic and partition of every offset past its retention at `now`."""
+    base = _base_timestamp(group)
+    if base is None:
+        return []
+    return [
+        (topic, index)
+        for topic, partitions in group.offsets.items()
+        if not group.is_subscribed(topic)
+        for index, value in partitions.items()
+        if _expires_at(value, base, retention_ms) <= now
+    ]
+
+
+def next_expiry(group: Group, config: GroupCoordinatorConfig) -> int | None:
+    """When the group's first offset is past its retention as things stand, ms; None for never."""
+    base = _base_timestamp(group)
+    if base is None:
+        return None
+    return min(
+        (
+            _expires_at(value, base, config.offsets_retention_ms)
+            for topic, partitions in group.offsets.items()
+            if not group.is_subscribed(topic)
+            for value in partitions.values()
+        ),
+        default=None,
+    )
+
+
+def _expires_at(value: OffsetCommitValue, base: BaseTimestamp, retention_ms: int) -> int:
+    if value.expire_timestamp != NO_TIMESTAMP:
+        return value.expire_timestamp
+    return base(value) + retention_ms
+
+
+def _base_timestamp(group: Group) -> BaseTimestamp | None:
+    """None while nothing of the group may expire."""
+    if group.protocol_type is None:
+        return _committed_at
+    if group.state is GroupState.EMPTY:
+        emptied_at = group.state_timestamp
+        return _committed_at if emptied_at is None else lambda _value: emptied_at
+    consumers_known = group.uses_consumer_protocol and group.subscribed_topics is not None
+    if consumers_known and group.state is GroupState.STABLE:
+        return _committed_at
+    return None
+
+
+def _committed_at(value: OffsetCommitValue) -> int:
+    return value.commit_timestamp

@@ -1,0 +1,275 @@
+"""The data of one group, and the questions one asks it.
+
+Nothing here answers a request, writes a record or knows the time: that is the handlers' work. The
+whole of a group is this one Struct, so that it can be stored as one value and come back the same.
+Source: Apache Kafka, ClassicGroup.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from msgspec import Struct, field
+
+from coordinator.group.member import Member, ParkedRequest
+from coordinator.group.state import VALID_PREVIOUS_STATES, GroupState, IllegalTransition
+from coordinator.group.subscription import subscribed_topics
+from schemas.errors import ErrorCode
+from schemas.messages import JoinGroupProtocol
+from schemas.records import OffsetCommitValue
+
+CONSUMER_PROTOCOL_TYPE = "consumer"
+
+
+class JoinTimer(Struct, frozen=True, array_like=True):
+    """The delayed join. `initial` marks the first rebalance's short, extensible delay (KIP-134)."""
+
+    deadline: int
+    initial: bool = False
+    delay_ms: int = 0
+    remaining_ms: int = 0
+
+
+class Group(Struct, array_like=True):
+    """A group, its members, its timers and its committed offsets.
+
+    `members` keeps the order of joining, which is also the order of succession: when the leader
+    goes, the member that has been there longest leads. (Kafka takes whichever its hash map yields.)
+    `recorded` says whether the offsets topic holds a group record that a tombstone must bury.
+    `supported_protocols` counts for each protocol the members that offer it. `pending_joins` holds the
+    ids given out by a two-step join (KIP-394) and when they lapse; `pending_syncs` who owes a sync.
+    Deadlines are absolute, in ms. `offsets` is topic -> partition -> committed offset.
+    """
+
+    group_id: str
+    state: GroupState = GroupState.EMPTY
+    previous_state: GroupState = GroupState.DEAD
+    state_timestamp: int | None = None
+    generation_id: int = 0
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader_id: str | None = None
+    members: dict[str, Member] = field(default_factory=dict)
+    static_members: dict[str, str] = field(default_factory=dict)
+    supported_protocols: dict[str, int] = field(default_factory=dict)
+    pending_joins: dict[str, int] = field(default_factory=dict)
+    pending_syncs: list[str] = field(default_factory=list)
+    num_awaiting_join: int = 0
+    new_member_added: bool = False
+    subscribed_topics: list[str] | None = None
+    join_timer: JoinTimer | None = None
+    sync_deadline: int | None = None
+    recorded: bool = False
+    offsets: dict[str, dict[int, OffsetCommitValue]] = field(default_factory=dict)
+
+    # --- state ----------------------------------------------------------------------------------
+
+    def transition_to(self, state: GroupState, now: int) -> None:
+        """Take a legal step; raises IllegalTransition on any other."""
+        if self.state not in VALID_PREVIOUS_STATES[state]:
+            raise IllegalTransition(self.group_id, self.state, state)
+        self.previous_state = self.state
+        self.state = state
+        self.state_timestamp = now
+
+    @property
+    def can_rebalance(self) -> bool:
+        """Whether PreparingRebalance may follow the present state."""
+        return self.state in VALID_PREVIOUS_STATES[GroupState.PREPARING_REBALANCE]
+
+    @property
+    def in_initial_rebalance(self) -> bool:
+        """Whether the group fills for the first time since it was empty."""
+        return (
+            self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
+        )
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether the group only stores offsets, for consumers that manage themselves."""
+        return self.protocol_type is None and self.state is GroupState.EMPTY
+
+    @property
+    def uses_consumer_protocol(self) -> bool:
+        """Whether the members speak Kafka's consumer protocol, so that subscriptions are legible."""
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    # --- members --------------------------------------------------------------------------------
+
+    def add(self, member: Member) -> None:
+        """Take a member in; the first one settles the protocol type, and leads."""
+        instance_id = member.group_instance_id
+        if instance_id is not None:
+            self.static_members[instance_id] = member.member_id
+        if self.leader_id is None:
+            self.leader_id = member.member_id
+        self.members[member.member_id] = member
+        self._count_protocols(member, 1)
+        if member.awaiting_join is not None:
+            self.num_awaiting_join += 1
+        self.pending_joins.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> Member | None:
+        """Let a member or a pending one go; a leader is succeeded by the longest-standing member.
+
+        Returns the member with whatever it had parked still in it: the caller answers.
+        """
+        member = self.members.pop(member_id, None)
+        if member is not None:
+            self._count_protocols(member, -1)
+            if member.awaiting_join is not None:
+                self.num_awaiting_join -= 1
+            if member.group_instance_id is not None:
+                self.static_members.pop(member.group_instance_id, None)
+        if self.leader_id == member_id:
+            self.leader_id = next(iter(self.members), None)
+        self.pending_joins.pop(member_id, None)
+        if member_id in self.pending_syncs:
+            self.pending_syncs.remove(member_id)
+        return member
+
+    def rename_static(self, old_id: str, new_id: str) -> Member:
+        """Give a static member a new id in its old place; leadership follows."""
+        renamed = self.members[old_id]
+        renamed.member_id = new_id
+        self.members = {
+            new_id if member_id == old_id else member_id: member
+            for member_id, member in self.members.items()
+        }
+        if self.leader_id == old_id:
+            self.leader_id = new_id
+        if renamed.group_instance_id is not None:
+            self.static_members[renamed.group_instance_id] = new_id
+        self.pending_syncs = [
+            new_id if member_id == old_id else member_id for member_id in self.pending_syncs
+        ]
+        return renamed
+
+    def park_join(self, member: Member, request: ParkedRequest) -> ParkedRequest | None:
+        """Let a member wait for the rebalance; returns the join that this one replaces."""
+        replaced = member.awaiting_join
+        if replaced is None:
+            self.num_awaiting_join += 1
+        member.awaiting_join = request
+        return replaced
+
+    def unpark_join(self, member: Member) -> ParkedRequest | None:
+        """Take the member's parked join out, to answer it."""
+        parked = member.awaiting_join
+        if parked is not None:
+            self.num_awaiting_join -= 1
+            member.awaiting_join = None
+        return parked
+
+    def validate_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """NONE, FENCED_INSTANCE_ID or UNKNOWN_MEMBER_ID: is this the member it says it is?"""
+        if instance_id is not None:
+            known = self.static_members.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    @property
+    def has_all_members_joined(self) -> bool:
+        """Whether every member waits in a join and none is half-way through the two-step join."""
+        return len(self.members) == self.num_awaiting_join and not self.pending_joins
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """How long a rebalance may take: the largest of the members' timeouts."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def elect_joined_leader(self) -> bool:
+        """Make sure that the leader is one of those who joined; False if nobody has."""
+        if self.leader_id is None:
+            return False
+        if self.members[self.leader_id].awaiting_join is not None:
+            return True
+        for member in self.members.values():
+            if member.awaiting_join is not None:
+                self.leader_id = member.member_id
+                return True
+        return False
+
+    # --- protocols ------------------------------------------------------------------------------
+
+    def supports_protocols(
+        self, protocol_type: str, protocols: Iterable[JoinGroupProtocol]
+    ) -> bool:
+        """Whether a member that offers these could join; the members there must share one."""
+        names = {protocol.name for protocol in protocols}
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and bool(names)
+        everybody = len(self.members)
+        return protocol_type == self.protocol_type and any(
+            self.supported_protocols.get(name, 0) == everybody for name in names
+        )
+
+    def set_protocols(self, member: Member, protocols: tuple[JoinGroupProtocol, ...]) -> None:
+        """Let a member offer other protocols than it did."""
+        self._count_protocols(member, -1)
+        member.protocols = protocols
+        self._count_protocols(member, 1)
+
+    def _count_protocols(self, member: Member, change: int) -> None:
+        for name in {protocol.name for protocol in member.protocols}:
+            count = self.supported_protocols.get(name, 0) + change
+            if count:
+                self.supported_protocols[name] = count
+            else:
+                del self.supported_protocols[name]
+
+    def select_protocol(self) -> str:
+        """Majority vote among the protocols all members share; a tie goes to the first voted for.
+
+        Raises LookupError if there is nobody to vote.
+        """
+        everybody = len(self.members)
+        candidates = {n for n, count in self.supported_protocols.items() if count == everybody}
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        if not votes:
+            raise LookupError(f"group {self.group_id!r} has no member to vote")
+        return votes.most_common(1)[0][0]
+
+    def begin_generation(self, now: int) -> None:
+        """Raise the generation: with members choose their protocol, without them become Empty."""
+        self.generation_id += 1
+        if self.members:
+            self.protocol_name = self.select_protocol()
+            self.learn_subscriptions()
+            self.transition_to(GroupState.COMPLETING_REBALANCE, now)
+        else:
+            self.protocol_name = None
+            self.learn_subscriptions()
+            self.transition_to(GroupState.EMPTY, now)
+        self.pending_syncs.clear()
+
+    def learn_subscriptions(self) -> None:
+        """Read from the members' metadata which topics the group consumes; None if unknowable."""
+        if not self.uses_consumer_protocol:
+            self.subscribed_topics = None
+        elif not self.members:
+            self.subscribed_topics = []
+        elif self.protocol_name is not None:
+            blobs = (member.metadata(self.protocol_name) for member in self.members.values())
+            self.subscribed_topics = subscribed_topics(blobs)
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Whether a member may be consuming the topic; unknown counts as yes for consumers."""
+        if self.subscribed_topics is None:
+            return self.uses_consumer_protocol
+        return topic in self.subscribed_topics
+
+    # --- offsets --------------------------------------------------------------------------------
+
+    def drop_offset(self, topic: str, partition: int) -> bool:
+        """Forget one committed offset; False if there was none."""
+        partitions = self.offsets.get(topic)
+        if partitions is None or partitions.pop(partition, None) is None:
+            return False
+        if not partitions:
+            del self.offsets[topic]
+        return True

@@ -1,0 +1,36 @@
+"""Heartbeat. Source: Apache Kafka, GroupMetadataManager.classicGroupHeartbeat."""
+
+from __future__ import annotations
+
+from coordinator.group.group import Group
+from coordinator.group.state import GroupState
+from coordinator.group.step import Turn
+from schemas.errors import ErrorCode
+from schemas.messages import HeartbeatRequest, HeartbeatResponse, RequestEvent
+
+_EMPTY = HeartbeatResponse()
+
+
+def heartbeat(turn: Turn, event: RequestEvent, body: HeartbeatRequest) -> None:
+    """Answer a heartbeat; one of the present generation starts the member's session afresh."""
+    turn.answer(event, _decide(turn.group, body, turn.now), _EMPTY)
+
+
+def _decide(group: Group | None, body: HeartbeatRequest, now: int) -> ErrorCode:
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    code = group.validate_member(body.member_id, body.group_instance_id)
+    if code is not ErrorCode.NONE:
+        return code
+    if body.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    member = group.members[body.member_id]
+    member.session_deadline = now + member.session_timeout_ms
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    # Members may heartbeat as soon as their join is answered: CompletingRebalance is fine too.
+    return ErrorCode.NONE

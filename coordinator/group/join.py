@@ -1,0 +1,340 @@
+"""JoinGroup.
+
+Source: Apache Kafka, GroupMetadataManager.classicGroupJoin; KIP-394 (two-step join), KIP-345 (static
+members), KIP-389 (group.max.size), KIP-814 (skip_assignment). The checks that need no group (group
+id, session timeout, ownership) are made before: see `coordinator.py`.
+"""
+
+from __future__ import annotations
+
+from coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
+from coordinator.group.group import Group
+from coordinator.group.log import append_error, group_value, new_group_value
+from coordinator.group.member import Member, ParkedRequest
+from coordinator.group.rebalance import (
+    complete_if_all_joined,
+    current_generation,
+    prepare,
+    prepare_or_complete,
+    start_session,
+)
+from coordinator.group.state import GroupState
+from coordinator.group.step import Turn, shape_join
+from schemas.errors import ErrorCode
+from schemas.messages import (
+    NEWEST_VERSION,
+    NO_MEMBER_ID,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    RequestEvent,
+)
+
+KNOWN_MEMBER_ID_VERSION = 4
+SKIP_ASSIGNMENT_VERSION = 9
+
+
+class JoinCall:
+    """One JoinGroup request while it is being decided."""
+
+    __slots__ = ("body", "event", "turn", "version")
+
+    def __init__(self, turn: Turn, event: RequestEvent, body: JoinGroupRequest) -> None:
+        self.turn = turn
+        self.event = event
+        self.body = body
+        version = event.api_version
+        self.version = NEWEST_VERSION["join_group"] if version is None else version
+
+    def answer(self, code: ErrorCode, body: JoinGroupResponse, message: str | None = None) -> None:
+        """Answer at once."""
+        self.turn.answer(self.event, code, shape_join(body, self.version), message)
+
+    def refuse(
+        self, code: ErrorCode, member_id: str = NO_MEMBER_ID, message: str | None = None
+    ) -> None:
+        """Answer at once with an error."""
+        self.answer(code, JoinGroupResponse(member_id=member_id), message)
+
+    @property
+    def parked(self) -> ParkedRequest:
+        """The request as it is parked."""
+        return ParkedRequest(self.event.request_id, self.version)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The member's rebalance timeout; version 0 has none and means the session's."""
+        timeout = self.body.rebalance_timeout_ms
+        return self.body.session_timeout_ms if timeout is None else timeout
+
+    @property
+    def client_reason(self) -> str:
+        """Why the client says it joins (KIP-800)."""
+        return f"client reason: {self.body.reason or 'not provided'}"
+
+
+def join_group(turn: Turn, event: RequestEvent, body: JoinGroupRequest) -> None:
+    """Decide a JoinGroup: answer it, or park it until the rebalance is over."""
+    call = JoinCall(turn, event, body)
+    new_member = body.member_id == NO_MEMBER_ID
+    is_new_group = turn.group is None
+    if turn.group is None:
+        if not new_member:
+            call.refuse(ErrorCode.UNKNOWN_MEMBER_ID, body.member_id)
+            return
+        turn.group = Group(turn.group_id, state_timestamp=turn.now)
+    created_at = turn.group.state_timestamp
+    records_before = len(turn.records)
+    if not _accepts(turn, body.member_id):
+        _drop_over_capacity(turn, body.member_id)
+        call.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
+    elif new_member:
+        _join_new_member(call)
+    else:
+        _join_existing_member(call)
+    if is_new_group and len(turn.records) == records_before:
+        value = new_group_value(Group(turn.group_id, state_timestamp=created_at))
+        if turn.append(turn.group_record(value, "group created")) is ErrorCode.NONE:
+            turn.group.recorded = True
+
+
+def _accepts(turn: Turn, member_id: str) -> bool:
+    """Whether group.max.size leaves room (KIP-389)."""
+    group = turn.present
+    limit = turn.config.group_max_size
+    if group.state in (GroupState.EMPTY, GroupState.DEAD):
+        return True
+    member = group.members.get(member_id)
+    if group.state is GroupState.PREPARING_REBALANCE:
+        # Those who wait count, not all members: so the last to rejoin are the ones left out.
+        waits = member is not None and member.awaiting_join is not None
+        return waits or group.num_awaiting_join < limit
+    return member is not None or len(group.members) < limit
+
+
+def _drop_over_capacity(turn: Turn, member_id: str) -> None:
+    member = turn.present.remove(member_id)
+    if member is not None:
+        reason = f"the group is over group.max.size ({turn.config.group_max_size})"
+        turn.note("member_left", reason, member)
+
+
+# --- new members ----------------------------------------------------------------------------------
+
+
+def _join_new_member(call: JoinCall) -> None:
+    turn, body = call.turn, call.body
+    group = turn.present
+    if group.state is GroupState.DEAD:
+        call.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    elif not group.supports_protocols(body.protocol_type, body.protocols):
+        call.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+    elif body.group_instance_id is not None:
+        new_id = f"{body.group_instance_id}-{turn.new_id(call.event.request_id)}"
+        known_id = group.static_members.get(body.group_instance_id)
+        if known_id is None:
+            _add_member(call, new_id)
+        else:
+            _replace_static_member(call, known_id, new_id)
+    else:
+        new_id = f"{_client_id(call.event)}-{turn.new_id(call.event.request_id)}"
+        if call.version >= KNOWN_MEMBER_ID_VERSION:
+            group.pending_joins[new_id] = turn.now + body.session_timeout_ms
+            call.refuse(ErrorCode.MEMBER_ID_REQUIRED, new_id)
+        else:
+            _add_member(call, new_id)
+
+
+def _client_id(event: RequestEvent) -> str:
+    # A Java broker concatenates a null client id as it prints it.
+    return "null" if event.client_id is None else event.client_id
+
+
+def _add_member(call: JoinCall, member_id: str) -> None:
+    turn, body, event = call.turn, call.body, call.event
+    group = turn.present
+    member = Member(
+        member_id=member_id,
+        group_instance_id=body.group_instance_id,
+        client_id=event.client_id or "",
+        client_host=event.client_host or "",
+        rebalance_timeout_ms=call.rebalance_timeout_ms,
+        session_timeout_ms=body.session_timeout_ms,
+        protocols=body.protocols,
+        is_new=True,
+        awaiting_join=call.parked,
+    )
+    if group.in_initial_rebalance:
+        group.new_member_added = True
+    if not group.members:
+        group.protocol_type = body.protocol_type
+    group.add(member)
+    # Until its join is answered the member has no id to heartbeat with: it gets a longer time,
+    # so that joins whose client has given up do not stay for ever.
+    start_session(turn, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
+    turn.note("member_joined", call.client_reason, member)
+    prepare_or_complete(
+        turn,
+        f"Adding new member {member_id} with group instance id {body.group_instance_id}; "
+        f"{call.client_reason}",
+    )
+
+
+# --- members that come back -----------------------------------------------------------------------
+
+
+def _join_existing_member(call: JoinCall) -> None:
+    turn, body = call.turn, call.body
+    group = turn.present
+    member_id = body.member_id
+    if group.state is GroupState.DEAD:
+        call.refuse(ErrorCode.COORDINATOR_NOT_AVAILABLE, member_id)
+    elif not group.supports_protocols(body.protocol_type, body.protocols):
+        call.refuse(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id)
+    elif member_id in group.pending_joins:
+        if body.group_instance_id is None:
+            _add_member(call, member_id)
+        else:
+            call.refuse(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                message=f"member {member_id} was given its id as a dynamic member and cannot "
+                f"join as static member {body.group_instance_id}",
+            )
+    else:
+        code = group.validate_member(member_id, body.group_instance_id)
+        if code is ErrorCode.NONE:
+            _rejoin(call, group.members[member_id])
+        else:
+            call.refuse(code, member_id)
+
+
+def _rejoin(call: JoinCall, member: Member) -> None:
+    group = call.turn.present
+    unchanged = member.protocols == call.body.protocols
+    if group.state is GroupState.PREPARING_REBALANCE:
+        _update_member(call, member, f"Member {member.member_id} is joining group")
+    elif group.state is GroupState.COMPLETING_REBALANCE and unchanged:
+        # It may have missed the answer of its first join: the generation is still the same.
+        call.answer(ErrorCode.NONE, current_generation(group, member))
+    elif group.state is GroupState.STABLE and member.member_id == group.leader_id:
+        # A leader rejoins to have the assignment made anew, as when partitions were added.
+        _update_member(call, member, f"Leader {member.member_id} re-joining group")
+    elif group.state is GroupState.STABLE and unchanged:
+        call.answer(ErrorCode.NONE, current_generation(group, member))
+    elif group.state is GroupState.EMPTY:
+        call.refuse(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id)
+    else:
+        _update_member(call, member, f"Updating metadata for member {member.member_id}")
+
+
+def _update_member(call: JoinCall, member: Member, what: str) -> None:
+    turn = call.turn
+    state = turn.present.state.value
+    _apply_update(call, member)
+    prepare_or_complete(turn, f"{what} during {state}; {call.client_reason}")
+
+
+def _apply_update(call: JoinCall, member: Member) -> None:
+    """Take over what the join says, and park it in place of an older join of the member."""
+    turn, body = call.turn, call.body
+    turn.present.set_protocols(member, body.protocols)
+    member.rebalance_timeout_ms = call.rebalance_timeout_ms
+    member.session_timeout_ms = body.session_timeout_ms
+    replaced = turn.present.park_join(member, call.parked)
+    if replaced is not None:
+        # Kafka leaves the older request without an answer; here every request gets exactly one.
+        turn.answer_parked_join(
+            replaced,
+            ErrorCode.REBALANCE_IN_PROGRESS,
+            JoinGroupResponse(member_id=member.member_id),
+        )
+
+
+# --- static members that come back without their id ----------------------------------------------
+
+
+def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
+    turn = call.turn
+    group = turn.present
+    if group.state in (GroupState.EMPTY, GroupState.DEAD):
+        raise RuntimeError(
+            f"group {group.group_id!r} is {group.state.value} and yet has the static member "
+            f"{call.body.group_instance_id!r}"
+        )
+    leader_before = group.leader_id
+    member = group.members[old_id]
+    before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+    _fence(turn, member, new_id)
+    group.rename_static(old_id, new_id)
+    member.is_new = False
+    start_session(turn, member)
+    _apply_update(call, member)
+    if group.state is GroupState.STABLE:
+        if group.select_protocol() != group.protocol_name:
+            prepare_or_complete(
+                turn,
+                f"Group's selectedProtocol will change because static member {new_id} with instance "
+                f"id {member.group_instance_id} joined with change of protocol; "
+                f"{call.client_reason}",
+            )
+            return
+        record = turn.group_record(group_value(group), f"static member {new_id} replaced {old_id}")
+        error = turn.append(record)
+        group.unpark_join(member)
+        if error is ErrorCode.NONE:
+            group.recorded = True
+            _answer_replacement(call, member, leader_before)
+        else:
+            _undo_replacement(call, member, old_id, before)
+            call.answer(append_error(error), _as_follower(group, leader_before, NO_MEMBER_ID))
+    elif group.state is GroupState.COMPLETING_REBALANCE:
+        # The leader may hold the old id already: its assignment would miss the new one.
+        prepare(
+            turn,
+            f"Updating metadata for static member {new_id} with instance id "
+            f"{member.group_instance_id}; {call.client_reason}",
+        )
+    else:
+        complete_if_all_joined(turn)
+
+
+def _fence(turn: Turn, member: Member, new_id: str) -> None:
+    """Tell whoever waits under the old id that another has taken its place."""
+    turn.note("member_fenced", f"replaced by {new_id}", member)
+    turn.complete_join(
+        member, ErrorCode.FENCED_INSTANCE_ID, JoinGroupResponse(member_id=member.member_id)
+    )
+    turn.complete_sync(member, ErrorCode.FENCED_INSTANCE_ID)
+
+
+def _answer_replacement(call: JoinCall, member: Member, leader_before: str | None) -> None:
+    group = call.turn.present
+    if call.version >= SKIP_ASSIGNMENT_VERSION:
+        is_leader = member.member_id == group.leader_id
+        call.answer(ErrorCode.NONE, current_generation(group, member, skip_assignment=is_leader))
+        return
+    # Told its old id as the leader's, the member takes itself for a follower and does not assign.
+    call.answer(ErrorCode.NONE, _as_follower(group, leader_before, member.member_id))
+
+
+def _as_follower(group: Group, leader: str | None, member_id: str) -> JoinGroupResponse:
+    return JoinGroupResponse(
+        generation_id=group.generation_id,
+        protocol_type=group.protocol_type,
+        protocol_name=group.protocol_name,
+        leader=leader or "",
+        member_id=member_id,
+    )
+
+
+def _undo_replacement(
+    call: JoinCall,
+    member: Member,
+    old_id: str,
+    before: tuple[tuple[JoinGroupProtocol, ...], int, int],
+) -> None:
+    group = call.turn.present
+    protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
+    group.set_protocols(member, protocols)
+    group.rename_static(member.member_id, old_id)
+    start_session(call.turn, member)

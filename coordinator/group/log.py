@@ -1,0 +1,162 @@
+"""The group and the offsets topic: what is written of a group, and how it comes back.
+
+`replay(records)` gives the hard state, `group_value` writes it. Source: Apache Kafka,
+GroupCoordinatorRecordHelpers, GroupMetadataManager.replay, OffsetMetadataManager.replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from coordinator.config import GroupCoordinatorConfig
+from coordinator.group.group import Group
+from coordinator.group.member import Member
+from coordinator.group.state import GroupState
+from coordinator.group.step import Append
+from schemas.errors import ErrorCode
+from schemas.messages import JoinGroupProtocol
+from schemas.records import (
+    GROUP_METADATA,
+    NO_TIMESTAMP,
+    OFFSET_COMMIT,
+    GroupMetadataValue,
+    MemberMetadata,
+    Record,
+    binary_size,
+)
+
+# Kafka's record batch header, and an upper bound of one record's own framing within it, bytes.
+_BATCH_OVERHEAD = 61
+_RECORD_OVERHEAD = 21
+
+
+def group_value(group: Group, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
+    """The value of the group's record; `assignments` by member id replace the members' own."""
+    return GroupMetadataValue(
+        protocol_type=group.protocol_type or "",
+        generation=group.generation_id,
+        protocol=group.protocol_name,
+        leader=group.leader_id,
+        current_state_timestamp=_timestamp(group),
+        members=tuple(
+            _member_value(group, member, assignments) for member in group.members.values()
+        ),
+    )
+
+
+def new_group_value(group: Group) -> GroupMetadataValue:
+    """The value of the record that makes a new group known: generation 0, nothing else."""
+    return GroupMetadataValue("", 0, None, None, _timestamp(group), ())
+
+
+def _timestamp(group: Group) -> int:
+    return NO_TIMESTAMP if group.state_timestamp is None else group.state_timestamp
+
+
+def _member_value(
+    group: Group, member: Member, assignments: Mapping[str, bytes] | None
+) -> MemberMetadata:
+    if assignments is None:
+        assignment = member.assignment
+    else:
+        assignment = assignments.get(member.member_id, b"")
+    return MemberMetadata(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        rebalance_timeout=member.rebalance_timeout_ms,
+        session_timeout=member.session_timeout_ms,
+        subscription=member.metadata(group.protocol_name),
+        assignment=assignment,
+    )
+
+
+def size_limit(config: GroupCoordinatorConfig) -> Append:
+    """An append that refuses, as Kafka's log does, a batch over the topic's max.message.bytes."""
+
+    def append(records: Sequence[Record]) -> ErrorCode:
+        size = _BATCH_OVERHEAD + sum(_RECORD_OVERHEAD + binary_size(record) for record in records)
+        return ErrorCode.NONE if size <= config.max_message_bytes else ErrorCode.MESSAGE_TOO_LARGE
+
+    return append
+
+
+_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def append_error(error: ErrorCode) -> ErrorCode:
+    """What a client is told of a failed append, for group records and commits alike."""
+    return _APPEND_ERRORS.get(error, error)
+
+
+# --- coming back ----------------------------------------------------------------------------------
+
+
+def replay(group_id: str, records: Iterable[Record]) -> Group | None:
+    """The group that its records leave behind; None if they leave nothing.
+
+    Records count in the order of their `log_offset`, those without one in the order given, and the
+    last one of a key wins. Unknown record types are passed over: the caller reports them.
+    """
+    value: GroupMetadataValue | None = None
+    group = Group(group_id)
+    for record in sorted(records, key=lambda record: record.log_offset or 0):
+        if record.record_type == GROUP_METADATA:
+            value = record.group_metadata
+        elif record.record_type == OFFSET_COMMIT:
+            _replay_offset(group, record)
+    if value is not None:
+        _restore(group, value)
+    elif not group.offsets:
+        return None
+    return group
+
+
+def _replay_offset(group: Group, record: Record) -> None:
+    if record.topic is None or record.topic_partition is None:
+        return
+    if record.offset_commit is None:
+        group.drop_offset(record.topic, record.topic_partition)
+    else:
+        topic = group.offsets.setdefault(record.topic, {})
+        topic[record.topic_partition] = record.offset_commit
+
+
+def _restore(group: Group, value: GroupMetadataValue) -> None:
+    group.recorded = True
+    group.generation_id = value.generation
+    group.protocol_type = value.protocol_type or None
+    group.protocol_name = value.protocol
+    if value.current_state_timestamp != NO_TIMESTAMP:
+        group.state_timestamp = value.current_state_timestamp
+    for stored in value.members:
+        timeout = stored.rebalance_timeout
+        group.add(
+            Member(
+                member_id=stored.member_id,
+                group_instance_id=stored.group_instance_id,
+                client_id=stored.client_id,
+                client_host=stored.client_host,
+                rebalance_timeout_ms=stored.session_timeout if timeout == -1 else timeout,
+                session_timeout_ms=stored.session_timeout,
+                # Only the chosen protocol is stored, so it is all that the member supports now.
+                protocols=(JoinGroupProtocol(value.protocol or "", stored.subscription),),
+                assignment=stored.assignment,
+            )
+        )
+    group.leader_id = value.leader
+    if value.members:
+        # Not a transition: the state is not in the log, members or none tell which it was.
+        group.state = GroupState.STABLE
+    group.learn_subscriptions()

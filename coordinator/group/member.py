@@ -1,0 +1,62 @@
+"""One member of a group."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from schemas.messages import JoinGroupProtocol
+
+
+class ParkedRequest(Struct, frozen=True, array_like=True):
+    """A join or sync that waits for its answer."""
+
+    request_id: str
+    api_version: int
+
+
+class Member(Struct, array_like=True):
+    """A member's data. Timeouts in ms; `session_deadline` None means no session is being timed.
+
+    A member that waits in a parked join or sync satisfies its session by waiting: its timer may
+    pass without effect and starts again with the answer. A member `is_new` until its first join is
+    answered, and then is timed even while it waits.
+    """
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: tuple[JoinGroupProtocol, ...]
+    assignment: bytes = b""
+    is_new: bool = False
+    awaiting_join: ParkedRequest | None = None
+    awaiting_sync: ParkedRequest | None = None
+    session_deadline: int | None = None
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the member has a group.instance.id (KIP-345)."""
+        return self.group_instance_id is not None
+
+    @property
+    def has_satisfied_heartbeat(self) -> bool:
+        """Whether a passed session deadline is to be overlooked."""
+        if self.is_new:
+            return False
+        return self.awaiting_join is not None or self.awaiting_sync is not None
+
+    def metadata(self, protocol_name: str | None) -> bytes:
+        """The bytes this member sent for a protocol; raises LookupError if it does not offer it."""
+        for protocol in self.protocols:
+            if protocol.name == protocol_name:
+                return protocol.metadata
+        raise LookupError(f"member {self.member_id!r} does not support {protocol_name!r}")
+
+    def vote(self, candidates: set[str]) -> str:
+        """The first of the member's own protocols that every member supports."""
+        for protocol in self.protocols:
+            if protocol.name in candidates:
+                return protocol.name
+        raise LookupError(f"member {self.member_id!r} supports none of {sorted(candidates)}")

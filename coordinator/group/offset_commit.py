@@ -1,0 +1,162 @@
+"""OffsetCommit. Source: Apache Kafka, OffsetMetadataManager.commitOffset, ClassicGroup.validateOffsetCommit."""
+
+from __future__ import annotations
+
+from coordinator.group.group import Group
+from coordinator.group.log import append_error
+from coordinator.group.rebalance import start_session
+from coordinator.group.state import GroupState
+from coordinator.group.step import Turn
+from schemas.errors import ErrorCode
+from schemas.messages import (
+    NEWEST_VERSION,
+    NO_GENERATION,
+    NO_MEMBER_ID,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    PartitionResult,
+    RequestEvent,
+    TopicResult,
+)
+from schemas.records import NO_LEADER_EPOCH, NO_TIMESTAMP, OffsetCommitValue
+
+GROUP_ID_NOT_FOUND_VERSION = 9
+
+# (topic, partition index) -> code, in the order of the request.
+Codes = dict[tuple[str, int], ErrorCode]
+
+
+def offset_commit(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) -> None:
+    """Decide an OffsetCommit, a code per partition."""
+    codes: Codes = {}
+    wanted: list[tuple[str, OffsetCommitPartition]] = []
+    for topic in body.topics:
+        for partition in topic.partitions:
+            known = is_known_partition(turn.topics, topic.name, partition.partition_index)
+            key = (topic.name, partition.partition_index)
+            codes[key] = ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if known:
+                wanted.append((topic.name, partition))
+    if wanted:
+        error = _validate(turn, event, body)
+        if error is ErrorCode.NONE:
+            _commit(turn, body, wanted, codes)
+        else:
+            for name, partition in wanted:
+                codes[name, partition.partition_index] = error
+    answer_commit(turn, event, body, codes)
+
+
+def is_known_partition(topics: dict[str, int] | None, topic: str, partition: int) -> bool:
+    """Whether a topic has that partition; without a catalogue every name is taken."""
+    if partition < 0:
+        return False
+    return topics is None or partition < topics.get(topic, 0)
+
+
+def answer_commit(turn: Turn, event: RequestEvent, body: OffsetCommitRequest, codes: Codes) -> None:
+    """Answer with a code per partition, and at the top the one that all of them share, if any."""
+    topics = tuple(
+        TopicResult(
+            topic.name,
+            tuple(
+                PartitionResult(p.partition_index, int(codes[topic.name, p.partition_index]))
+                for p in topic.partitions
+            ),
+        )
+        for topic in body.topics
+    )
+    distinct = set(codes.values())
+    shared = distinct.pop() if len(distinct) == 1 else ErrorCode.NONE
+    turn.answer(event, shared, OffsetCommitResponse(topics))
+
+
+def refuse_commit(
+    turn: Turn, event: RequestEvent, body: OffsetCommitRequest, code: ErrorCode
+) -> None:
+    """Answer every partition with one code."""
+    codes = {(t.name, p.partition_index): code for t in body.topics for p in t.partitions}
+    answer_commit(turn, event, body, codes)
+
+
+def _validate(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) -> ErrorCode:
+    """May this member, or nobody's member, commit? Creates a group for a simple consumer."""
+    generation = NO_GENERATION if body.generation_id is None else body.generation_id
+    member_id = body.member_id or NO_MEMBER_ID
+    group = turn.group
+    if group is None:
+        if generation < 0:
+            turn.group = Group(turn.group_id, state_timestamp=turn.now)
+            return ErrorCode.NONE
+        newest = NEWEST_VERSION["offset_commit"]
+        version = newest if event.api_version is None else event.api_version
+        if version >= GROUP_ID_NOT_FOUND_VERSION:
+            return ErrorCode.GROUP_ID_NOT_FOUND
+        return ErrorCode.ILLEGAL_GENERATION
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if generation < 0 and group.state is GroupState.EMPTY:
+        return ErrorCode.NONE
+    if generation >= 0 or member_id or body.group_instance_id is not None:
+        code = group.validate_member(member_id, body.group_instance_id)
+        if code is not ErrorCode.NONE:
+            return code
+        if generation != group.generation_id:
+            return ErrorCode.ILLEGAL_GENERATION
+    elif group.state is not GroupState.EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _commit(
+    turn: Turn,
+    body: OffsetCommitRequest,
+    wanted: list[tuple[str, OffsetCommitPartition]],
+    codes: Codes,
+) -> None:
+    group = turn.present
+    if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
+        start_session(turn, group.members[body.member_id or NO_MEMBER_ID])
+    expire_at = NO_TIMESTAMP
+    if body.retention_time_ms is not None and body.retention_time_ms != -1:
+        expire_at = turn.now + body.retention_time_ms
+    reason = f"committed by {body.member_id}" if body.member_id else "committed without membership"
+    values: list[tuple[str, int, OffsetCommitValue]] = []
+    for topic, partition in wanted:
+        if _too_long(partition.committed_metadata, turn.config.offset_metadata_max_bytes):
+            codes[topic, partition.partition_index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+        else:
+            value = _value(partition, turn.now, expire_at)
+            values.append((topic, partition.partition_index, value))
+    if not values:
+        return
+    error = turn.append(*(turn.offset_record(*value, reason) for value in values))
+    for topic, index, committed in values:
+        if error is ErrorCode.NONE:
+            group.offsets.setdefault(topic, {})[index] = committed
+        else:
+            codes[topic, index] = append_error(error)
+
+
+def _value(partition: OffsetCommitPartition, now: int, expire_at: int) -> OffsetCommitValue:
+    epoch = partition.committed_leader_epoch
+    committed_at = partition.commit_timestamp
+    return OffsetCommitValue(
+        offset=partition.committed_offset,
+        leader_epoch=NO_LEADER_EPOCH if epoch is None else epoch,
+        metadata=partition.committed_metadata or "",
+        commit_timestamp=now if committed_at is None or committed_at == -1 else committed_at,
+        expire_timestamp=expire_at,
+    )
+
+
+def _too_long(metadata: str | None, limit: int) -> bool:
+    """Kafka measures Java's String.length: UTF-16 units, not bytes, whatever the setting's name."""
+    if not metadata or 2 * len(metadata) <= limit:
+        return False
+    if metadata.isascii():
+        return len(metadata) > limit
+    return len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > limit

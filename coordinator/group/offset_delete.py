@@ -1,0 +1,64 @@
+"""OffsetDelete (KIP-496). Source: Apache Kafka, OffsetMetadataManager.deleteOffsets."""
+
+from __future__ import annotations
+
+from coordinator.group.group import Group
+from coordinator.group.offset_commit import is_known_partition
+from coordinator.group.state import GroupState
+from coordinator.group.step import Turn
+from schemas.errors import ErrorCode
+from schemas.messages import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteTopic,
+    PartitionResult,
+    RequestEvent,
+    TopicResult,
+)
+from schemas.records import Record
+
+REASON = "offset deleted by request"
+
+
+def offset_delete(turn: Turn, event: RequestEvent, body: OffsetDeleteRequest) -> None:
+    """Delete committed offsets of topics that the group does not consume."""
+    code = _validate(turn.group)
+    if code is not ErrorCode.NONE:
+        turn.answer(event, code, OffsetDeleteResponse())
+        return
+    group = turn.present
+    records: list[Record] = []
+    topics = tuple(_decide(turn, topic, records) for topic in body.topics)
+    if records:
+        turn.append(*records)
+        for record in records:
+            group.drop_offset(record.topic or "", record.topic_partition or 0)
+        names = ", ".join(f"{record.topic}-{record.topic_partition}" for record in records)
+        turn.note("offsets_deleted", f"{len(records)} offsets deleted by request: {names}")
+    turn.answer(event, ErrorCode.NONE, OffsetDeleteResponse(topics))
+
+
+def _validate(group: Group | None) -> ErrorCode:
+    if group is None or group.state is GroupState.DEAD:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
+        return ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE
+
+
+def _decide(turn: Turn, topic: OffsetDeleteTopic, records: list[Record]) -> TopicResult:
+    group = turn.present
+    subscribed = group.is_subscribed(topic.name)
+    committed = group.offsets.get(topic.name, {})
+    results = []
+    for index in topic.partitions:
+        if not is_known_partition(turn.topics, topic.name, index):
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        elif subscribed:
+            code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+        else:
+            code = ErrorCode.NONE
+            if index in committed:
+                records.append(turn.offset_record(topic.name, index, None, REASON))
+        results.append(PartitionResult(index, int(code)))
+    return TopicResult(topic.name, tuple(results))

@@ -1,0 +1,22 @@
+"""Which offsets partition a group belongs to."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+
+def java_string_hash(text: str) -> int:
+    """Java's String.hashCode: a signed 32-bit polynomial in 31 over UTF-16 code units."""
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = (31 * value + (high << 8 | low)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+@lru_cache(maxsize=65536)
+def partition_for(group_id: str, num_partitions: int) -> int:
+    """The offsets partition of a group, as Kafka's GroupCoordinatorService.partitionFor finds it."""
+    value = java_string_hash(group_id)
+    # Kafka's Utils.abs maps the one value that has no positive twin to zero.
+    return 0 if value == -(1 << 31) else abs(value) % num_partitions

@@ -1,0 +1,50 @@
+"""What follows when a member's time is over."""
+
+from __future__ import annotations
+
+from coordinator.group.member import Member
+from coordinator.group.rebalance import complete, prepare_or_complete
+from coordinator.group.state import GroupState
+from coordinator.group.step import Turn
+from schemas.errors import ErrorCode
+from schemas.messages import JoinGroupResponse
+
+_NO_JOIN = JoinGroupResponse()
+
+
+def answer_removed(turn: Turn, member: Member) -> None:
+    """Answer what a removed member had parked, so that a client still there joins anew.
+
+    Kafka answers the join and forgets the sync; here every request gets its answer.
+    """
+    if member.awaiting_join is not None:
+        parked, member.awaiting_join = member.awaiting_join, None
+        turn.answer_parked_join(parked, ErrorCode.UNKNOWN_MEMBER_ID, _NO_JOIN)
+    turn.complete_sync(member, ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def expire_session(turn: Turn, member_id: str) -> None:
+    """The member's session is over: remove it, unless it is waiting for us."""
+    group = turn.present
+    member = group.members[member_id]
+    member.session_deadline = None
+    if member.has_satisfied_heartbeat:
+        return
+    reason = f"session of {member.session_timeout_ms} ms expired without a heartbeat"
+    if member.is_new:
+        reason = "its first join was not answered in time"
+    group.remove(member_id)
+    turn.note("member_expired", reason, member)
+    answer_removed(turn, member)
+    if group.state in (GroupState.STABLE, GroupState.COMPLETING_REBALANCE):
+        prepare_or_complete(turn, f"removing member {member_id} on heartbeat expiration")
+    elif group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
+        complete(turn)
+
+
+def expire_pending_join(turn: Turn, member_id: str) -> None:
+    """A member id was given out and never used: the rebalance waits for it no longer."""
+    group = turn.present
+    del group.pending_joins[member_id]
+    if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
+        complete(turn)

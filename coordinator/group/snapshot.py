@@ -1,0 +1,61 @@
+"""The state of a group as one value: what the state store keeps between batches.
+
+The first byte is a version, so that a later release can read what an earlier one wrote; the rest is
+MessagePack. Fields are positional: new ones go at the end, with a default.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct, field
+
+from coordinator.group.dedup import RecentRequests
+from coordinator.group.group import Group
+
+VERSION = 1
+
+
+class UnknownSnapshot(ValueError):
+    """A state that this release cannot read."""
+
+
+class Snapshot(Struct, array_like=True):
+    """A group and what its coordinator remembers beside it. Times in ms.
+
+    `touched_at` is when the group was last looked at. `held_back_at` is when due timers were first
+    held back because the coordinator itself had been silent. `cleanup_at` is when its offsets are
+    looked through for expired ones.
+    """
+
+    group: Group | None = None
+    recent: RecentRequests = field(default_factory=RecentRequests)
+    touched_at: int = 0
+    held_back_at: int | None = None
+    cleanup_at: int | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Snapshot)
+
+
+def encode(snapshot: Snapshot) -> bytes:
+    """The snapshot as bytes."""
+    buffer = bytearray((VERSION,))
+    _encoder.encode_into(snapshot, buffer, 1)
+    return bytes(buffer)
+
+
+def decode(state: bytes | None) -> Snapshot:
+    """The snapshot of these bytes, an empty one for None; raises UnknownSnapshot."""
+    if state is None:
+        return Snapshot()
+    if not state or state[0] != VERSION:
+        found = state[0] if state else None
+        raise UnknownSnapshot(
+            f"group state has version {found}, this release reads version {VERSION}; "
+            "delete the checkpoint to rebuild the state from the offsets topic"
+        )
+    try:
+        return _decoder.decode(memoryview(state)[1:])
+    except msgspec.MsgspecError as error:
+        raise UnknownSnapshot(f"group state cannot be read: {error}") from error

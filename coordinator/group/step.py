@@ -1,0 +1,270 @@
+"""Step: what one request, one timer or one load brings about. Turn: how it is gathered.
+
+A handler gets a `Turn` and tells it whom to answer and what to record; nothing else leaves the
+machine. Records come before the answers that depend on them: whoever carries a Step out appends
+`records` first and shows `responses` after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from coordinator.config import GroupCoordinatorConfig
+from coordinator.group.group import Group
+from coordinator.group.member import Member, ParkedRequest
+from coordinator.group.partition import partition_for
+from coordinator.group.state import GroupState
+from schemas.errors import ERROR_NAMES, ErrorCode
+from schemas.messages import JoinGroupResponse, RequestEvent, Response, SyncGroupResponse
+from schemas.records import (
+    GROUP_METADATA,
+    OFFSET_COMMIT,
+    GroupEvent,
+    GroupMetadataValue,
+    OffsetCommitValue,
+    Record,
+)
+
+# Appends records to the log, or says with Kafka's code why it can't.
+Append = Callable[[Sequence[Record]], ErrorCode]
+# Makes the unique part of a member id from the id of the request that asked for one.
+NewId = Callable[[str], str]
+
+
+class Step(Struct):
+    """The result of one request, timer, load or unload.
+
+    `group` is the group afterwards, None if there is none. `deadline` is when `fire` is due next,
+    absolute ms, None if no timer runs.
+    """
+
+    responses: list[Response]
+    records: list[Record]
+    events: list[GroupEvent]
+    group: Group | None
+    deadline: int | None
+
+
+class Turn:
+    """One turn of the machine over one group at one time."""
+
+    __slots__ = (
+        "append_to_log",
+        "config",
+        "events",
+        "group",
+        "group_id",
+        "new_id",
+        "now",
+        "records",
+        "request_id",
+        "responses",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        group_id: str,
+        group: Group | None,
+        now: int,
+        config: GroupCoordinatorConfig,
+        new_id: NewId,
+        append_to_log: Append,
+        topics: dict[str, int] | None,
+    ) -> None:
+        self.group_id = group_id
+        self.group = group
+        self.now = now
+        self.config = config
+        self.new_id = new_id
+        self.append_to_log = append_to_log
+        self.topics = topics
+        self.request_id: str | None = None
+        self.responses: list[Response] = []
+        self.records: list[Record] = []
+        self.events: list[GroupEvent] = []
+
+    @property
+    def present(self) -> Group:
+        """The group, where the caller knows that there is one."""
+        group = self.group
+        if group is None:
+            raise LookupError(f"there is no group {self.group_id!r}")
+        return group
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def answer(
+        self,
+        request: RequestEvent,
+        code: int,
+        body: Struct,
+        message: str | None = None,
+    ) -> None:
+        """Answer the request at hand."""
+        self.responses.append(
+            make_response(
+                request.request_id, self.group_id, request.api, code, self.now, body, message
+            )
+        )
+
+    def answer_parked_join(
+        self, parked: ParkedRequest, code: ErrorCode, body: JoinGroupResponse
+    ) -> None:
+        """Answer a join that was waiting."""
+        shaped = shape_join(body, parked.api_version)
+        self.responses.append(
+            make_response(parked.request_id, self.group_id, "join_group", code, self.now, shaped)
+        )
+
+    def answer_parked_sync(
+        self, parked: ParkedRequest, code: ErrorCode, body: SyncGroupResponse | None = None
+    ) -> None:
+        """Answer a sync that was waiting."""
+        shaped = shape_sync(body or SyncGroupResponse(), parked.api_version)
+        self.responses.append(
+            make_response(parked.request_id, self.group_id, "sync_group", code, self.now, shaped)
+        )
+
+    def complete_join(
+        self, member: Member, code: ErrorCode, body: JoinGroupResponse | None = None
+    ) -> None:
+        """Answer the member's parked join, if there is one."""
+        parked = self.present.unpark_join(member)
+        if parked is not None:
+            self.answer_parked_join(parked, code, body or JoinGroupResponse())
+
+    def complete_sync(
+        self, member: Member, code: ErrorCode, body: SyncGroupResponse | None = None
+    ) -> bool:
+        """Answer the member's parked sync; False if there is none."""
+        parked = member.awaiting_sync
+        if parked is None:
+            return False
+        member.awaiting_sync = None
+        self.answer_parked_sync(parked, code, body)
+        return True
+
+    # --- records --------------------------------------------------------------------------------
+
+    def append(self, *records: Record) -> ErrorCode:
+        """Append records to the log, all or none; returns NONE or the code it failed with."""
+        error = self.append_to_log(records)
+        if error is ErrorCode.NONE:
+            self.records.extend(records)
+        return error
+
+    def group_record(self, value: GroupMetadataValue | None, reason: str) -> Record:
+        """A group metadata record, or with no value the group's tombstone."""
+        return Record(
+            partition=partition_for(self.group_id, self.config.offsets_topic_num_partitions),
+            record_type=GROUP_METADATA,
+            group_id=self.group_id,
+            timestamp=self.now,
+            group_metadata=value,
+            reason=reason,
+            request_id=self.request_id,
+        )
+
+    def offset_record(
+        self, topic: str, partition: int, value: OffsetCommitValue | None, reason: str
+    ) -> Record:
+        """An offset commit record, or with no value the partition's tombstone."""
+        return Record(
+            partition=partition_for(self.group_id, self.config.offsets_topic_num_partitions),
+            record_type=OFFSET_COMMIT,
+            group_id=self.group_id,
+            timestamp=self.now,
+            topic=topic,
+            topic_partition=partition,
+            offset_commit=value,
+            reason=reason,
+            request_id=self.request_id,
+        )
+
+    # --- events ---------------------------------------------------------------------------------
+
+    def note(self, event: str, reason: str, member: Member | None = None) -> None:
+        """Write one line of the audit log."""
+        group = self.group
+        self.events.append(
+            GroupEvent(
+                at=self.now,
+                group_id=self.group_id,
+                event=event,
+                generation=None if group is None else group.generation_id,
+                member_id=None if member is None else member.member_id,
+                group_instance_id=None if member is None else member.group_instance_id,
+                client_id=None if member is None else member.client_id,
+                client_host=None if member is None else member.client_host,
+                reason=reason,
+                request_id=self.request_id,
+            )
+        )
+
+    def transition(self, state: GroupState, reason: str) -> None:
+        """Move the group to another state, and say why."""
+        group = self.present
+        group.transition_to(state, self.now)
+        self.note_transition(group.previous_state, reason)
+
+    def note_transition(self, before: GroupState, reason: str) -> None:
+        """Log the step from `before` to the present state."""
+        group = self.present
+        self.events.append(
+            GroupEvent(
+                at=self.now,
+                group_id=self.group_id,
+                event="transition",
+                from_state=before.value,
+                to_state=group.state.value,
+                generation=group.generation_id,
+                reason=reason,
+                request_id=self.request_id,
+            )
+        )
+
+
+def make_response(
+    request_id: str,
+    group_id: str,
+    api: str,
+    code: int,
+    now: int,
+    body: Struct,
+    message: str | None = None,
+) -> Response:
+    """A response with the body in the field of its API."""
+    fields = {api: body}
+    return Response(
+        request_id=request_id,
+        group_id=group_id,
+        api=api,
+        error_code=int(code),
+        error=ERROR_NAMES[code],
+        error_message=message,
+        responded_at=now,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def shape_join(body: JoinGroupResponse, version: int) -> JoinGroupResponse:
+    """The answer as its version has it on the wire: no protocol type, no null name below 7."""
+    if version >= 7:
+        return body
+    return JoinGroupResponse(
+        generation_id=body.generation_id,
+        protocol_type=None,
+        protocol_name=body.protocol_name or "",
+        leader=body.leader,
+        skip_assignment=body.skip_assignment,
+        member_id=body.member_id,
+        members=body.members,
+    )
+
+
+def shape_sync(body: SyncGroupResponse, version: int) -> SyncGroupResponse:
+    """The answer as its version has it on the wire: neither protocol type nor name below 5."""
+    return body if version >= 5 else SyncGroupResponse(assignment=body.assignment)

@@ -1,0 +1,40 @@
+"""What the coordinator reads of the consumer protocol: the topics of a subscription.
+
+It parses version 0 only, the prefix of every later version, as Kafka's coordinator does.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+
+
+def subscribed_topics(subscriptions: Iterable[bytes]) -> list[str] | None:
+    """The union of the topics of ConsumerProtocolSubscription blobs, sorted; None if one is bad."""
+    topics: set[str] = set()
+    try:
+        for blob in subscriptions:
+            topics.update(_topics(blob))
+    except (struct.error, UnicodeDecodeError, ValueError):
+        return None
+    return sorted(topics)
+
+
+def _topics(blob: bytes) -> list[str]:
+    (version,) = _INT16.unpack_from(blob, 0)
+    (count,) = _INT32.unpack_from(blob, 2)
+    if version < 0 or count < 0:
+        raise ValueError("negative version or count")
+    position = 6
+    topics = []
+    for _ in range(count):
+        (length,) = _INT16.unpack_from(blob, position)
+        end = position + 2 + length
+        if length < 0 or end > len(blob):
+            raise ValueError("a topic name runs past the end")
+        topics.append(blob[position + 2 : end].decode())
+        position = end
+    return topics

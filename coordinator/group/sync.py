@@ -1,0 +1,89 @@
+"""SyncGroup. Source: Apache Kafka, GroupMetadataManager.classicGroupSync; KIP-559 for the protocol checks."""
+
+from __future__ import annotations
+
+from coordinator.group.group import Group
+from coordinator.group.log import append_error, group_value
+from coordinator.group.member import Member, ParkedRequest
+from coordinator.group.rebalance import (
+    prepare_or_complete,
+    propagate_assignments,
+    received_sync,
+    reset_assignments,
+)
+from coordinator.group.state import GroupState
+from coordinator.group.step import Turn, shape_sync
+from schemas.errors import ErrorCode
+from schemas.messages import NEWEST_VERSION, RequestEvent, SyncGroupRequest, SyncGroupResponse
+
+
+def sync_group(turn: Turn, event: RequestEvent, body: SyncGroupRequest) -> None:
+    """Decide a SyncGroup: answer it, or park it until the leader's assignment is stored."""
+    version = NEWEST_VERSION["sync_group"] if event.api_version is None else event.api_version
+    code = _validate(turn.group, body)
+    if code is not ErrorCode.NONE:
+        turn.answer(event, code, shape_sync(SyncGroupResponse(), version))
+        return
+    group = turn.present
+    member = group.members[body.member_id]
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        _park(turn, member, ParkedRequest(event.request_id, version))
+        received_sync(group, member.member_id)
+        if member.member_id == group.leader_id:
+            _store_assignment(turn, body)
+        return
+    received_sync(group, member.member_id)
+    answer = SyncGroupResponse(group.protocol_type, group.protocol_name, member.assignment)
+    turn.answer(event, ErrorCode.NONE, shape_sync(answer, version))
+
+
+def _validate(group: Group | None, body: SyncGroupRequest) -> ErrorCode:
+    if group is None or group.state is GroupState.EMPTY:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if group.state is GroupState.DEAD:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    code = group.validate_member(body.member_id, body.group_instance_id)
+    if code is not ErrorCode.NONE:
+        return code
+    if body.generation_id != group.generation_id:
+        return ErrorCode.ILLEGAL_GENERATION
+    if _differs(body.protocol_type, group.protocol_type) or _differs(
+        body.protocol_name, group.protocol_name
+    ):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _differs(said: str | None, known: str | None) -> bool:
+    return said is not None and known is not None and said != known
+
+
+def _park(turn: Turn, member: Member, request: ParkedRequest) -> None:
+    if member.awaiting_sync is not None:
+        # Kafka leaves the older request without an answer; here every request gets exactly one.
+        turn.answer_parked_sync(member.awaiting_sync, ErrorCode.REBALANCE_IN_PROGRESS)
+    member.awaiting_sync = request
+
+
+def _store_assignment(turn: Turn, body: SyncGroupRequest) -> None:
+    """The leader has spoken: store the group, and only then answer anyone."""
+    group = turn.present
+    assignments = {one.member_id: one.assignment for one in body.assignments or ()}
+    record = turn.group_record(group_value(group, assignments), "leader synced")
+    error = turn.append(record)
+    if error is ErrorCode.NONE:
+        group.recorded = True
+        for member in group.members.values():
+            member.assignment = assignments.get(member.member_id, b"")
+        propagate_assignments(turn, ErrorCode.NONE)
+        turn.transition(GroupState.STABLE, "leader synced")
+    else:
+        told = append_error(error)
+        reset_assignments(turn, told)
+        prepare_or_complete(
+            turn,
+            f"Error {told.name} ({error.name}) when storing group assignment during SyncGroup "
+            f"(member: {body.member_id})",
+        )

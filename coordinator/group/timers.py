@@ -1,0 +1,76 @@
+"""A group's deadlines: sessions, half-finished joins, the delayed join, the owed syncs.
+
+Times are absolute ms. What is due at the same instant fires in this order: sessions in the order of
+joining, half-finished joins, owed syncs, the delayed join. Kafka leaves ties to its timer wheel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+from coordinator.group.group import Group
+
+
+class TimerKind(IntEnum):
+    """What a timer is for; the value is its rank among timers due at one instant."""
+
+    SESSION = 0
+    PENDING_JOIN = 1
+    PENDING_SYNC = 2
+    DELAYED_JOIN = 3
+
+
+def _deadlines(group: Group) -> Iterator[int]:
+    for member in group.members.values():
+        if member.session_deadline is not None:
+            yield member.session_deadline
+    yield from group.pending_joins.values()
+    if group.sync_deadline is not None:
+        yield group.sync_deadline
+    if group.join_timer is not None:
+        yield group.join_timer.deadline
+
+
+def next_deadline(group: Group) -> int | None:
+    """When the group's earliest timer is due, or None if none runs."""
+    return min(_deadlines(group), default=None)
+
+
+def earliest_timer(group: Group) -> tuple[int, TimerKind, str] | None:
+    """The timer to fire first: its deadline, its kind, and the member it is about ("" if none)."""
+    best: tuple[int, TimerKind, str] | None = None
+    for member in group.members.values():
+        deadline = member.session_deadline
+        if deadline is not None and (best is None or deadline < best[0]):
+            best = (deadline, TimerKind.SESSION, member.member_id)
+    for member_id, deadline in group.pending_joins.items():
+        if best is None or deadline < best[0]:
+            best = (deadline, TimerKind.PENDING_JOIN, member_id)
+    if group.sync_deadline is not None and (best is None or group.sync_deadline < best[0]):
+        best = (group.sync_deadline, TimerKind.PENDING_SYNC, "")
+    timer = group.join_timer
+    if timer is not None and (best is None or timer.deadline < best[0]):
+        best = (timer.deadline, TimerKind.DELAYED_JOIN, "")
+    return best
+
+
+def restart_timers(group: Group, now: int) -> None:
+    """Start every running timer of the group afresh: the coordinator was away, not the members."""
+    for member in group.members.values():
+        if member.session_deadline is not None:
+            member.session_deadline = now + member.session_timeout_ms
+    longest = max((m.session_timeout_ms for m in group.members.values()), default=0)
+    for member_id, deadline in group.pending_joins.items():
+        group.pending_joins[member_id] = max(deadline, now + longest)
+    if group.sync_deadline is not None:
+        group.sync_deadline = max(group.sync_deadline, now + group.rebalance_timeout_ms)
+    timer = group.join_timer
+    if timer is not None:
+        delay = timer.delay_ms if timer.initial else group.rebalance_timeout_ms
+        group.join_timer = type(timer)(
+            deadline=max(timer.deadline, now + delay),
+            initial=timer.initial,
+            delay_ms=timer.delay_ms,
+            remaining_ms=timer.remaining_ms,
+        )

@@ -1,0 +1,433 @@
+"""Request events and responses: the public contract in code.
+
+Field names are those of Kafka's protocol guide in snake_case, and mean what that guide says they
+mean. `bytes` fields are `binary` in the tables and base64 in JSON. A field typed `X | None` may be
+null; a field without a default must be there.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from schemas.errors import ErrorCode
+
+# The width of an integer on Kafka's wire. `extra` is where msgspec lets a type carry a
+# note of ours: `schemas.tables` reads the width from it.
+Int8 = Annotated[int, Meta(ge=-(2**7), le=2**7 - 1, extra={"width": 8})]
+Int16 = Annotated[int, Meta(ge=-(2**15), le=2**15 - 1, extra={"width": 16})]
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1, extra={"width": 32})]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, extra={"width": 64})]
+# Milliseconds since 1970-01-01 UTC; a `timestamp` in the tables.
+Timestamp = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, extra={"width": 64, "timestamp": True})]
+
+NO_MEMBER_ID = ""
+NO_GENERATION = -1
+
+
+# --- requests -----------------------------------------------------------------------------------
+
+
+class FindCoordinatorRequest(Struct, frozen=True):
+    """FindCoordinator (API key 10). `key_type` 0 asks for a group's coordinator."""
+
+    key_type: Int8 | None = None
+
+
+class JoinGroupProtocol(Struct, frozen=True):
+    """One protocol (assignor) a member offers, with the bytes the leader will read."""
+
+    name: str
+    metadata: bytes
+
+
+class JoinGroupRequest(Struct, frozen=True):
+    """JoinGroup (API key 11). Timeouts in ms; a null rebalance timeout means the session's."""
+
+    session_timeout_ms: Int32
+    protocol_type: str
+    protocols: tuple[JoinGroupProtocol, ...]
+    member_id: str = NO_MEMBER_ID
+    rebalance_timeout_ms: Int32 | None = None
+    group_instance_id: str | None = None
+    reason: str | None = None
+
+
+class SyncGroupAssignment(Struct, frozen=True):
+    """What the leader gives to one member."""
+
+    member_id: str
+    assignment: bytes
+
+
+class SyncGroupRequest(Struct, frozen=True):
+    """SyncGroup (API key 14). Only the leader's `assignments` count."""
+
+    generation_id: Int32
+    member_id: str
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: tuple[SyncGroupAssignment, ...] | None = None
+
+
+class HeartbeatRequest(Struct, frozen=True):
+    """Heartbeat (API key 12)."""
+
+    generation_id: Int32
+    member_id: str
+    group_instance_id: str | None = None
+
+
+class LeavingMember(Struct, frozen=True):
+    """One member that leaves, by its id, or by its instance id alone (an administrator's removal)."""
+
+    member_id: str = NO_MEMBER_ID
+    group_instance_id: str | None = None
+    reason: str | None = None
+
+
+class LeaveGroupRequest(Struct, frozen=True):
+    """LeaveGroup (API key 13), one member or many."""
+
+    members: tuple[LeavingMember, ...]
+
+
+class OffsetCommitPartition(Struct, frozen=True):
+    """An offset to commit. `commit_timestamp` null (or -1) means now; ms."""
+
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Int32 | None = None
+    commit_timestamp: Int64 | None = None
+    committed_metadata: str | None = None
+
+
+class OffsetCommitTopic(Struct, frozen=True):
+    """The offsets to commit of one topic."""
+
+    name: str
+    partitions: tuple[OffsetCommitPartition, ...]
+
+
+class OffsetCommitRequest(Struct, frozen=True):
+    """OffsetCommit (API key 8). `retention_time_ms` null (or -1) means the broker's retention."""
+
+    topics: tuple[OffsetCommitTopic, ...]
+    generation_id: Int32 | None = None
+    member_id: str | None = None
+    group_instance_id: str | None = None
+    retention_time_ms: Int64 | None = None
+
+
+class OffsetFetchTopic(Struct, frozen=True):
+    """The partitions of one topic whose offsets are asked for."""
+
+    name: str
+    partition_indexes: tuple[Int32, ...]
+
+
+class OffsetFetchRequest(Struct, frozen=True):
+    """OffsetFetch (API key 9). Null topics ask for every committed offset of the group."""
+
+    topics: tuple[OffsetFetchTopic, ...] | None = None
+    require_stable: bool | None = None
+
+
+class DescribeGroupsRequest(Struct, frozen=True):
+    """DescribeGroups (API key 15) of one group."""
+
+    include_authorized_operations: bool | None = None
+
+
+class DeleteGroupsRequest(Struct, frozen=True):
+    """DeleteGroups (API key 42) of one group. `force` is refused."""
+
+    force: bool | None = None
+
+
+class OffsetDeleteTopic(Struct, frozen=True):
+    """The partitions of one topic whose offsets go."""
+
+    name: str
+    partitions: tuple[Int32, ...]
+
+
+class OffsetDeleteRequest(Struct, frozen=True):
+    """OffsetDelete (API key 47)."""
+
+    topics: tuple[OffsetDeleteTopic, ...]
+
+
+class RequestEvent(Struct, frozen=True, omit_defaults=True):
+    """One request of one client to the coordinator of `group_id`: a row of the `requests` table.
+
+    Exactly the body named by `api` is expected. `sent_at` is the producer's clock (ms); it orders
+    requests and dates latencies, and never decides whether a member lives.
+    """
+
+    request_id: str
+    group_id: str
+    api: str
+    api_version: Int16 | None = None
+    client_id: str | None = None
+    client_host: str | None = None
+    principal: str | None = None
+    sent_at: Timestamp | None = None
+    find_coordinator: FindCoordinatorRequest | None = None
+    join_group: JoinGroupRequest | None = None
+    sync_group: SyncGroupRequest | None = None
+    heartbeat: HeartbeatRequest | None = None
+    leave_group: LeaveGroupRequest | None = None
+    offset_commit: OffsetCommitRequest | None = None
+    offset_fetch: OffsetFetchRequest | None = None
+    describe_groups: DescribeGroupsRequest | None = None
+    delete_groups: DeleteGroupsRequest | None = None
+    offset_delete: OffsetDeleteRequest | None = None
+
+
+# The newest version of each API in Kafka 4.1, which a null `api_version` stands for.
+NEWEST_VERSION: dict[str, int] = {
+    "find_coordinator": 6,
+    "join_group": 9,
+    "sync_group": 5,
+    "heartbeat": 4,
+    "leave_group": 5,
+    "offset_commit": 10,
+    "offset_fetch": 10,
+    "describe_groups": 6,
+    "delete_groups": 2,
+    "offset_delete": 0,
+}
+APIS: tuple[str, ...] = tuple(NEWEST_VERSION)
+
+
+# --- responses ----------------------------------------------------------------------------------
+
+
+class FindCoordinatorResponse(Struct, frozen=True):
+    """Who coordinates the group: its offsets partition and the node that owns it."""
+
+    partition: Int32
+    node_id: Int32
+    host: str
+    port: Int32
+
+
+class JoinGroupResponseMember(Struct, frozen=True):
+    """One member, as the leader is told of it."""
+
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class JoinGroupResponse(Struct, frozen=True):
+    """JoinGroup's answer; `members` is filled for the leader alone."""
+
+    generation_id: Int32 = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = NO_MEMBER_ID
+    skip_assignment: bool = False
+    member_id: str = NO_MEMBER_ID
+    members: tuple[JoinGroupResponseMember, ...] = ()
+
+
+class SyncGroupResponse(Struct, frozen=True):
+    """SyncGroup's answer: what the member was assigned."""
+
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+class HeartbeatResponse(Struct, frozen=True):
+    """Heartbeat's answer has no fields beyond the error code."""
+
+
+class LeaveGroupResponseMember(Struct, frozen=True):
+    """How one member's leaving went."""
+
+    member_id: str
+    group_instance_id: str | None
+    error_code: Int16
+
+
+class LeaveGroupResponse(Struct, frozen=True):
+    """LeaveGroup's answer; `members` is null below version 3, which has one error code only."""
+
+    members: tuple[LeaveGroupResponseMember, ...] | None = ()
+
+
+class PartitionResult(Struct, frozen=True):
+    """How one partition of a commit or of a deletion went."""
+
+    partition_index: Int32
+    error_code: Int16
+
+
+class TopicResult(Struct, frozen=True):
+    """How one topic's partitions went."""
+
+    name: str
+    partitions: tuple[PartitionResult, ...]
+
+
+class OffsetCommitResponse(Struct, frozen=True):
+    """OffsetCommit's answer, a code per partition."""
+
+    topics: tuple[TopicResult, ...] = ()
+
+
+class OffsetFetchPartition(Struct, frozen=True):
+    """A committed offset; -1 where there is none. The epoch is null below version 5."""
+
+    partition_index: Int32
+    committed_offset: Int64
+    committed_leader_epoch: Int32 | None
+    metadata: str
+    error_code: Int16 = 0
+
+
+class OffsetFetchTopicResult(Struct, frozen=True):
+    """The committed offsets of one topic."""
+
+    name: str
+    partitions: tuple[OffsetFetchPartition, ...]
+
+
+class OffsetFetchResponse(Struct, frozen=True):
+    """OffsetFetch's answer."""
+
+    topics: tuple[OffsetFetchTopicResult, ...] = ()
+
+
+class DescribedMember(Struct, frozen=True):
+    """One member of a described group; metadata only while the group is Stable."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class DescribeGroupsResponse(Struct, frozen=True):
+    """DescribeGroups' answer. `state` is one of Kafka's five state names, "" with an error."""
+
+    state: str = ""
+    protocol_type: str = ""
+    protocol_name: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+class DeleteGroupsResponse(Struct, frozen=True):
+    """DeleteGroups' answer has no fields beyond the error code."""
+
+
+class OffsetDeleteResponse(Struct, frozen=True):
+    """OffsetDelete's answer, a code per partition; no topics when the whole request failed."""
+
+    topics: tuple[TopicResult, ...] = ()
+
+
+class Response(Struct, frozen=True, omit_defaults=True):
+    """The one answer to a request: a row of the `responses` table.
+
+    `error` is Kafka's name of `error_code`; `error_message` says, for people, what was wrong.
+    `responded_at` is the time of the deciding batch, ms.
+    """
+
+    request_id: str
+    group_id: str
+    api: str
+    error_code: Int16
+    error: str
+    error_message: str | None = None
+    responded_at: Timestamp | None = None
+    find_coordinator: FindCoordinatorResponse | None = None
+    join_group: JoinGroupResponse | None = None
+    sync_group: SyncGroupResponse | None = None
+    heartbeat: HeartbeatResponse | None = None
+    leave_group: LeaveGroupResponse | None = None
+    offset_commit: OffsetCommitResponse | None = None
+    offset_fetch: OffsetFetchResponse | None = None
+    describe_groups: DescribeGroupsResponse | None = None
+    delete_groups: DeleteGroupsResponse | None = None
+    offset_delete: OffsetDeleteResponse | None = None
+
+
+class RejectedRequest(Struct, frozen=True):
+    """An event so broken that it cannot be answered: a row of the `rejected_requests` table."""
+
+    rejected_at: Timestamp
+    reason: str
+    event: str
+
+
+# --- decoding -----------------------------------------------------------------------------------
+
+
+class Malformed(Struct, frozen=True):
+    """What can be said of an event that is not a request: whom to answer, and what was wrong."""
+
+    request_id: str | None
+    group_id: str | None
+    api: str
+    message: str
+    error_code: int = ErrorCode.INVALID_REQUEST
+
+
+class _Envelope(Struct, frozen=True):
+    """The fields that say whom to answer, whatever else is wrong."""
+
+    request_id: Any = None
+    group_id: Any = None
+    api: Any = None
+
+
+_decode_event = msgspec.json.Decoder(RequestEvent).decode
+_decode_envelope = msgspec.json.Decoder(_Envelope).decode
+
+
+def decode_request(text: str | bytes) -> RequestEvent | Malformed:
+    """Read one request event from its JSON; never raises.
+
+    Returns the event, or a `Malformed` that says what was wrong. `request_id` and `group_id` of a
+    `Malformed` are None when the event does not carry them: it can then only be rejected.
+    """
+    try:
+        event = _decode_event(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        return _malformed(text, str(error))
+    newest = NEWEST_VERSION.get(event.api)
+    if newest is None:
+        return _refuse(event, f"unknown api {event.api!r}; known: {', '.join(APIS)}")
+    if getattr(event, event.api) is None:
+        return _refuse(event, f"api is {event.api!r} but there is no {event.api} body")
+    version = event.api_version
+    if version is not None and not 0 <= version <= newest:
+        message = f"api_version {version} of {event.api} is outside 0..{newest}"
+        return _refuse(event, message, ErrorCode.UNSUPPORTED_VERSION)
+    return event
+
+
+def _refuse(
+    event: RequestEvent, message: str, code: ErrorCode = ErrorCode.INVALID_REQUEST
+) -> Malformed:
+    return Malformed(event.request_id, event.group_id, event.api, message, code)
+
+
+def _malformed(text: str | bytes, message: str) -> Malformed:
+    try:
+        envelope = _decode_envelope(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Malformed(None, None, "", message)
+    request_id = envelope.request_id if isinstance(envelope.request_id, str) else None
+    group_id = envelope.group_id if isinstance(envelope.group_id, str) else None
+    api = envelope.api if isinstance(envelope.api, str) else ""
+    return Malformed(request_id, group_id, api, message)

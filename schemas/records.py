@@ -1,0 +1,111 @@
+"""The records of the offsets topic, and the events of the audit log.
+
+An offsets-topic record has a key (`record_type`, `group_id`, and for an offset also `topic` and
+`topic_partition`) and a value; a record without its value is a tombstone. The columns mirror
+Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value; `reason` and `request_id` are ours.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from schemas.messages import Int32, Int64, Timestamp
+
+OFFSET_COMMIT = "offset_commit"
+GROUP_METADATA = "group_metadata"
+NO_TIMESTAMP = -1
+NO_LEADER_EPOCH = -1
+
+
+class OffsetCommitValue(Struct, frozen=True):
+    """A committed offset. Timestamps in ms; `expire_timestamp` -1 means none was asked for."""
+
+    offset: Int64
+    leader_epoch: Int32
+    metadata: str
+    commit_timestamp: Int64
+    expire_timestamp: Int64 = NO_TIMESTAMP
+
+
+class MemberMetadata(Struct, frozen=True):
+    """One member, with its subscription for the chosen protocol. Timeouts in ms."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout: Int32
+    session_timeout: Int32
+    subscription: bytes
+    assignment: bytes
+
+
+class GroupMetadataValue(Struct, frozen=True):
+    """A group as its last stored generation left it."""
+
+    protocol_type: str
+    generation: Int32
+    protocol: str | None
+    leader: str | None
+    current_state_timestamp: Int64
+    members: tuple[MemberMetadata, ...]
+
+
+class Record(Struct, frozen=True, omit_defaults=True):
+    """One row of the offsets topic. `log_offset` is given when the record is appended."""
+
+    partition: Int32
+    record_type: str
+    group_id: str
+    timestamp: Timestamp
+    log_offset: Int64 | None = None
+    topic: str | None = None
+    topic_partition: Int32 | None = None
+    offset_commit: OffsetCommitValue | None = None
+    group_metadata: GroupMetadataValue | None = None
+    reason: str | None = None
+    request_id: str | None = None
+
+
+class GroupEvent(Struct, frozen=True, omit_defaults=True):
+    """One thing that changed in a group: a row of the `group_events` table."""
+
+    at: Timestamp
+    group_id: str
+    event: str
+    from_state: str | None = None
+    to_state: str | None = None
+    generation: Int32 | None = None
+    member_id: str | None = None
+    group_instance_id: str | None = None
+    client_id: str | None = None
+    client_host: str | None = None
+    reason: str | None = None
+    request_id: str | None = None
+
+
+def binary_size(record: Record) -> int:
+    """Bytes of the record's key and value in Kafka's own binary form (key v1/v2, value v3)."""
+    group = 2 + len(record.group_id.encode())
+    if record.record_type == OFFSET_COMMIT:
+        key = 2 + group + 2 + len((record.topic or "").encode()) + 4
+        offset = record.offset_commit
+        if offset is None:
+            return key
+        return key + 2 + 8 + 4 + 2 + len(offset.metadata.encode()) + 8
+    key = 2 + group
+    value = record.group_metadata
+    if value is None:
+        return key
+    head = 2 + _string(value.protocol_type) + 4 + _string(value.protocol) + _string(value.leader)
+    return key + head + 8 + 4 + sum(_member_size(member) for member in value.members)
+
+
+def _string(text: str | None) -> int:
+    return 2 if text is None else 2 + len(text.encode())
+
+
+def _member_size(member: MemberMetadata) -> int:
+    strings = (member.member_id, member.group_instance_id, member.client_id, member.client_host)
+    blobs = 8 + len(member.subscription) + len(member.assignment)
+    return sum(_string(text) for text in strings) + 8 + blobs

@@ -1,0 +1,396 @@
+"""A coordinator on a virtual clock with a log in memory, and helpers that read as the protocol.
+
+    ctx = Context()
+    leader = ctx.join()                  # a Call: parked, or answered
+    ctx.advance(51)                      # timers due on the way fire at their own deadlines
+    assert leader.code == 0
+    ctx.sync(leader, {leader.member_id: b"everything"})
+    assert ctx.heartbeat(leader).code == 0
+
+The constants are those of Kafka's own GroupCoordinatorTest, so that its timings can be told here.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from coordinator.config import GroupCoordinatorConfig, parse_config
+from coordinator.group.coordinator import GroupCoordinator, Node, Ownership
+from coordinator.group.group import Group
+from coordinator.group.log import size_limit
+from coordinator.group.state import GroupState
+from coordinator.group.step import Step
+from schemas import messages as m
+from schemas.errors import ErrorCode
+from schemas.records import GroupEvent, OffsetCommitValue, Record
+
+GROUP_ID = "groupId"
+CLIENT_ID = "clientId"
+CLIENT_HOST = "clientHost"
+PROTOCOL_TYPE = "consumer"
+SESSION_MS = 500
+REBALANCE_MS = 500
+INITIAL_DELAY_MS = 50
+RANGE = ("range",)
+SUPERSET = ("range", "roundrobin")
+# A version of JoinGroup that takes members in one step, and one that asks for the two-step join.
+ONE_STEP = 3
+TWO_STEP = 9
+
+KAFKA_TEST_SETTINGS: dict[str, Any] = {
+    "group.min.session.timeout.ms": 10,
+    "group.max.session.timeout.ms": 600_000,
+    "group.max.size": 4,
+    "group.initial.rebalance.delay.ms": INITIAL_DELAY_MS,
+}
+
+
+class Call:
+    """One request and, once it has come, its one answer."""
+
+    def __init__(self, request: m.RequestEvent) -> None:
+        self.request = request
+        self.responses: list[m.Response] = []
+
+    @property
+    def parked(self) -> bool:
+        """Whether the answer is still owed."""
+        return not self.responses
+
+    @property
+    def response(self) -> m.Response:
+        """The answer; fails if there is none yet, or more than one."""
+        assert len(self.responses) == 1, f"{len(self.responses)} answers to {self.request}"
+        return self.responses[0]
+
+    @property
+    def code(self) -> int:
+        """The answer's error code."""
+        return self.response.error_code
+
+    @property
+    def body(self) -> Any:
+        """The answer's body."""
+        return getattr(self.response, self.request.api)
+
+    @property
+    def member_id(self) -> str:
+        """A join's member id: the one answered, else the one asked with."""
+        assert self.request.join_group is not None
+        if self.responses and self.body is not None and self.body.member_id:
+            return str(self.body.member_id)
+        return self.request.join_group.member_id
+
+    @property
+    def generation(self) -> int:
+        """A join's generation."""
+        return int(self.body.generation_id)
+
+    @property
+    def assignment(self) -> bytes:
+        """A sync's assignment."""
+        return bytes(self.body.assignment)
+
+    @property
+    def partition_codes(self) -> list[int]:
+        """The codes of a commit's, fetch's or deletion's partitions, in order."""
+        return [p.error_code for topic in self.body.topics for p in topic.partitions]
+
+    @property
+    def member_codes(self) -> list[int]:
+        """The codes of a leave's members, in order."""
+        return [member.error_code for member in self.body.members]
+
+
+class Context:
+    """One group's coordinator. `group` is None while there is no group; `log` is what was stored."""
+
+    def __init__(self, group_id: str = GROUP_ID, **settings: Any) -> None:
+        named = {name.replace("_", "."): value for name, value in settings.items()}
+        self.config: GroupCoordinatorConfig = parse_config({**KAFKA_TEST_SETTINGS, **named})
+        self.group_id = group_id
+        self.now = 0
+        self.group: Group | None = None
+        self.ownership = Ownership.OWNED
+        self.log: list[Record] = []
+        self.events: list[GroupEvent] = []
+        self.calls: dict[str, Call] = {}
+        self.append_error = ErrorCode.NONE
+        self._limit = size_limit(self.config)
+        self.coordinator = GroupCoordinator(
+            self.config,
+            new_id=lambda request_id: str(uuid.uuid5(uuid.NAMESPACE_OID, request_id)),
+            owner_of=lambda _partition: Node(0, "localhost", 9092),
+            append_to_log=self._append,
+        )
+
+    def _append(self, records: Sequence[Record]) -> ErrorCode:
+        """The log: full size limit, and whatever failure a test asked for by `append_error`."""
+        if self.append_error is not ErrorCode.NONE:
+            return self.append_error
+        return self._limit(records)
+
+    # --- the machine ----------------------------------------------------------------------------
+
+    def send(self, api: str, body: Any, version: int | None = None, **fields: Any) -> Call:
+        """Send any request now."""
+        fields = {"client_id": CLIENT_ID, "client_host": CLIENT_HOST, **fields}
+        request = m.RequestEvent(
+            request_id=f"request-{len(self.calls) + 1}",
+            group_id=fields.pop("group_id", self.group_id),
+            api=api,
+            api_version=version,
+            **{api: body},
+            **fields,
+        )
+        call = self.calls[request.request_id] = Call(request)
+        self._take(self.coordinator.handle(self.group, request, self.now, self.ownership))
+        return call
+
+    def advance(self, ms: int) -> None:
+        """Let the clock run; what falls due on the way fires at exactly its own time."""
+        until = self.now + ms
+        while self.group is not None:
+            step = self.coordinator.fire(self.group, self.now)
+            self._take(step)
+            if step.deadline is None or step.deadline > until:
+                break
+            self.now = max(self.now, step.deadline)
+        self.now = until
+
+    def cleanup(self) -> None:
+        """One run of the offset-expiry task."""
+        if self.group is not None:
+            self._take(self.coordinator.cleanup(self.group, self.now))
+
+    def unload(self) -> None:
+        """Give the group up."""
+        if self.group is not None:
+            self._take(self.coordinator.unload(self.group, self.now))
+
+    def load(self, records: Iterable[Record] | None = None) -> None:
+        """Take the group over, from these records or from all that was logged."""
+        logged = self.log if records is None else records
+        self._take(self.coordinator.load(self.group_id, list(logged), self.now))
+
+    def _take(self, step: Step) -> None:
+        self.group = step.group
+        for record in step.records:
+            self.log.append(_numbered(record, len(self.log)))
+        self.events.extend(step.events)
+        for response in step.responses:
+            call = self.calls[response.request_id]
+            assert call.parked, f"a second answer to {call.request}: {response}"
+            call.responses.append(response)
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def join(
+        self,
+        member_id: str = "",
+        instance_id: str | None = None,
+        *,
+        protocols: Iterable[str] = RANGE,
+        metadata: bytes = b"",
+        protocol_type: str = PROTOCOL_TYPE,
+        session_ms: int = SESSION_MS,
+        rebalance_ms: int | None = REBALANCE_MS,
+        version: int | None = ONE_STEP,
+        reason: str | None = None,
+        **fields: Any,
+    ) -> Call:
+        """JoinGroup; in one step unless `version` says otherwise."""
+        body = m.JoinGroupRequest(
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=rebalance_ms,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocols=tuple(m.JoinGroupProtocol(name, metadata) for name in protocols),
+            reason=reason,
+        )
+        return self.send("join_group", body, version, **fields)
+
+    def two_step_join(self, **options: Any) -> Call:
+        """A dynamic member of today: told its id first (79), then joining with it; not advanced."""
+        first = self.join(version=TWO_STEP, **options)
+        assert first.code == ErrorCode.MEMBER_ID_REQUIRED
+        return self.join(first.member_id, version=TWO_STEP, **options)
+
+    def dynamic_join(self, **options: Any) -> Call:
+        """Kafka's dynamic join helper: both steps, then the initial delay passes."""
+        call = self.two_step_join(**options)
+        self.advance(INITIAL_DELAY_MS + 1)
+        return call
+
+    def sync(
+        self,
+        member: Call | str,
+        assignments: Mapping[str, bytes] | None = None,
+        *,
+        generation: int | None = None,
+        instance_id: str | None = None,
+        protocol_type: str | None = None,
+        protocol_name: str | None = None,
+        version: int | None = None,
+    ) -> Call:
+        """SyncGroup, of a join's member and generation unless told otherwise."""
+        body = m.SyncGroupRequest(
+            generation_id=self._generation(member, generation),
+            member_id=_id(member),
+            group_instance_id=instance_id,
+            protocol_type=protocol_type,
+            protocol_name=protocol_name,
+            assignments=tuple(
+                m.SyncGroupAssignment(member_id, assignment)
+                for member_id, assignment in (assignments or {}).items()
+            ),
+        )
+        return self.send("sync_group", body, version)
+
+    def heartbeat(
+        self, member: Call | str, generation: int | None = None, instance_id: str | None = None
+    ) -> Call:
+        """Heartbeat, of a join's member and generation unless told otherwise."""
+        body = m.HeartbeatRequest(self._generation(member, generation), _id(member), instance_id)
+        return self.send("heartbeat", body)
+
+    def leave(
+        self, *members: Call | str | m.LeavingMember, version: int | None = None
+    ) -> Call:
+        """LeaveGroup of one or many."""
+        leaving = tuple(
+            one if isinstance(one, m.LeavingMember) else m.LeavingMember(_id(one))
+            for one in members
+        )
+        return self.send("leave_group", m.LeaveGroupRequest(leaving), version)
+
+    def commit(
+        self,
+        offsets: Mapping[tuple[str, int], int | m.OffsetCommitPartition],
+        member: Call | str = "",
+        *,
+        generation: int | None = None,
+        instance_id: str | None = None,
+        retention_ms: int | None = None,
+        version: int | None = None,
+    ) -> Call:
+        """OffsetCommit of {(topic, partition): offset}; without a member as a simple consumer."""
+        if generation is None and isinstance(member, str):
+            generation = m.NO_GENERATION
+        topics: dict[str, list[m.OffsetCommitPartition]] = {}
+        for (topic, index), value in offsets.items():
+            if isinstance(value, int):
+                value = m.OffsetCommitPartition(index, value)
+            topics.setdefault(topic, []).append(value)
+        body = m.OffsetCommitRequest(
+            generation_id=self._generation(member, generation),
+            member_id=_id(member),
+            group_instance_id=instance_id,
+            retention_time_ms=retention_ms,
+            topics=tuple(m.OffsetCommitTopic(name, tuple(ps)) for name, ps in topics.items()),
+        )
+        return self.send("offset_commit", body, version)
+
+    def fetch(
+        self,
+        topics: Mapping[str, Iterable[int]] | None = None,
+        version: int | None = None,
+        require_stable: bool = False,
+    ) -> Call:
+        """OffsetFetch of {topic: partitions}, or of everything."""
+        asked = None
+        if topics is not None:
+            asked = tuple(m.OffsetFetchTopic(name, tuple(ps)) for name, ps in topics.items())
+        return self.send("offset_fetch", m.OffsetFetchRequest(asked, require_stable), version)
+
+    def fetched(self) -> dict[tuple[str, int], int]:
+        """Every committed offset, as OffsetFetch answers it."""
+        return {
+            (topic.name, p.partition_index): p.committed_offset
+            for topic in self.fetch().body.topics
+            for p in topic.partitions
+        }
+
+    def describe(self, version: int | None = 5) -> Call:
+        """DescribeGroups; by default of a version that answers an absent group with "Dead"."""
+        return self.send("describe_groups", m.DescribeGroupsRequest(), version)
+
+    def delete_group(self) -> Call:
+        """DeleteGroups."""
+        return self.send("delete_groups", m.DeleteGroupsRequest())
+
+    def delete_offsets(self, topics: Mapping[str, Iterable[int]]) -> Call:
+        """OffsetDelete of {topic: partitions}."""
+        asked = tuple(m.OffsetDeleteTopic(name, tuple(ps)) for name, ps in topics.items())
+        return self.send("offset_delete", m.OffsetDeleteRequest(asked))
+
+    # --- situations -----------------------------------------------------------------------------
+
+    def stable_group(self, **options: Any) -> Call:
+        """One dynamic member, joined and synced; returns its join."""
+        leader = self.dynamic_join(**options)
+        assert self.sync(leader, {leader.member_id: b""}).code == ErrorCode.NONE
+        return leader
+
+    def stable_pair(self) -> tuple[Call, Call]:
+        """Two dynamic members in a Stable group of one generation: the leader's and follower's joins."""
+        leader, follower = self.join(), self.join()
+        self.advance(2 * INITIAL_DELAY_MS + 1)
+        assert leader.code == follower.code == ErrorCode.NONE
+        self.sync(leader, {leader.member_id: b"leader", follower.member_id: b"follower"})
+        self.sync(follower)
+        return leader, follower
+
+    def static_pair(self, **options: Any) -> tuple[Call, Call]:
+        """Kafka's static pair: instances "leader" and "follower", synced in generation 1, Stable."""
+        options = {"protocols": SUPERSET, "version": TWO_STEP, **options}
+        leader = self.join(instance_id="leader", **options)
+        follower = self.join(instance_id="follower", **options)
+        self.advance(2 * INITIAL_DELAY_MS + 1)
+        assert leader.body.leader == leader.member_id
+        assignment = {leader.member_id: b"leader", follower.member_id: b"follower"}
+        self.sync(leader, assignment, instance_id="leader")
+        self.sync(follower, instance_id="follower")
+        assert self.state is GroupState.STABLE
+        return leader, follower
+
+    # --- questions ------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> GroupState:
+        """The group's state; Dead if there is none."""
+        return GroupState.DEAD if self.group is None else self.group.state
+
+    @property
+    def members(self) -> list[str]:
+        """The ids of the members, in the order of joining."""
+        return [] if self.group is None else list(self.group.members)
+
+    def event_names(self) -> list[str]:
+        """The audit log, names only."""
+        return [event.event for event in self.events]
+
+    def _generation(self, member: Call | str, generation: int | None) -> int:
+        if generation is not None:
+            return generation
+        if isinstance(member, Call):
+            return member.generation
+        return 1 if self.group is None else self.group.generation_id
+
+
+def committed(group: Group | None) -> dict[tuple[str, int], OffsetCommitValue]:
+    """A group's committed offsets as one flat map."""
+    offsets = {} if group is None else group.offsets
+    return {(topic, index): v for topic, ps in offsets.items() for index, v in ps.items()}
+
+
+def _id(member: Call | str) -> str:
+    return member if isinstance(member, str) else member.member_id
+
+
+def _numbered(record: Record, log_offset: int) -> Record:
+    fields = {name: getattr(record, name) for name in record.__struct_fields__}
+    return Record(**{**fields, "log_offset": log_offset})
