@@ -82,6 +82,19 @@ def new_member_uuid(request_id: str) -> str:
     return str(uuid.uuid5(MEMBER_ID_NAMESPACE, request_id))
 
 
+def answer_malformed(event: Malformed, request_id: str, group_id: str, now: int) -> Response:
+    """The answer to an event that is no request: what was wrong with it."""
+    return Response(
+        request_id=request_id,
+        group_id=group_id,
+        api=event.api,
+        error_code=int(event.error_code),
+        error=ERROR_NAMES[event.error_code],
+        error_message=event.message,
+        responded_at=now,
+    )
+
+
 class BatchMachine:
     """Processes groups' shares of batches; holds settings, no group."""
 
@@ -174,23 +187,14 @@ class _Share:
             known.add(mark)
             digests.append(mark)
             if isinstance(event, Malformed):
-                self.turn.responses.append(self._answer_malformed(event, event.request_id))
+                self.turn.responses.append(
+                    answer_malformed(event, event.request_id, self.group_id, self.now)
+                )
             else:
                 self._decide(event)
         settings = self.settings
         self.snapshot.recent.remember(
             digests, self.now, settings.dedup_window_ms, settings.dedup_max_ids
-        )
-
-    def _answer_malformed(self, event: Malformed, request_id: str) -> Response:
-        return Response(
-            request_id=request_id,
-            group_id=self.group_id,
-            api=event.api,
-            error_code=int(event.error_code),
-            error=ERROR_NAMES[event.error_code],
-            error_message=event.message,
-            responded_at=self.now,
         )
 
     def _decide(self, event: RequestEvent) -> None:

@@ -48,6 +48,8 @@ from schemas.messages import (
 from schemas.records import Record
 
 GROUP_KEY_TYPE = 0
+# The version of SyncGroup from which the protocol type and name are mandatory.
+PROTOCOL_VERSION = 5
 
 
 class Ownership(str, Enum):
@@ -204,6 +206,8 @@ class GroupCoordinator:
 
     def _check(self, event: RequestEvent, ownership: Ownership) -> ErrorCode:
         """The checks before any group is looked at, in the order of Kafka 4.1."""
+        if _lacks_protocol(event):
+            return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if not event.group_id and event.api in NEEDS_GROUP_ID:
             return ErrorCode.INVALID_GROUP_ID
         join = event.join_group
@@ -233,6 +237,17 @@ class GroupCoordinator:
             return
         answer = FindCoordinatorResponse(partition, node.node_id, node.host, node.port)
         turn.answer(event, ErrorCode.NONE, answer)
+
+
+def _lacks_protocol(event: RequestEvent) -> bool:
+    """Whether a sync of a version that must name its protocol does not (KIP-559)."""
+    sync = event.sync_group
+    if event.api != "sync_group" or sync is None:
+        return False
+    # An event that names no version is taken at its word: it may leave out what it does not know.
+    if event.api_version is None or event.api_version < PROTOCOL_VERSION:
+        return False
+    return sync.protocol_type is None or sync.protocol_name is None
 
 
 def _step(turn: Turn) -> Step:
@@ -266,6 +281,7 @@ def refuse(turn: Turn, event: RequestEvent, code: ErrorCode) -> None:
 
 
 _EMPTY_BODIES: dict[str, Struct] = {
+    "find_coordinator": FindCoordinatorResponse(-1, -1, "", -1),
     "offset_fetch": OffsetFetchResponse(),
     "describe_groups": DescribeGroupsResponse(),
     "delete_groups": DeleteGroupsResponse(),

@@ -1,0 +1,287 @@
+"""The simulator: scenario lines in, the coordinator's answers and records out, on a virtual clock.
+
+The machine is the one that the Spark job runs. The clock starts at 0 ms and moves only as the lines
+say; timers that fall due on the way fire at exactly their own deadlines. For every input line come
+zero or more lines `{"at_ms", "response"}` and `{"at_ms", "record"}`, then `{"ack": K}`, flushed, so
+that a driver can hold a conversation over a pipe. What is parked at the end stays unanswered.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO
+
+import msgspec
+
+from coordinator.config import ConfigError, GroupCoordinatorConfig, parse_config
+from coordinator.group.batch import answer_malformed, new_member_uuid
+from coordinator.group.coordinator import GroupCoordinator, Node, Ownership, refuse
+from coordinator.group.group import Group
+from coordinator.group.partition import partition_for
+from coordinator.group.step import Step
+from coordinator.group.timers import next_deadline
+from schemas.errors import ErrorCode
+from schemas.messages import Malformed, RequestEvent, Response, decode_request
+from schemas.records import Record
+
+_log = logging.getLogger(__name__)
+
+THIS_NODE = Node(0, "localhost", 9092)
+# Lines of a recorded trace that ask nothing of the coordinator.
+_PASSED_OVER = ("trace", "response", "note")
+
+Output = dict[str, Any]
+
+
+class BadLine(ValueError):
+    """An input line that says nothing the simulator could do."""
+
+
+class Simulator:
+    """A coordinator of every offsets partition on a virtual clock (ms)."""
+
+    def __init__(self, config: GroupCoordinatorConfig) -> None:
+        self.now = 0
+        self._config = config
+        self._groups: dict[str, Group] = {}
+        self._logs: dict[str, list[Record]] = {}
+        self._next_offset: dict[int, int] = {}
+        self._ownership: dict[int, Ownership] = {}
+        self._timers: list[tuple[int, str]] = []
+        self._seen: set[str] = set()
+        self._topics: dict[str, int] | None = None
+        self._coordinator = self._build()
+
+    def _build(self) -> GroupCoordinator:
+        return GroupCoordinator(
+            self._config, new_member_uuid, self._owner, topics=self._topics
+        )
+
+    def _owner(self, partition: int) -> Node | None:
+        owned = self._owns(partition) is not Ownership.NOT_OWNED
+        return THIS_NODE if owned else None
+
+    def _owns(self, partition: int) -> Ownership:
+        return self._ownership.get(partition, Ownership.OWNED)
+
+    def run(self, lines: Iterable[bytes]) -> Iterator[Output]:
+        """Feed the lines; yields the output objects, an ack after each line's own."""
+        for number, line in enumerate(lines, start=1):
+            try:
+                yield from self.feed(line)
+            except BadLine as error:
+                yield {"error": f"line {number}: {error}"}
+            yield {"ack": number}
+
+    def feed(self, line: bytes) -> Iterator[Output]:
+        """Take one line; raises BadLine if it is none."""
+        if not line.strip():
+            return
+        try:
+            entry = msgspec.json.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise BadLine(str(error)) from error
+        if not isinstance(entry, dict):
+            raise BadLine("a JSON object is expected")
+        yield from self._dispatch(entry)
+
+    def _dispatch(self, entry: dict[str, Any]) -> Iterator[Output]:
+        if "request" in entry:
+            if not isinstance(entry["request"], dict):
+                raise BadLine("request: a JSON object is expected")
+            yield from self._request({**entry["request"], "at_ms": entry.get("at_ms")})
+        elif "api" in entry or "request_id" in entry:
+            yield from self._request(entry)
+        elif "advance_to_ms" in entry:
+            yield from self._advance(_time(entry["advance_to_ms"], "advance_to_ms"))
+        elif "load" in entry:
+            yield from self._load(entry["load"])
+        elif "unload" in entry:
+            yield from self._unload(entry["unload"])
+        elif "partition" in entry:
+            self._set_ownership(entry)
+        elif "cleanup" in entry:
+            yield from self._cleanup()
+        elif "config" in entry:
+            self._configure(entry["config"])
+        elif "topics" in entry:
+            self._set_topics(entry["topics"])
+        elif not any(key in entry for key in _PASSED_OVER):
+            raise BadLine(f"neither a request nor a control: {', '.join(sorted(entry)) or '{}'}")
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def _request(self, entry: dict[str, Any]) -> Iterator[Output]:
+        at = entry.pop("at_ms", None)
+        if at is not None:
+            yield from self._advance(_time(at, "at_ms"))
+        event = decode_request(msgspec.json.encode(entry))
+        if event.request_id is None or event.group_id is None:
+            message = f": {event.message}" if isinstance(event, Malformed) else ""
+            missing = "request_id" if event.request_id is None else "group_id"
+            raise BadLine(f"no {missing}{message}")
+        if event.request_id in self._seen:
+            return
+        self._seen.add(event.request_id)
+        if isinstance(event, Malformed):
+            yield self._response(
+                answer_malformed(event, event.request_id, event.group_id, self.now)
+            )
+        else:
+            yield from self._take(event.group_id, self._decide(event))
+
+    def _decide(self, event: RequestEvent) -> Step:
+        group = self._groups.get(event.group_id)
+        safe = msgspec.msgpack.encode(group)
+        partition = partition_for(event.group_id, self._config.offsets_topic_num_partitions)
+        try:
+            return self._coordinator.handle(group, event, self.now, self._owns(partition))
+        # A bug in a handler costs the one request, here as in the stream.
+        except Exception:
+            _log.exception("request %s failed", event.request_id)
+            restored = msgspec.msgpack.decode(safe, type=Group | None)
+            turn = self._coordinator.turn(event.group_id, restored, self.now)
+            refuse(turn, event, ErrorCode.UNKNOWN_SERVER_ERROR)
+            deadline = None if restored is None else next_deadline(restored)
+            return Step(turn.responses, turn.records, turn.events, restored, deadline)
+
+    # --- the clock ------------------------------------------------------------------------------
+
+    def _advance(self, until: int) -> Iterator[Output]:
+        if until < self.now:
+            raise BadLine(f"time {until} ms is before the present, {self.now} ms")
+        while self._timers and self._timers[0][0] <= until:
+            due, group_id = heapq.heappop(self._timers)
+            group = self._groups.get(group_id)
+            # An entry is stale when the group's earliest deadline has moved since it was pushed.
+            if group is None or next_deadline(group) != due:
+                continue
+            self.now = max(self.now, due)
+            yield from self._take(group_id, self._coordinator.fire(group, self.now))
+        self.now = until
+
+    # --- controls -------------------------------------------------------------------------------
+
+    def _load(self, entries: Any) -> Iterator[Output]:
+        if not isinstance(entries, list):
+            raise BadLine("load: a list of records is expected")
+        by_group: dict[str, list[Record]] = {}
+        for entry in entries:
+            record = self._record_of(entry)
+            by_group.setdefault(record.group_id, []).append(record)
+        for group_id in by_group:
+            group = self._groups.get(group_id)
+            if group is not None and any(
+                member.awaiting_join or member.awaiting_sync for member in group.members.values()
+            ):
+                raise BadLine(f"load: group {group_id!r} has parked requests; unload it first")
+        for group_id, records in by_group.items():
+            log = self._logs.setdefault(group_id, [])
+            log.extend(records)
+            for record in records:
+                following = (record.log_offset or 0) + 1
+                known = self._next_offset.get(record.partition, 0)
+                self._next_offset[record.partition] = max(known, following)
+            yield from self._take(group_id, self._coordinator.load(group_id, log, self.now))
+
+    def _record_of(self, entry: Any) -> Record:
+        if not isinstance(entry, dict) or not isinstance(entry.get("group_id"), str):
+            raise BadLine("load: a record is an object with a group_id")
+        partitions = self._config.offsets_topic_num_partitions
+        filled = {
+            "timestamp": self.now,
+            "partition": partition_for(entry["group_id"], partitions),
+            **{name: value for name, value in entry.items() if value is not None},
+        }
+        try:
+            return msgspec.convert(filled, Record)
+        except msgspec.ValidationError as error:
+            raise BadLine(f"load: {error}") from error
+
+    def _unload(self, group_id: Any) -> Iterator[Output]:
+        if not isinstance(group_id, str):
+            raise BadLine("unload: a group id is expected")
+        self._logs.pop(group_id, None)
+        group = self._groups.get(group_id)
+        if group is not None:
+            yield from self._take(group_id, self._coordinator.unload(group, self.now))
+
+    def _set_ownership(self, entry: dict[str, Any]) -> None:
+        partition, status = entry["partition"], entry.get("status")
+        count = self._config.offsets_topic_num_partitions
+        if not _is_int(partition) or not 0 <= partition < count:
+            raise BadLine(f"partition: 0 to {count - 1} is expected, not {partition!r}")
+        try:
+            self._ownership[partition] = Ownership(status)
+        except ValueError as error:
+            known = ", ".join(one.value for one in Ownership)
+            raise BadLine(f"status: one of {known} is expected, not {status!r}") from error
+
+    def _cleanup(self) -> Iterator[Output]:
+        for group_id, group in list(self._groups.items()):
+            yield from self._take(group_id, self._coordinator.cleanup(group, self.now))
+
+    def _configure(self, settings: Any) -> None:
+        if self._seen:
+            raise BadLine("config: settings go before the first request")
+        if not isinstance(settings, dict):
+            raise BadLine("config: an object of settings is expected")
+        try:
+            self._config = parse_config(settings, self._config)
+        except ConfigError as error:
+            raise BadLine(f"config: {error}") from error
+        self._coordinator = self._build()
+
+    def _set_topics(self, topics: Any) -> None:
+        """A catalogue of topics and their partition counts; without one every name is taken."""
+        try:
+            self._topics = msgspec.convert(topics, dict[str, int] | None)
+        except msgspec.ValidationError as error:
+            raise BadLine(f"topics: {error}") from error
+        self._coordinator = self._build()
+
+    # --- output ---------------------------------------------------------------------------------
+
+    def _take(self, group_id: str, step: Step) -> Iterator[Output]:
+        if step.group is None:
+            self._groups.pop(group_id, None)
+        else:
+            self._groups[group_id] = step.group
+            if step.deadline is not None:
+                heapq.heappush(self._timers, (step.deadline, group_id))
+        for record in step.records:
+            numbered = self._append(record)
+            yield {"at_ms": self.now, "record": numbered}
+        for response in step.responses:
+            yield self._response(response)
+
+    def _append(self, record: Record) -> Record:
+        log_offset = self._next_offset.get(record.partition, 0)
+        self._next_offset[record.partition] = log_offset + 1
+        numbered = msgspec.structs.replace(record, log_offset=log_offset)
+        self._logs.setdefault(record.group_id, []).append(numbered)
+        return numbered
+
+    def _response(self, response: Response) -> Output:
+        return {"at_ms": self.now, "response": response}
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _time(value: Any, name: str) -> int:
+    if not _is_int(value) or value < 0:
+        raise BadLine(f"{name}: a time in ms, 0 or more, is expected, not {value!r}")
+    return int(value)
+
+
+def simulate(lines: Iterable[bytes], out: BinaryIO, config: GroupCoordinatorConfig) -> None:
+    """Run a scenario from `lines` to `out`, flushing after each acknowledged line."""
+    encode = msgspec.json.Encoder().encode
+    for output in Simulator(config).run(lines):
+        out.write(encode(output) + b"\n")
+        if "ack" in output:
+            out.flush()

@@ -1,0 +1,204 @@
+"""The tables, derived from the message and record Structs: one definition, not three.
+
+A field's integer width and whether it is a timestamp are notes on its type (`schemas.messages`).
+Every column is nullable, so that a broken request can be written, seen and answered; what must not
+be null is checked where a request is decoded. A Struct without fields has no column: Parquet has no
+empty struct, and `api` already says which answer a row is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from msgspec import Struct, inspect
+
+from schemas.messages import Int32, Int64, RejectedRequest, RequestEvent, Response, Timestamp
+from schemas.records import GroupEvent, Record
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+_MILLIS = pa.timestamp("ms", tz="UTC")
+_INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+
+class CoordinatorStart(Struct, frozen=True):
+    """One start of a coordinator: a row of the `coordinators` table.
+
+    `partition` null stands for every offsets partition.
+    """
+
+    node_id: Int32
+    host: str
+    port: Int32
+    epoch: Int64
+    started_at: Timestamp
+    partition: Int32 | None = None
+
+
+class Table(Struct, frozen=True):
+    """A table of the contract: its folder's name, its columns, and what it is partitioned by."""
+
+    name: str
+    schema: pa.Schema
+    partition_by: tuple[str, ...] = ()
+
+
+# --- types --------------------------------------------------------------------------------------
+
+
+def arrow_schema(struct: type[Struct]) -> pa.Schema:
+    """Return the Arrow schema of a Struct's fields, in their order; all nullable."""
+    info = inspect.type_info(struct)
+    assert isinstance(info, inspect.StructType)
+    return pa.schema(_fields(info))
+
+
+def spark_schema(table: Table) -> StructType:
+    """Return the table's columns as Spark types."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(table.schema)
+
+
+def _fields(struct: inspect.StructType) -> list[pa.Field]:
+    typed = ((field.name, _arrow_type(field.type)) for field in struct.fields)
+    return [pa.field(name, type_) for name, type_ in typed if type_ is not None]
+
+
+def _arrow_type(info: inspect.Type, notes: Mapping[str, Any] | None = None) -> pa.DataType | None:
+    """Return the Arrow type, or None where there is nothing to store."""
+    if isinstance(info, inspect.Metadata):
+        return _arrow_type(info.type, info.extra)
+    if isinstance(info, inspect.UnionType):
+        (some,) = (each for each in info.types if not isinstance(each, inspect.NoneType))
+        return _arrow_type(some)
+    if isinstance(info, inspect.StructType):
+        fields = _fields(info)
+        return pa.struct(fields) if fields else None
+    if isinstance(info, inspect.VarTupleType):
+        # "element" is what Delta calls an array's items.
+        return pa.list_(pa.field("element", _arrow_type(info.item_type)))
+    if isinstance(info, inspect.IntType):
+        if notes is None:
+            raise TypeError("an integer field needs a width: Int8, Int16, Int32, Int64 or Timestamp")
+        return TIMESTAMP if notes.get("timestamp") else _INTEGERS[notes["width"]]
+    if isinstance(info, inspect.StrType):
+        return pa.string()
+    if isinstance(info, inspect.BytesType):
+        return pa.binary()
+    if isinstance(info, inspect.BoolType):
+        return pa.bool_()
+    raise TypeError(f"no column type for {info}")
+
+
+# --- the tables ---------------------------------------------------------------------------------
+
+REQUESTS = Table("requests", arrow_schema(RequestEvent))
+RESPONSES = Table("responses", arrow_schema(Response))
+REJECTED_REQUESTS = Table("rejected_requests", arrow_schema(RejectedRequest))
+# `segment` cuts the log as Kafka cuts its own: appends go to the newest, compaction rewrites the
+# others, and because it is the partition column the two never touch the same files.
+OFFSETS_TOPIC = Table(
+    "offsets_topic",
+    arrow_schema(Record).append(pa.field("segment", pa.int64())),
+    partition_by=("segment",),
+)
+GROUP_EVENTS = Table("group_events", arrow_schema(GroupEvent))
+COORDINATORS = Table("coordinators", arrow_schema(CoordinatorStart))
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        REQUESTS,
+        RESPONSES,
+        REJECTED_REQUESTS,
+        OFFSETS_TOPIC,
+        GROUP_EVENTS,
+        COORDINATORS,
+    )
+}
+
+
+# --- rows to columns ----------------------------------------------------------------------------
+
+
+def to_arrow(
+    table: Table, rows: Sequence[Struct], columns: Mapping[str, pa.Array] | None = None
+) -> pa.Table:
+    """Turn Structs into an Arrow table with the table's schema.
+
+    `columns` gives the columns that are not, or not yet, in the Structs. Built column by column:
+    of the ten body columns of a response nine are null, and a column of nulls costs nothing.
+    """
+    given = columns or {}
+    arrays = [
+        given[field.name] if field.name in given else _column(field, rows)
+        for field in table.schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=table.schema)
+
+
+def to_requests(requests: Sequence[RequestEvent]) -> pa.Table:
+    """Turn requests into rows of the `requests` table that keep their order.
+
+    Requests of one millisecond are numbered in the microseconds of `sent_at`, which the coordinator
+    orders them by.
+    """
+    micros: list[int | None] = []
+    latest = -1
+    for request in requests:
+        if request.sent_at is None:
+            micros.append(None)
+            continue
+        start = request.sent_at * 1000
+        # The last of a thousand share a microsecond, rather than run into the next millisecond.
+        latest = min(latest + 1, start + 999) if start <= latest < start + 1000 else start
+        micros.append(latest)
+    return to_arrow(REQUESTS, requests, {"sent_at": pa.array(micros, TIMESTAMP)})
+
+
+def _column(field: pa.Field, rows: Sequence[Any]) -> pa.Array:
+    return _array(field.type, list(map(attrgetter(field.name), rows)))
+
+
+def _array(type_: pa.DataType, values: list[Any]) -> pa.Array:
+    if pa.types.is_struct(type_):
+        return _struct_array(type_, values)
+    if pa.types.is_list(type_):
+        return _list_array(type_, values)
+    if pa.types.is_timestamp(type_):
+        return pa.array(values, _MILLIS).cast(type_)
+    return pa.array(values, type_)
+
+
+def _struct_array(type_: pa.StructType, values: list[Any]) -> pa.Array:
+    present = [value for value in values if value is not None]
+    if not present:
+        return pa.nulls(len(values), type_)
+    getters: list[Callable[[Any], Any]] = [attrgetter(field.name) for field in type_]
+    if len(present) == len(values):
+        children = [_array(f.type, list(map(get, values))) for f, get in zip(type_, getters)]
+        return pa.StructArray.from_arrays(children, fields=list(type_))
+    children = [
+        _array(field.type, [None if value is None else get(value) for value in values])
+        for field, get in zip(type_, getters)
+    ]
+    mask = pa.array([value is None for value in values], pa.bool_())
+    return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)
+
+
+def _list_array(type_: pa.ListType, values: list[Any]) -> pa.Array:
+    offsets: list[int | None] = []
+    items: list[Any] = []
+    for value in values:
+        offsets.append(None if value is None else len(items))
+        if value is not None:
+            items.extend(value)
+    offsets.append(len(items))
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), _array(type_.value_type, items), type=type_
+    )
