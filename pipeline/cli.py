@@ -1,15 +1,21 @@
 """The command `group-coordinator`; `python -m pipeline` is the same.
 
-Exits 0 on success, 1 on a failure that it names in one line, 2 on a wrong call.
+Exits 0 on success, 1 on a failure that it names in one line, 2 on a wrong call. What a verb needs is
+imported when it runs: `simulate` and `sql` start in a blink because they start no JVM.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from pipeline.sql import Result
 
 app = typer.Typer(
     name="group-coordinator",
@@ -19,11 +25,39 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+groups_app = typer.Typer(help="Consumer groups, read from the tables.", no_args_is_help=True)
+offsets_app = typer.Typer(help="Committed offsets, read from the tables.", no_args_is_help=True)
+app.add_typer(groups_app, name="groups")
+app.add_typer(offsets_app, name="offsets")
 
-ConfigOption = Annotated[
+Root = Annotated[str, typer.Option("--root", help="The folder or URI under which the tables lie.")]
+Config = Annotated[
     Path | None,
     typer.Option("--config", help="A TOML file whose settings go over conf/coordinator.toml."),
 ]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON Lines.")]
+
+
+@app.command()
+def run(root: Root, config: Config = None) -> None:
+    """Run the coordinator in the foreground, on a local Spark."""
+    from pipeline.job import run as run_job
+    from pipeline.settings import load_settings
+
+    raise SystemExit(run_job(root, load_settings(config)))
+
+
+@app.command()
+def demo(
+    keep: Annotated[
+        Path | None, typer.Option("--keep", help="Keep the tables in this folder.")
+    ] = None,
+) -> None:
+    """See it work: recorded clients of a real broker, live, from nothing to a result."""
+    from pipeline.demo import run_demo
+
+    if not run_demo(keep):
+        raise Failure("not every request was answered in time")
 
 
 @app.command()
@@ -31,14 +65,14 @@ def simulate(
     file: Annotated[
         Path | None, typer.Argument(help="A scenario, one JSON object a line; default: stdin.")
     ] = None,
-    config: ConfigOption = None,
+    config: Config = None,
 ) -> None:
     """Drive the coordinator's own state machine on a virtual clock, without Spark."""
     from coordinator.config import parse_config
     from pipeline.settings import read_user_file
     from pipeline.simulate import simulate as run_scenario
 
-    settings = {"group.initial.rebalance.delay.ms": 0}
+    settings: dict[str, Any] = {"group.initial.rebalance.delay.ms": 0}
     if config is not None:
         settings |= read_user_file(config)["group"]
     parsed = parse_config(settings)
@@ -49,16 +83,69 @@ def simulate(
             run_scenario(lines, sys.stdout.buffer, parsed)
 
 
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="A query over the tables and views.")],
+    root: Root,
+    format_: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
+) -> None:
+    """Ask the tables and views of a root, on the spot."""
+    from pipeline.show import Format, show
+    from pipeline.sql import Catalog
+
+    try:
+        chosen = Format(format_)
+    except ValueError as error:
+        raise typer.BadParameter(f"{format_!r} is none of table, csv, json") from error
+    show(Catalog(root).query(query), chosen)
+
+
+@groups_app.command("list")
+def groups_list(root: Root, json: Json = False) -> None:
+    """Every group, its state and its numbers."""
+    _show(
+        root,
+        "SELECT group_id, state, protocol_type, protocol, generation, num_members, num_offsets, "
+        "since, reason FROM groups ORDER BY group_id",
+        json,
+    )
+
+
+@groups_app.command("describe")
+def groups_describe(group: str, root: Root, json: Json = False) -> None:
+    """One group: its state and the members of its last stored generation."""
+    found = _show(root, "SELECT * FROM groups WHERE group_id = ?", json, group)
+    if not found.rows:
+        raise Failure(f"there is no group {group!r} under {root}")
+    _show(root, "SELECT * EXCLUDE group_id FROM group_members WHERE group_id = ?", json, group)
+
+
+@offsets_app.command("show")
+def offsets_show(group: str, root: Root, json: Json = False) -> None:
+    """The committed offsets of one group."""
+    _show(
+        root,
+        'SELECT topic, "partition", committed_offset, metadata, committed_at, expires_at, reason '
+        'FROM committed_offsets WHERE group_id = ? ORDER BY topic, "partition"',
+        json,
+        group,
+    )
+
+
+def _show(root: str, query: str, json: bool, *parameters: Any) -> Result:
+    from pipeline.show import Format, show
+    from pipeline.sql import Catalog
+
+    result = Catalog(root).query(query, list(parameters))
+    show(result, Format.JSON if json else Format.TABLE)
+    return result
+
+
 def main() -> None:
-    """Run the command line; failures that a person can act on end in one line and exit 1."""
+    """Run the command line."""
     from coordinator.config import ConfigError
-    from pipeline.settings import SettingsError
 
     try:
         app()
-    except (ConfigError, SettingsError, OSError) as error:
+    except (Failure, ConfigError, OSError) as error:
         sys.exit(f"group-coordinator: {error}")
-
-
-if __name__ == "__main__":
-    main()

@@ -390,6 +390,8 @@ class _Envelope(Struct, frozen=True):
     api: Any = None
 
 
+# What JSON can do to its reader: break the grammar, the schema, the encoding, or the stack.
+_UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _decode_event = msgspec.json.Decoder(RequestEvent).decode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
@@ -402,7 +404,7 @@ def decode_request(text: str | bytes) -> RequestEvent | Malformed:
     """
     try:
         event = _decode_event(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         return _malformed(text, str(error))
     newest = NEWEST_VERSION.get(event.api)
     if newest is None:
@@ -425,7 +427,7 @@ def _refuse(
 def _malformed(text: str | bytes, message: str) -> Malformed:
     try:
         envelope = _decode_envelope(text)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except _UNREADABLE:
         return Malformed(None, None, "", message)
     request_id = envelope.request_id if isinstance(envelope.request_id, str) else None
     group_id = envelope.group_id if isinstance(envelope.group_id, str) else None

@@ -1,0 +1,1 @@
+"""The only place that knows Spark, Delta, a process or a socket."""

@@ -1,0 +1,5 @@
+"""`python -m pipeline` is `group-coordinator`."""
+
+from pipeline.cli import main
+
+main()

@@ -1,0 +1,35 @@
+"""A machine that decides nothing: the floor that the coordinator's own cost is measured against."""
+
+from __future__ import annotations
+
+from coordinator.group.batch import BatchResult, GroupOutput
+from schemas.messages import Malformed, RejectedRequest, Response, decode_request
+
+
+class EmptyMachine:
+    """Answers every request with error 0 and no body, and keeps one byte of state a group."""
+
+    def process(
+        self, group_id: str | None, state: bytes | None, events: list[str], now: int
+    ) -> BatchResult:
+        """Answer each event; one that names nobody to answer is rejected."""
+        responses: list[Response] = []
+        rejected: list[RejectedRequest] = []
+        for text in events:
+            request = decode_request(text)
+            if request.request_id is None or request.group_id is None:
+                reason = request.message if isinstance(request, Malformed) else "no group_id"
+                rejected.append(RejectedRequest(now, reason, text))
+            else:
+                responses.append(
+                    Response(
+                        request.request_id,
+                        request.group_id,
+                        request.api,
+                        0,
+                        "NONE",
+                        responded_at=now,
+                    )
+                )
+        output = GroupOutput(responses, [], [], rejected) if events else None
+        return BatchResult(state=b"\x00", deadline=None, output=output, changed=state is None)

@@ -1,0 +1,246 @@
+"""The coordinator's job: source -> stateful -> sink; what `run` and spark-submit start.
+
+    python -m pipeline run --root ROOT --config FILE
+    spark-submit --packages ... --py-files WHEEL pipeline/job.py --root ROOT --config FILE
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import logging
+import signal
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import QueryBuilder, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from coordinator.config import ConfigError, parse_config
+from coordinator.group.batch import BatchMachine, BatchSettings
+from coordinator.group.coordinator import Node
+from pipeline.session import DeltaMissing, JavaMissing, create_session
+from pipeline.settings import SettingsError, load_settings
+from pipeline.sink import Sink
+from pipeline.source import read_requests
+from pipeline.stateful import answer
+from pipeline.store import (
+    AppendConflict,
+    RequestLog,
+    SchemaMismatch,
+    ensure_tables,
+    open_table,
+)
+from schemas.messages import FindCoordinatorRequest, RequestEvent
+from schemas.tables import COORDINATORS, CoordinatorStart, to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from pipeline.settings import Settings
+    from pipeline.stateful import MachineFactory
+
+log = logging.getLogger(__name__)
+
+CHECKPOINT = "_checkpoints/group-coordinator"
+QUERY_NAME = "group-coordinator"
+# The group that a starting coordinator asks about: see `_ask_itself`.
+START_GROUP = "__coordinator_start"
+REMEMBERED_STARTS = 100
+_BATCH_WAIT_S = 10.0
+
+# What ends a start with one line rather than a traceback.
+START_ERRORS = (
+    AppendConflict,
+    ConfigError,
+    DeltaError,
+    DeltaMissing,
+    JavaMissing,
+    OSError,
+    SchemaMismatch,
+    SettingsError,
+)
+
+
+class QueryFailed(RuntimeError):
+    """The streaming query ended by itself; the message is the innermost reason."""
+
+
+class Coordinator:
+    """A running coordinator: its query and its sink."""
+
+    def __init__(self, query: StreamingQuery, sink: Sink) -> None:
+        self.query = query
+        self.sink = sink
+
+    def await_ready(self, timeout_s: float = 120.0) -> None:
+        """Return once a batch was answered; raises QueryFailed, and TimeoutError."""
+        limit = time.monotonic() + timeout_s
+        while self.sink.batches == 0:
+            self.check()
+            if time.monotonic() > limit:
+                raise TimeoutError(f"no batch within {timeout_s:g} s")
+            time.sleep(0.02)
+
+    def check(self) -> None:
+        """Raise QueryFailed if the query has ended by itself."""
+        if self.query.isActive:
+            return
+        error = self.query.exception()
+        raise QueryFailed("the query was stopped" if error is None else innermost(str(error)))
+
+    def stop(self) -> None:
+        """Stop the query, between two batches if one ends soon.
+
+        A batch that is cut off is run again, and written once, by the next start.
+        """
+        limit = time.monotonic() + _BATCH_WAIT_S
+        before = self._last_committed()
+        while self.query.isActive and time.monotonic() < limit:
+            # Batches follow each other without a pause when they take longer than the interval;
+            # just after a commit the next one is still looking for requests.
+            if not self.query.status["isTriggerActive"] or self._last_committed() > before:
+                break
+            time.sleep(0.002)
+        self.query.stop()
+
+    def _last_committed(self) -> int:
+        progress = self.query.lastProgress
+        return -1 if progress is None else progress["batchId"]
+
+
+def start(
+    spark: SparkSession, root: str, settings: Settings, make_machine: MachineFactory | None = None
+) -> Coordinator:
+    """Start a coordinator at `root`, creating the tables that are missing.
+
+    `make_machine` null is the real one. Raises SchemaMismatch and ConfigError.
+    """
+    ensure_tables(root)
+    config = parse_config(settings.group)
+    ours = settings.coordinator
+    node = Node(ours.node_id, ours.advertised_host, ours.advertised_port)
+    starts = record_start(root, node, time.time_ns() // 1_000_000)
+    if make_machine is None:
+        batch = BatchSettings(
+            config=config, node=node, starts=starts, dedup_window_ms=ours.request_dedup_window_ms
+        )
+        make_machine = functools.partial(BatchMachine, batch)
+    sink = Sink(root, ours)
+    query = (
+        answer(read_requests(spark, root, ours), make_machine)
+        .writeStream.foreachBatch(sink)
+        .queryName(QUERY_NAME)
+        .option("checkpointLocation", f"{root.rstrip('/')}/{CHECKPOINT}")
+        .trigger(processingTime=f"{ours.trigger_interval_ms} milliseconds")
+        .start()
+    )
+    _ask_itself(root, node, starts[-1])
+    return Coordinator(query, sink)
+
+
+def record_start(root: str, node: Node, now: int) -> tuple[int, ...]:
+    """Append this start to `coordinators`; return the latest starts, ms, oldest first."""
+    handle = open_table(root, COORDINATORS)
+    query = "SELECT max(epoch) AS epoch FROM starts"
+    (last,) = _query(handle, query).column("epoch").to_pylist()
+    epoch = 0 if last is None else last + 1
+    row = CoordinatorStart(node.node_id, node.host, node.port, epoch, now)
+    write_deltalake(handle, to_arrow(COORDINATORS, [row]), mode="append")
+    query = f"SELECT started_at FROM starts ORDER BY started_at DESC LIMIT {REMEMBERED_STARTS}"
+    latest = _query(handle, query).column("started_at").cast(pa.int64()).to_pylist()
+    return tuple(sorted(micros // 1000 for micros in latest))
+
+
+def _query(handle: object, sql: str) -> pa.Table:
+    return pa.table(QueryBuilder().register("starts", handle).execute(sql).read_all())
+
+
+def _ask_itself(root: str, node: Node, now: int) -> None:
+    """Send the coordinator a request: after a start Spark runs no batch until one arrives.
+
+    Without a batch no timer fires either, however long ago a member fell silent. The answer shows
+    that requests are being answered; it changes no group.
+    """
+    request = RequestEvent(
+        request_id=f"coordinator-start-{node.node_id}-{now}",
+        group_id=START_GROUP,
+        api="find_coordinator",
+        client_id=f"coordinator-{node.node_id}",
+        sent_at=now,
+        find_coordinator=FindCoordinatorRequest(0),
+    )
+    RequestLog(root).append([request])
+
+
+def run(
+    root: str,
+    settings: Settings,
+    master: str | None = None,
+    make_machine: MachineFactory | None = None,
+) -> int:
+    """Run a coordinator in the foreground; return the exit status.
+
+    Prints `ready` once requests are being answered. SIGTERM and SIGINT stop it between batches,
+    with status 0; a failure is named in one line on standard error, with status 1.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    # Spark logs each Python error a second time as JSON.
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    try:
+        spark = create_session(settings, root, master)
+        try:
+            coordinator = start(spark, root, settings, make_machine)
+            _watch(coordinator, stop)
+        finally:
+            spark.stop()
+    except (*START_ERRORS, QueryFailed, TimeoutError) as error:
+        print(f"group-coordinator: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _watch(coordinator: Coordinator, stop: threading.Event) -> None:
+    announced = False
+    while not stop.wait(0.5 if announced else 0.02):
+        coordinator.check()
+        if not announced and coordinator.sink.batches:
+            print("ready", flush=True)
+            announced = True
+    coordinator.stop()
+
+
+def innermost(text: str) -> str:
+    """Return the line that names the cause in the text of a failed query."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
+    chosen = errors[-1] if errors else lines[0]
+    return chosen.removeprefix("pyspark.errors.exceptions.captured.")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """What `spark-submit pipeline/job.py` runs."""
+    parser = argparse.ArgumentParser(prog="job.py", description="Run a group coordinator.")
+    parser.add_argument("--root", required=True, help="folder or URI under which the tables lie")
+    parser.add_argument("--config", help="TOML file over conf/coordinator.toml")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    try:
+        settings = load_settings(options.config)
+    except SettingsError as error:
+        print(f"group-coordinator: {error}", file=sys.stderr)
+        return 1
+    return run(options.root, settings)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

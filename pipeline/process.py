@@ -1,0 +1,81 @@
+"""A coordinator as a child process: started, waited for, stopped or killed by its id."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pipeline.errors import Failure
+
+READY_TIMEOUT_S = 600.0
+_STOP_TIMEOUT_S = 60.0
+_LAST_LINES = 15
+
+
+class CoordinatorProcess:
+    """`group-coordinator run` in a process of its own; what it logs goes to `log_path`."""
+
+    def __init__(self, root: str, config: Path | None, log_path: Path) -> None:
+        command = [sys.executable, "-m", "pipeline", "run", "--root", root]
+        if config is not None:
+            command += ["--config", str(config)]
+        self.log_path = log_path
+        self._out_path = log_path.with_suffix(".out")
+        with log_path.open("ab") as log, self._out_path.open("wb") as out:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=log
+            )
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    def await_ready(
+        self,
+        waiting: Callable[[float], None] = lambda _seconds: None,
+        timeout_s: float = READY_TIMEOUT_S,
+    ) -> float:
+        """Wait for the line `ready`; returns the seconds it took, and calls `waiting` meanwhile.
+
+        Raises Failure, with the end of the log, if the coordinator ends or takes too long.
+        """
+        began = time.monotonic()
+        while b"ready" not in self._out_path.read_bytes().splitlines():
+            seconds = time.monotonic() - began
+            if self._process.poll() is not None:
+                raise Failure(f"the coordinator ended: {self.last_lines()}")
+            if seconds > timeout_s:
+                raise Failure(f"no coordinator after {seconds:.0f} s: {self.last_lines()}")
+            waiting(seconds)
+            time.sleep(0.1)
+        return time.monotonic() - began
+
+    def check(self) -> None:
+        """Raise Failure if the coordinator has ended."""
+        if self._process.poll() is not None:
+            raise Failure(f"the coordinator ended: {self.last_lines()}")
+
+    def stop(self) -> int:
+        """Stop it between batches; returns its exit status."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            try:
+                self._process.wait(_STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would."""
+        self._process.kill()
+        self._process.wait()
+
+    def last_lines(self) -> str:
+        """The end of its log."""
+        lines = self.log_path.read_text("utf-8", "replace").splitlines()
+        return "\n".join(lines[-_LAST_LINES:])

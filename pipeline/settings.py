@@ -1,0 +1,123 @@
+"""Every setting, from conf/coordinator.toml and a file of the user's that overrides it.
+
+Three sections: [group] holds the broker settings under Kafka's own names and is read by
+`coordinator.config`; [coordinator] holds ours; [spark] holds Spark's, over conf/spark-defaults.conf.
+A key may be written bare, `trigger.interval.ms = 100`, or quoted: TOML reads the first as nested
+tables, and `flatten` makes them one again.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SECTIONS = ("coordinator", "group", "spark")
+Positive = Annotated[int, Meta(ge=1)]
+NotNegative = Annotated[int, Meta(ge=0)]
+
+
+class SettingsError(ValueError):
+    """A setting that is not known, or has a value it cannot have; the message names it."""
+
+
+class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The section [coordinator]; conf/coordinator.toml says what each is for. Times in ms."""
+
+    node_id: NotNegative = field(name="node.id", default=1)
+    advertised_host: str = field(name="advertised.host", default="localhost")
+    advertised_port: NotNegative = field(name="advertised.port", default=9092)
+    trigger_interval_ms: Positive = field(name="trigger.interval.ms", default=100)
+    max_files_per_trigger: Positive = field(name="max.files.per.trigger", default=10_000)
+    shuffle_partitions: NotNegative = field(name="shuffle.partitions", default=0)
+    state_store: Literal["rocksdb", "memory"] = field(name="state.store", default="rocksdb")
+    append_spark_rows: NotNegative = field(name="append.spark.rows", default=200_000)
+    segment_bytes: Positive = field(name="segment.bytes", default=104_857_600)
+    segment_ms: Positive = field(name="segment.ms", default=604_800_000)
+    request_dedup_window_ms: NotNegative = field(name="request.dedup.window.ms", default=60_000)
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """All settings of one coordinator. `group` is as read: `coordinator.config` types it."""
+
+    coordinator: CoordinatorSettings = CoordinatorSettings()
+    group: dict[str, Any] = {}
+    spark: dict[str, str] = {}
+
+
+def load_settings(path: str | Path | None = None) -> Settings:
+    """Read conf/coordinator.toml, then `path` over it.
+
+    Raises SettingsError for a file that is not there or is not TOML, and for a section or a key of
+    ours that is not known.
+    """
+    packaged = resources.files("conf").joinpath("coordinator.toml")
+    sections = read_sections(packaged.read_text("utf-8"), "conf/coordinator.toml")
+    if path is not None:
+        try:
+            text = Path(path).read_text("utf-8")
+        except OSError as error:
+            raise SettingsError(f"cannot read settings from {path}: {error.strerror}") from error
+        for name, values in read_sections(text, str(path)).items():
+            sections[name] |= values
+    return to_settings(sections)
+
+
+def to_settings(sections: dict[str, dict[str, Any]]) -> Settings:
+    """Type the flat sections; raises SettingsError."""
+    ours = sections["coordinator"]
+    known = [each.encode_name for each in msgspec.structs.fields(CoordinatorSettings)]
+    for key in ours:
+        if key not in known:
+            raise SettingsError(f"unknown setting {key!r} in [coordinator]{nearest(key, known)}")
+    try:
+        coordinator = msgspec.convert(ours, CoordinatorSettings)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"[coordinator] {error}") from error
+    spark = {key: _spark_text(value) for key, value in sections["spark"].items()}
+    return Settings(coordinator=coordinator, group=sections["group"], spark=spark)
+
+
+def read_sections(text: str, origin: str) -> dict[str, dict[str, Any]]:
+    """Read the three sections of a TOML text, flat; raises SettingsError that names `origin`."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{origin} is not TOML: {error}") from error
+    for name, content in document.items():
+        if name not in SECTIONS:
+            raise SettingsError(f"{origin}: unknown section [{name}]{nearest(name, SECTIONS)}")
+        if not isinstance(content, dict):
+            raise SettingsError(f"{origin}: {name!r} stands outside of a section")
+    return {name: flatten(document.get(name, {})) for name in SECTIONS}
+
+
+def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Join the keys of nested tables with dots."""
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
+def nearest(key: str, known: list[str] | tuple[str, ...]) -> str:
+    """Return "; did you mean ...?" for the known name nearest to `key`, or "" when none is near."""
+    matches = difflib.get_close_matches(key, known, n=1)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
+
+
+def _spark_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

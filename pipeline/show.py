@@ -1,0 +1,59 @@
+"""Results on the screen: as a table for people, as CSV or JSON Lines for programs."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table as Grid
+
+from pipeline.sql import Result
+
+
+class Format(str, Enum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    CSV = "csv"
+    JSON = "json"
+
+
+def show(result: Result, format_: Format = Format.TABLE, title: str | None = None) -> None:
+    """Print the rows to standard output."""
+    if format_ is Format.JSON:
+        for row in result.as_dicts():
+            sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
+    elif format_ is Format.CSV:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(result.columns)
+        writer.writerows(result.rows)
+    else:
+        console = Console()
+        console.print(grid(result.columns, result.rows, title))
+        count = len(result.rows)
+        console.print(f"{count} row{'' if count == 1 else 's'}", style="dim")
+
+
+def grid(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> Grid:
+    """A table for the terminal; numbers to the right."""
+    table = Grid(title=title, title_justify="left")
+    for position, name in enumerate(columns):
+        numeric = bool(rows) and isinstance(rows[0][position], int | float)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_text(value) for value in row))
+    return table
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds")
+    return str(value)

@@ -1,0 +1,102 @@
+"""The one function that Spark calls for each group: decode, ask the machine, encode.
+
+Its state is one `binary`, and its output is one `binary` a group (msgpack of a GroupOutput): a group
+costs by the number of columns, and a column can never be added to a state that is already stored.
+
+How a call must end, or Spark calls a timed-out group again in every batch: with `remove`, with
+`update` and a new timer, with `update` alone, which clears the timer, or, unless the group timed
+out, with its state untouched.
+"""
+
+from __future__ import annotations
+
+import gc
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+import pandas as pd
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from pipeline.source import unpack
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.state import GroupState
+
+    from coordinator.group.batch import BatchResult
+
+# Lower case: Spark lower-cases a state's schema on its way to Python.
+STATE_SCHEMA = "state binary"
+OUTPUT_SCHEMA = "output binary"
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Machine(Protocol):
+    """What decides: `coordinator.group.batch.BatchMachine`."""
+
+    def process(
+        self, group_id: str | None, state: bytes | None, events: list[str], now: int
+    ) -> BatchResult:
+        """Decide a group's events, JSON in order, and the timers that are due by `now`, ms."""
+        ...
+
+
+MachineFactory = Callable[[], Machine]
+
+# A worker process serves many batches, and unpickles the function anew for each.
+_machines: dict[str, Machine] = {}
+
+
+class GroupFunction:
+    """The function for applyInPandasWithState. `make_machine` must be picklable."""
+
+    def __init__(self, make_machine: MachineFactory) -> None:
+        self._make_machine = make_machine
+        self._name = uuid.uuid4().hex
+
+    def __call__(
+        self, key: tuple[str | None], frames: Iterable[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        """Process one group of one batch."""
+        timed_out = state.hasTimedOut
+        events: list[str] = []
+        for frame in frames:
+            if not timed_out:
+                events.extend(frame["event"].tolist())
+        stored: bytes | None = bytes(state.get[0]) if state.exists else None
+        now = state.getCurrentProcessingTimeMs()
+        result = self._machine().process(key[0], stored, unpack(events), now)
+        if result.state is None:
+            if stored is not None or timed_out:
+                state.remove()
+        elif result.changed or timed_out:
+            state.update((result.state,))
+            if result.deadline is not None:
+                # Fires in the first batch whose time is greater, and a deadline is due at its own.
+                state.setTimeoutDuration(max(1, result.deadline - now - 1))
+        if result.output is not None:
+            yield pd.DataFrame({"output": [_encode(result.output)]})
+
+    def _machine(self) -> Machine:
+        machine = _machines.get(self._name)
+        if machine is None:
+            machine = _machines[self._name] = self._make_machine()
+            # Spark collects garbage after every task; over all that pandas and Arrow import it
+            # takes 20 ms, which the next task waits for. What is here by now stays for good.
+            gc.collect()
+            gc.freeze()
+        return machine
+
+
+def answer(requests: DataFrame, make_machine: MachineFactory) -> DataFrame:
+    """Answer packed requests: column `output`, a row per group that has something to say."""
+    return requests.groupBy("group_id").applyInPandasWithState(
+        GroupFunction(make_machine),
+        OUTPUT_SCHEMA,
+        STATE_SCHEMA,
+        "append",
+        GroupStateTimeout.ProcessingTimeTimeout,
+    )

@@ -1,0 +1,129 @@
+-- The views of a root: what the log and the audit trail say, ready to be asked. DuckDB's dialect.
+-- Each statement may use the tables of the contract and the views before it.
+
+-- The newest record of every key of the offsets topic; a tombstone's values are null.
+CREATE VIEW newest_records AS
+SELECT * FROM offsets_topic
+QUALIFY row_number() OVER (
+    PARTITION BY partition, record_type, group_id, topic, topic_partition
+    ORDER BY log_offset DESC
+) = 1;
+
+-- Where every group stands: one row per committed partition.
+CREATE VIEW committed_offsets AS
+SELECT
+    group_id,
+    topic,
+    topic_partition AS "partition",
+    offset_commit."offset" AS committed_offset,
+    offset_commit.leader_epoch AS leader_epoch,
+    offset_commit.metadata AS metadata,
+    epoch_ms(offset_commit.commit_timestamp) AS committed_at,
+    CASE WHEN offset_commit.expire_timestamp >= 0
+         THEN epoch_ms(offset_commit.expire_timestamp) END AS expires_at,
+    reason,
+    request_id
+FROM newest_records
+WHERE record_type = 'offset_commit' AND offset_commit IS NOT NULL;
+
+-- Every commit and every tombstone that compaction has left, with what it replaced.
+CREATE VIEW offset_history AS
+SELECT
+    group_id,
+    topic,
+    topic_partition AS "partition",
+    "timestamp" AS written_at,
+    log_offset,
+    offset_commit."offset" AS committed_offset,
+    lag(offset_commit."offset") OVER (
+        PARTITION BY "partition", group_id, topic, topic_partition ORDER BY log_offset
+    ) AS previous_offset,
+    offset_commit IS NULL AS is_tombstone,
+    reason,
+    request_id
+FROM offsets_topic
+WHERE record_type = 'offset_commit';
+
+-- The state of every group, from its last transition; a group that only stores offsets is Empty.
+CREATE VIEW groups AS
+WITH stored AS (
+    SELECT group_id, group_metadata FROM newest_records
+    WHERE record_type = 'group_metadata' AND group_metadata IS NOT NULL
+),
+stepped AS (
+    SELECT group_id, to_state AS state, generation, "at" AS since, reason FROM group_events
+    WHERE event = 'transition'
+    QUALIFY row_number() OVER (PARTITION BY group_id ORDER BY "at" DESC, generation DESC) = 1
+),
+positions AS (
+    SELECT group_id, count(*) AS num_offsets FROM committed_offsets GROUP BY group_id
+)
+SELECT
+    group_id,
+    coalesce(
+        CASE WHEN stepped.state <> 'Dead' THEN stepped.state END,
+        CASE WHEN len(stored.group_metadata.members) > 0 THEN 'Stable' ELSE 'Empty' END
+    ) AS state,
+    coalesce(stored.group_metadata.protocol_type, '') AS protocol_type,
+    stored.group_metadata.protocol AS protocol,
+    coalesce(stepped.generation, stored.group_metadata.generation, 0) AS generation,
+    stored.group_metadata.leader AS leader,
+    coalesce(len(stored.group_metadata.members), 0) AS num_members,
+    coalesce(num_offsets, 0) AS num_offsets,
+    stepped.since,
+    stepped.reason
+FROM (SELECT group_id FROM stored UNION SELECT group_id FROM positions) known
+LEFT JOIN stored USING (group_id)
+LEFT JOIN stepped USING (group_id)
+LEFT JOIN positions USING (group_id);
+
+-- The members of every group's last stored generation. Timeouts in ms.
+CREATE VIEW group_members AS
+SELECT
+    group_id,
+    generation,
+    member.member_id,
+    member.group_instance_id,
+    member.client_id,
+    member.client_host,
+    member.member_id = leader AS is_leader,
+    member.session_timeout AS session_timeout_ms,
+    member.rebalance_timeout AS rebalance_timeout_ms,
+    octet_length(member.assignment) AS assignment_bytes
+FROM (
+    SELECT
+        group_id,
+        group_metadata.generation AS generation,
+        group_metadata.leader AS leader,
+        unnest(group_metadata.members) AS member
+    FROM newest_records
+    WHERE record_type = 'group_metadata' AND group_metadata IS NOT NULL
+);
+
+-- Every rebalance: when and why it began, when the next generation was stored, and its number.
+CREATE VIEW rebalances AS
+SELECT group_id, started_at, reason, ended_at, date_diff('millisecond', started_at, ended_at) AS ms,
+       generation_before, generation, request_id
+FROM (
+    SELECT
+        group_id, "at" AS started_at, to_state, reason, request_id, generation AS generation_before,
+        lead("at") OVER later AS ended_at,
+        lead(generation) OVER later AS generation
+    FROM group_events
+    WHERE event = 'transition' AND to_state IN ('PreparingRebalance', 'Stable', 'Empty')
+    WINDOW later AS (PARTITION BY group_id ORDER BY "at", generation)
+)
+WHERE to_state = 'PreparingRebalance';
+
+-- When each committed offset goes if nothing changes: by its own time, or a week (Kafka's default
+-- retention) after its group emptied; a simple group's a week after the commit.
+CREATE VIEW expiring_offsets AS
+SELECT
+    committed_offsets.*,
+    state,
+    coalesce(
+        expires_at,
+        CASE WHEN protocol_type = '' THEN committed_at ELSE since END + INTERVAL 7 DAY
+    ) AS due_at
+FROM committed_offsets JOIN groups USING (group_id)
+WHERE state = 'Empty';
