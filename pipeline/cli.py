@@ -1,7 +1,7 @@
 """The command `group-coordinator`; `python -m pipeline` is the same.
 
-Exits 0 on success, 1 on a failure that it names in one line, 2 on a wrong call. What a verb needs is
-imported when it runs: `simulate` and `sql` start in a blink because they start no JVM.
+Exits 0 on success, 1 on a failure that it names in one line, 2 on a wrong call. What a verb needs
+is imported when it runs: `simulate` and `sql` start in a blink because they start no JVM.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ app = typer.Typer(
 )
 groups_app = typer.Typer(help="Consumer groups, read from the tables.", no_args_is_help=True)
 offsets_app = typer.Typer(help="Committed offsets, read from the tables.", no_args_is_help=True)
+bench_app = typer.Typer(help="Benchmarks, each beside its floor.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
 app.add_typer(groups_app, name="groups")
 app.add_typer(offsets_app, name="offsets")
 
@@ -81,6 +83,19 @@ def simulate(
     else:
         with file.open("rb") as lines:
             run_scenario(lines, sys.stdout.buffer, parsed)
+
+
+@bench_app.command("answer")
+def bench_answer(
+    seconds: Annotated[float, typer.Option(help="How long each machine is measured, s.")] = 30.0,
+    rounds: Annotated[int, typer.Option(help="How often the two take turns.")] = 2,
+    json: Json = False,
+) -> None:
+    """Answer times, p50 and p99, beside an empty function with the same sources and sinks."""
+    from pipeline.bench.answer import bench_answer as measure
+    from pipeline.bench.report import show_answer
+
+    show_answer(measure(seconds, rounds, lambda text: typer.echo(text, err=True)), json)
 
 
 @app.command()

@@ -23,9 +23,8 @@ from pipeline.recorded import load_trace, trace_names
 from pipeline.replay import TraceReplay, to_answers
 from pipeline.show import grid
 from pipeline.sql import Catalog
-from pipeline.store import ensure_tables
-from pipeline.tail import Tail
-from pipeline.writer import RequestWriter
+from pipeline.store import RequestLog, ensure_tables
+from pipeline.tail import Tail, follow
 from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES
 
 # The recordings were made with these broker settings.
@@ -89,9 +88,9 @@ class Demo:
         self._config.write_text(_CONFIG)
         ensure_tables(self._root)
         tails = (
-            Tail(self._root, RESPONSES),
-            Tail(self._root, GROUP_EVENTS),
-            Tail(self._root, OFFSETS_TOPIC, ["group_id", "record_type"]),
+            follow(self._root, RESPONSES, RESPONSES.schema.names),
+            follow(self._root, GROUP_EVENTS, GROUP_EVENTS.schema.names),
+            follow(self._root, OFFSETS_TOPIC, ["group_id", "record_type"]),
         )
         coordinator = CoordinatorProcess(self._root, self._config, self._log)
         try:
@@ -106,7 +105,7 @@ class Demo:
     # --- the conversations ----------------------------------------------------------------------
 
     def _play(self, coordinator: CoordinatorProcess, tails: tuple[Tail, Tail, Tail]) -> None:
-        writer = RequestWriter(self._root)
+        requests = RequestLog(self._root)
         began = time.monotonic()
         spoke = began
         expected = sum(replay.expected for replay in self._replays)
@@ -119,7 +118,7 @@ class Demo:
                 coordinator.check()
                 due = [r for replay in self._replays for r in replay.due(int(elapsed * 1000))]
                 if due:
-                    writer.append(due)
+                    requests.append(due)
                 self._listen(tails, elapsed)
                 self._progress.update(task, completed=self._answered)
                 if not self._console.is_terminal and elapsed - spoke + began > _PROGRESS_EVERY_S:
@@ -134,14 +133,16 @@ class Demo:
         return sum(replay.answered for replay in self._replays)
 
     def _listen(self, tails: tuple[Tail, Tail, Tail], elapsed: float) -> None:
-        responses, events, records = tails
-        for answer in to_answers(responses.poll()):
+        responses, events, records = (_rows(tail) for tail in tails)
+        for answer in to_answers(responses):
             name = answer["request_id"].partition("/")[0]
             if name in self._by_name:
                 self._by_name[name].heard(answer)
-        for event in events.poll().to_pylist():
+        for event in events:
+            for replay in self._replays:
+                replay.saw(event)
             self._tell(event, elapsed)
-        for record in records.poll().to_pylist():
+        for record in records:
             if record["record_type"] == "offset_commit":
                 group = record["group_id"]
                 self._commits[group] = self._commits.get(group, 0) + 1
@@ -206,6 +207,11 @@ class Demo:
             f"{self._answered} answered, {self._expired} members expired."
         )
         return self._answered == expected
+
+
+def _rows(tail: Tail) -> list[dict[str, Any]]:
+    rows = tail.poll()
+    return [] if rows is None else rows.to_pylist()
 
 
 def difference(recorded: dict[str, Any], live: dict[str, Any]) -> str:

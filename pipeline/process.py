@@ -17,10 +17,16 @@ _LAST_LINES = 15
 
 
 class CoordinatorProcess:
-    """`group-coordinator run` in a process of its own; what it logs goes to `log_path`."""
+    """`group-coordinator run` in a process of its own; what it logs goes to `log_path`.
 
-    def __init__(self, root: str, config: Path | None, log_path: Path) -> None:
-        command = [sys.executable, "-m", "pipeline", "run", "--root", root]
+    `module` runs another coordinator job in its place.
+    """
+
+    def __init__(
+        self, root: str, config: Path | None, log_path: Path, module: str = "pipeline"
+    ) -> None:
+        verb = ["run"] if module == "pipeline" else []
+        command = [sys.executable, "-m", module, *verb, "--root", root]
         if config is not None:
             command += ["--config", str(config)]
         self.log_path = log_path

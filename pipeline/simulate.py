@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
 import msgspec
@@ -24,7 +24,7 @@ from coordinator.group.step import Step
 from coordinator.group.timers import next_deadline
 from schemas.errors import ErrorCode
 from schemas.messages import Malformed, RequestEvent, Response, decode_request
-from schemas.records import Record
+from schemas.records import GroupEvent, Record
 
 _log = logging.getLogger(__name__)
 
@@ -40,10 +40,18 @@ class BadLine(ValueError):
 
 
 class Simulator:
-    """A coordinator of every offsets partition on a virtual clock (ms)."""
+    """A coordinator of every offsets partition on a virtual clock (ms).
 
-    def __init__(self, config: GroupCoordinatorConfig) -> None:
+    `on_event` hears every line of the audit log, which the scenario's output does not have.
+    """
+
+    def __init__(
+        self,
+        config: GroupCoordinatorConfig,
+        on_event: Callable[[GroupEvent], None] = lambda _event: None,
+    ) -> None:
         self.now = 0
+        self._on_event = on_event
         self._config = config
         self._groups: dict[str, Group] = {}
         self._logs: dict[str, list[Record]] = {}
@@ -55,9 +63,7 @@ class Simulator:
         self._coordinator = self._build()
 
     def _build(self) -> GroupCoordinator:
-        return GroupCoordinator(
-            self._config, new_member_uuid, self._owner, topics=self._topics
-        )
+        return GroupCoordinator(self._config, new_member_uuid, self._owner, topics=self._topics)
 
     def _owner(self, partition: int) -> Node | None:
         owned = self._owns(partition) is not Ownership.NOT_OWNED
@@ -85,9 +91,10 @@ class Simulator:
             raise BadLine(str(error)) from error
         if not isinstance(entry, dict):
             raise BadLine("a JSON object is expected")
-        yield from self._dispatch(entry)
+        yield from self.dispatch(entry)
 
-    def _dispatch(self, entry: dict[str, Any]) -> Iterator[Output]:
+    def dispatch(self, entry: dict[str, Any]) -> Iterator[Output]:
+        """Take one line, decoded; raises BadLine."""
         if "request" in entry:
             if not isinstance(entry["request"], dict):
                 raise BadLine("request: a JSON object is expected")
@@ -251,6 +258,8 @@ class Simulator:
             self._groups[group_id] = step.group
             if step.deadline is not None:
                 heapq.heappush(self._timers, (step.deadline, group_id))
+        for event in step.events:
+            self._on_event(event)
         for record in step.records:
             numbered = self._append(record)
             yield {"at_ms": self.now, "record": numbered}

@@ -1,0 +1,1 @@
+"""Benchmarks: each figure beside a floor that is measured in the same run."""

@@ -1,0 +1,128 @@
+"""A fleet of members that are already in their groups: requests to send, and no client's logic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pipeline.errors import Failure
+from pipeline.store import RequestLog
+from pipeline.tail import follow
+from schemas.messages import (
+    HeartbeatRequest,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    RequestEvent,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+)
+from schemas.tables import RESPONSES
+
+# A version in which members join in one step: the benchmark's members are dynamic and many.
+_ONE_STEP = 3
+_SESSION_MS = 60_000
+# ConsumerProtocolSubscription version 0 of the topic "t", without user data.
+_SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00"
+_ANSWER_TIMEOUT_S = 60.0
+_COLUMNS = ["request_id", "api", "error_code", "join_group"]
+
+
+class Member:
+    """One member of one group, with the id and generation it was given."""
+
+    def __init__(self, group_id: str, name: str) -> None:
+        self.group_id = group_id
+        self.name = name
+        self.member_id = name
+        self.generation = 1
+        self._sent = 0
+
+    def _event(self, api: str, **fields: object) -> RequestEvent:
+        self._sent += 1
+        return RequestEvent(
+            request_id=f"{self.group_id}/{self.name}/{self._sent}",
+            group_id=self.group_id,
+            api=api,
+            client_id=self.name,
+            client_host="/127.0.0.1",
+            sent_at=time.time_ns() // 1_000_000,
+            **fields,  # type: ignore[arg-type]
+        )
+
+    def join(self) -> RequestEvent:
+        """Ask to join, in one step."""
+        body = JoinGroupRequest(
+            session_timeout_ms=_SESSION_MS,
+            rebalance_timeout_ms=_SESSION_MS,
+            protocol_type="consumer",
+            protocols=(
+                JoinGroupProtocol("range", b"\x00\x00\x00\x00\x00\x01\x00\x01t" + bytes(4)),
+            ),
+        )
+        return self._event("join_group", api_version=_ONE_STEP, join_group=body)
+
+    def sync(self, assignments: tuple[SyncGroupAssignment, ...]) -> RequestEvent:
+        """Ask for the assignment, or give it."""
+        body = SyncGroupRequest(self.generation, self.member_id, assignments=assignments)
+        return self._event("sync_group", api_version=_ONE_STEP, sync_group=body)
+
+    def heartbeat(self) -> RequestEvent:
+        """Say that one is there."""
+        body = HeartbeatRequest(self.generation, self.member_id)
+        return self._event("heartbeat", heartbeat=body)
+
+
+class Fleet:
+    """`groups` groups of `members` members each, at one root."""
+
+    def __init__(self, root: str, groups: int, members: int) -> None:
+        self.requests = RequestLog(root)
+        self._tail = follow(root, RESPONSES, _COLUMNS)
+        self.groups = [
+            [Member(f"bench-{g}", f"member-{g}-{m}") for m in range(members)] for g in range(groups)
+        ]
+
+    @property
+    def members(self) -> list[Member]:
+        """Every member of every group."""
+        return [member for group in self.groups for member in group]
+
+    def form_groups(self) -> None:
+        """Join and sync everybody, so that every group is Stable. Raises Failure."""
+        self._exchange([(member, member.join()) for member in self.members], self._joined)
+        syncs = []
+        for group in self.groups:
+            assignments = tuple(SyncGroupAssignment(m.member_id, b"\x00" * 32) for m in group)
+            syncs += [(m, m.sync(assignments if m is group[0] else ())) for m in group]
+        self._exchange(syncs, lambda _member, _body: None)
+
+    @staticmethod
+    def _joined(member: Member, body: dict[str, object] | None) -> None:
+        if body is not None:
+            member.member_id = str(body["member_id"])
+            member.generation = int(str(body["generation_id"]))
+
+    def _exchange(
+        self,
+        requests: list[tuple[Member, RequestEvent]],
+        take: Callable[[Member, dict[str, object] | None], None],
+    ) -> None:
+        waiting = {event.request_id: member for member, event in requests}
+        self.requests.append([event for _, event in requests])
+        limit = time.monotonic() + _ANSWER_TIMEOUT_S
+        while waiting:
+            if time.monotonic() > limit:
+                raise Failure(f"{len(waiting)} of {len(requests)} requests were not answered")
+            for row in self.answers():
+                member = waiting.pop(row["request_id"], None)
+                if member is not None:
+                    if row["error_code"]:
+                        raise Failure(f"{row['request_id']} was answered {row['error_code']}")
+                    take(member, row["join_group"])
+            time.sleep(0.01)
+
+    def answers(self) -> list[dict[str, Any]]:
+        """The answers since the last call: request_id, api, error_code, join_group."""
+        rows = self._tail.poll()
+        return [] if rows is None else rows.to_pylist()

@@ -1,0 +1,25 @@
+"""Benchmark results on the screen."""
+
+from __future__ import annotations
+
+import sys
+
+import msgspec
+from rich.console import Console
+
+from pipeline.bench.answer import Report
+from pipeline.show import grid
+
+
+def show_answer(report: Report, json: bool) -> None:
+    """Print the answer times as a table, or as one JSON object."""
+    if json:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+        return
+    rows = [
+        [f.machine, f.answers, f.unanswered, round(f.p50_ms), round(f.p99_ms)]
+        for f in (report.floor, report.coordinator)
+    ]
+    rows.append(["ratio", "", "", f"{report.ratio_p50:.2f}", f"{report.ratio_p99:.2f}"])
+    columns = ["machine", "answers", "unanswered", "p50 ms", "p99 ms"]
+    Console().print(grid(columns, rows))

@@ -1,0 +1,28 @@
+"""The house rules: formatted, linted, typed, and imports that point one way."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["-m", "ruff", "check", "--no-cache", "."],
+        ["-m", "ruff", "format", "--no-cache", "--check", "."],
+        ["-m", "mypy", "--cache-dir", "/dev/null"],
+        ["-c", "from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"],
+    ],
+    ids=["ruff check", "ruff format", "mypy", "import-linter"],
+)
+def test_the_house_is_in_order(command: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, *command], cwd=TOP, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
