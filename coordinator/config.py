@@ -9,10 +9,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-NonNegative = Annotated[int, Meta(ge=0)]
-Positive = Annotated[int, Meta(ge=1)]
+# Kafka's INT settings hold 32 bits, its LONG ones 64.
+NonNegative = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+PositiveLong = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
-# ClassicGroup members that wait in their first join have no session yet; Kafka gives them this long.
+# Members that wait in their first join have no session yet; Kafka gives them this long.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
@@ -33,7 +35,7 @@ class GroupCoordinatorConfig(Struct, frozen=True, forbid_unknown_fields=True, re
     offsets_topic_num_partitions: Positive = 50
     offset_metadata_max_bytes: NonNegative = 4096
     offsets_retention_minutes: Positive = 10080
-    offsets_retention_check_interval_ms: Positive = 600_000
+    offsets_retention_check_interval_ms: PositiveLong = 600_000
     group_min_session_timeout_ms: NonNegative = 6000
     group_max_session_timeout_ms: NonNegative = 1_800_000
     group_initial_rebalance_delay_ms: NonNegative = 3000

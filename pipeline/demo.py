@@ -25,6 +25,7 @@ from pipeline.show import grid
 from pipeline.sql import Catalog
 from pipeline.store import RequestLog, ensure_tables
 from pipeline.tail import Tail, follow
+from schemas.errors import ErrorCode
 from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES
 
 # The recordings were made with these broker settings.
@@ -37,6 +38,8 @@ _TIME_LIMIT_S = 150.0
 _PROGRESS_EVERY_S = 5.0
 # Columns of a line that goes to a file or a pipe.
 _PLAIN_WIDTH = 160
+# The groups of real clients. The others are those of a driver that tried what clients do not.
+_CLIENTS = "orders-"
 # Events worth a line; the rest is in the table.
 _SHOWN = {"member_joined", "member_left", "member_expired", "member_fenced", "leader_elected"}
 
@@ -158,6 +161,8 @@ class Demo:
             what = f"{name}  {event['member_id']}"
         else:
             return
+        if not group.startswith(_CLIENTS):
+            return
         style = {"member_expired": "red", "transition": "cyan"}.get(name, "")
         line = f"{elapsed:6.1f} s  {group}  generation {event['generation']}  {what}"
         self._console.print(
@@ -180,7 +185,7 @@ class Demo:
         rows = [
             [group, *state, self._commits.get(group, 0)]
             for group, state in sorted(self._states.items())
-            if group.startswith("orders")
+            if group.startswith(_CLIENTS)
         ]
         return Group(
             grid(["group", "state", "generation", "offsets written"], rows), self._progress
@@ -222,7 +227,10 @@ def difference(recorded: dict[str, Any], live: dict[str, Any]) -> str:
         return f"{head}: the broker answered {recorded['error']}, the coordinator {live['error']}"
     theirs, ours = recorded[api], live[api]
     fields = [key for key in theirs if theirs[key] != ours.get(key)]
-    return f"{head}: differs in {', '.join(fields)}"
+    why = ""
+    if f"'error_code': {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}" in str(theirs):
+        why = " (the broker refused a topic it did not know; here every name is taken)"
+    return f"{head}: differs in {', '.join(fields)}{why}"
 
 
 def run_demo(keep: Path | None = None) -> bool:

@@ -22,13 +22,13 @@ from deltalake.exceptions import DeltaError
 from coordinator.config import ConfigError, parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings
 from coordinator.group.coordinator import Node
+from pipeline.commit import AppendConflict
 from pipeline.session import DeltaMissing, JavaMissing, create_session
 from pipeline.settings import SettingsError, load_settings
 from pipeline.sink import Sink
 from pipeline.source import read_requests
 from pipeline.stateful import answer
 from pipeline.store import (
-    AppendConflict,
     RequestLog,
     SchemaMismatch,
     ensure_tables,

@@ -64,13 +64,18 @@ def load_settings(path: str | Path | None = None) -> Settings:
     packaged = resources.files("conf").joinpath("coordinator.toml")
     sections = read_sections(packaged.read_text("utf-8"), "conf/coordinator.toml")
     if path is not None:
-        try:
-            text = Path(path).read_text("utf-8")
-        except OSError as error:
-            raise SettingsError(f"cannot read settings from {path}: {error.strerror}") from error
-        for name, values in read_sections(text, str(path)).items():
+        for name, values in read_user_file(path).items():
             sections[name] |= values
     return to_settings(sections)
+
+
+def read_user_file(path: str | Path) -> dict[str, dict[str, Any]]:
+    """Read the three sections of a file of the user's, flat; raises SettingsError."""
+    try:
+        text = Path(path).read_text("utf-8")
+    except OSError as error:
+        raise SettingsError(f"cannot read settings from {path}: {error.strerror}") from error
+    return read_sections(text, str(path))
 
 
 def to_settings(sections: dict[str, dict[str, Any]]) -> Settings:

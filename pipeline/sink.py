@@ -18,7 +18,8 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 
 from coordinator.group.batch import GroupOutput
-from pipeline.store import Appender, table_uri
+from pipeline.commit import open_appender
+from pipeline.store import open_table, table_uri
 from schemas.tables import (
     GROUP_EVENTS,
     OFFSETS_TOPIC,
@@ -52,11 +53,11 @@ class Sink:
         self._root = root
         self._spark_rows = settings.append_spark_rows
         self._appenders = {
-            table.name: Appender(root, table)
+            table.name: open_appender(table_uri(root, table))
             for table in (OFFSETS_TOPIC, GROUP_EVENTS, REJECTED_REQUESTS, RESPONSES)
         }
         self._log = OffsetsLog(
-            self._appenders[OFFSETS_TOPIC.name].handle,
+            open_table(root, OFFSETS_TOPIC),
             settings.segment_bytes,
             settings.segment_ms,
             clock,

@@ -1,75 +1,87 @@
-"""Tailing a table: the rows that each new commit appended, and none that upkeep moved about.
+"""Following a table: the rows that were appended since the last look.
 
-Reads the commits' own list of files, so that a compaction, which adds files without new rows, is
-passed over. One tail per process and table is enough for any number of readers.
+A client that waits for its responses looks many times a second. On a local disk that is one attempt
+to open the next commit, whatever the table's size; elsewhere delta-rs refreshes its view of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
-from deltalake.fs import DeltaStorageHandler
-from msgspec import Struct
-from pyarrow.fs import PyFileSystem
 
+from pipeline.commit import local_folder, read_commit
 from pipeline.store import table_uri
-from schemas.tables import Table
+
+if TYPE_CHECKING:
+    from schemas.tables import Table
 
 
-class _AddedFile(Struct):
-    path: str
-    dataChange: bool = True  # noqa: N815 (Delta's own name)
+class Tail(Protocol):
+    """Yields what is appended to one table after it was opened."""
+
+    def poll(self) -> pa.Table | None:
+        """Return the new rows, in the order of their commits; None if there are none."""
+        ...
 
 
-class _Action(Struct):
-    add: _AddedFile | None = None
-    remove: _AddedFile | None = None
+def follow(root: str, table: Table, columns: Sequence[str]) -> Tail:
+    """Follow a table from its present end, reading these columns (none of its partition columns)."""
+    uri = table_uri(root, table)
+    folder = local_folder(uri)
+    names = list(columns)
+    return RemoteTail(uri, names) if folder is None else LocalTail(folder, names)
 
 
-_decode_action = msgspec.json.Decoder(_Action).decode
+class LocalTail:
+    """Follows the commits of a table in a local folder."""
+
+    def __init__(self, folder: Path, columns: list[str]) -> None:
+        self._folder = folder
+        self._columns = columns
+        self._version = DeltaTable(str(folder)).version()
+
+    def poll(self) -> pa.Table | None:
+        found = []
+        while True:
+            commit = self._folder / "_delta_log" / f"{self._version + 1:020}.json"
+            try:
+                actions = read_commit(commit)
+            except FileNotFoundError:
+                break
+            self._version += 1
+            if any(action.remove is not None for action in actions):
+                continue  # a rewrite: nothing in it is new
+            for action in actions:
+                if action.add is not None:
+                    path = self._folder / action.add.path
+                    found.append(pq.ParquetFile(path).read(columns=self._columns))
+        return pa.concat_tables(found) if found else None
 
 
-class Tail:
-    """The rows appended to a table since its present version, or since `version`."""
+class RemoteTail:
+    """Follows a table through delta-rs."""
 
-    def __init__(
-        self,
-        root: str,
-        table: Table,
-        columns: Sequence[str] | None = None,
-        version: int | None = None,
-    ) -> None:
-        uri = table_uri(root, table)
+    def __init__(self, uri: str, columns: list[str]) -> None:
         self._handle = DeltaTable(uri)
-        self._columns = None if columns is None else list(columns)
-        self._schema = table.schema
-        self._version = self._handle.version() if version is None else version
-        self._files = PyFileSystem(DeltaStorageHandler(uri))
+        self._columns = columns
+        self._seen = set(self._handle.file_uris())
 
-    def poll(self) -> pa.Table:
-        """The rows of all commits since the last call, in the order of the commits."""
+    def poll(self) -> pa.Table | None:
+        before = self._handle.version()
         self._handle.update_incremental()
-        newest = self._handle.version()
-        paths = [path for v in range(self._version + 1, newest + 1) for path in self._added(v)]
-        self._version = newest
-        parts = [
-            pq.read_table(path, columns=self._columns, filesystem=self._files) for path in paths
+        if self._handle.version() == before:
+            return None
+        uris = self._handle.file_uris()
+        dataset = self._handle.to_pyarrow_dataset()
+        new = [
+            fragment.to_table(columns=self._columns)
+            for uri, fragment in zip(uris, dataset.get_fragments())
+            if uri not in self._seen
         ]
-        if parts:
-            return pa.concat_tables(parts, promote_options="default")
-        names = self._columns or self._schema.names
-        return pa.schema([self._schema.field(name) for name in names]).empty_table()
-
-    def _added(self, version: int) -> Iterator[str]:
-        with self._files.open_input_stream(f"_delta_log/{version:020}.json") as stream:
-            actions = [_decode_action(line) for line in stream.read().splitlines()]
-        # A commit that also removes data is upkeep's: its rows have been seen before.
-        if any(action.remove is not None for action in actions):
-            return
-        for action in actions:
-            if action.add is not None and action.add.dataChange:
-                yield action.add.path
+        self._seen = set(uris)
+        return pa.concat_tables(new) if new else None

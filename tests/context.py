@@ -105,7 +105,7 @@ class Call:
 
 
 class Context:
-    """One group's coordinator. `group` is None while there is no group; `log` is what was stored."""
+    """One group's coordinator. `group` is None while there is none; `log` is what was stored."""
 
     def __init__(self, group_id: str = GROUP_ID, **settings: Any) -> None:
         named = {name.replace("_", "."): value for name, value in settings.items()}
@@ -114,6 +114,7 @@ class Context:
         self.now = 0
         self.group: Group | None = None
         self.ownership = Ownership.OWNED
+        self.node: Node | None = Node(0, "localhost", 9092)
         self.log: list[Record] = []
         self.events: list[GroupEvent] = []
         self.calls: dict[str, Call] = {}
@@ -122,7 +123,7 @@ class Context:
         self.coordinator = GroupCoordinator(
             self.config,
             new_id=lambda request_id: str(uuid.uuid5(uuid.NAMESPACE_OID, request_id)),
-            owner_of=lambda _partition: Node(0, "localhost", 9092),
+            owner_of=lambda _partition: self.node,
             append_to_log=self._append,
         )
 
@@ -336,7 +337,7 @@ class Context:
         return leader
 
     def stable_pair(self) -> tuple[Call, Call]:
-        """Two dynamic members in a Stable group of one generation: the leader's and follower's joins."""
+        """Two dynamic members of a Stable group in generation 1: the leader's and other's joins."""
         leader, follower = self.join(), self.join()
         self.advance(2 * INITIAL_DELAY_MS + 1)
         assert leader.code == follower.code == ErrorCode.NONE
@@ -345,7 +346,7 @@ class Context:
         return leader, follower
 
     def static_pair(self, **options: Any) -> tuple[Call, Call]:
-        """Kafka's static pair: instances "leader" and "follower", synced in generation 1, Stable."""
+        """Kafka's static pair: instances "leader" and "follower" of a Stable generation 1."""
         options = {"protocols": SUPERSET, "version": TWO_STEP, **options}
         leader = self.join(instance_id="leader", **options)
         follower = self.join(instance_id="follower", **options)
@@ -379,6 +380,14 @@ class Context:
         if isinstance(member, Call):
             return member.generation
         return 1 if self.group is None else self.group.generation_id
+
+
+def subscription(*topics: str, user_data: bytes = b"", version: int = 1) -> bytes:
+    """A consumer's metadata, as Kafka's clients send it; without owned partitions."""
+    names = b"".join(len(name.encode()).to_bytes(2, "big") + name.encode() for name in topics)
+    counted = len(topics).to_bytes(4, "big") + names
+    data = len(user_data).to_bytes(4, "big") + user_data
+    return version.to_bytes(2, "big", signed=True) + counted + data
 
 
 def committed(group: Group | None) -> dict[tuple[str, int], OffsetCommitValue]:

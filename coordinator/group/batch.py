@@ -26,6 +26,7 @@ from coordinator.group.dedup import digest
 from coordinator.group.expiry import cleanup, next_expiry
 from coordinator.group.group import Group
 from coordinator.group.snapshot import Snapshot, decode, encode
+from coordinator.group.state import GroupState
 from coordinator.group.step import Turn
 from coordinator.group.timers import next_deadline, restart_timers
 from schemas.errors import ERROR_NAMES, ErrorCode
@@ -138,10 +139,13 @@ class _Share:
     # --- turns ----------------------------------------------------------------------------------
 
     def _begin_turn(self, group: Group | None) -> None:
-        """Start gathering anew; `_safe` is the group to come back to if a handler fails."""
+        """Start gathering anew; `_safe` is the group to come back to if a handler fails.
+
+        `_decided` is what was decided since: requests, and the answers to malformed ones.
+        """
         self.turn = self.coordinator.turn(self.group_id, group, self.now)
         self._safe = None if group is None else msgspec.msgpack.encode(group)
-        self._decided: list[RequestEvent] = []
+        self._decided: list[RequestEvent | Response] = []
 
     def _end_turn(self) -> None:
         output, turn = self.output, self.turn
@@ -149,12 +153,19 @@ class _Share:
         output.records += turn.records
         output.events += turn.events
 
+    def _begin_new_turn(self) -> None:
+        self._end_turn()
+        self._begin_turn(self.turn.group)
+
     def _undo_last(self) -> Turn:
         """The turn as it was before the request that failed: decided again up to there."""
         group = None if self._safe is None else msgspec.msgpack.decode(self._safe, type=Group)
         self.turn = self.coordinator.turn(self.group_id, group, self.now)
-        for event in self._decided:
-            self.coordinator.decide(self.turn, event)
+        for decided in self._decided:
+            if isinstance(decided, Response):
+                self.turn.responses.append(decided)
+            else:
+                self.coordinator.decide(self.turn, decided)
         return self.turn
 
     # --- requests -------------------------------------------------------------------------------
@@ -187,9 +198,9 @@ class _Share:
             known.add(mark)
             digests.append(mark)
             if isinstance(event, Malformed):
-                self.turn.responses.append(
-                    answer_malformed(event, event.request_id, self.group_id, self.now)
-                )
+                answer = answer_malformed(event, event.request_id, self.group_id, self.now)
+                self.turn.responses.append(answer)
+                self._decided.append(answer)
             else:
                 self._decide(event)
         settings = self.settings
@@ -207,8 +218,7 @@ class _Share:
             turn.request_id = event.request_id
             refuse(turn, event, ErrorCode.UNKNOWN_SERVER_ERROR)
             turn.note("handler_failed", f"{event.api}: {reason}")
-            self._end_turn()
-            self._begin_turn(turn.group)
+            self._begin_new_turn()
         else:
             self._decided.append(event)
 
@@ -216,8 +226,8 @@ class _Share:
 
     def run_timers(self) -> None:
         """Fire every timer that is due, unless it is the coordinator that was late."""
-        snapshot, turn = self.snapshot, self.turn
-        group = turn.group
+        snapshot = self.snapshot
+        group = self.turn.group
         due = None if group is None else next_deadline(group)
         if due is None or due > self.now:
             snapshot.held_back_at = None
@@ -225,7 +235,7 @@ class _Share:
             snapshot.held_back_at = self.now
         else:
             snapshot.held_back_at = None
-            self._fire_all(turn)
+            self._fire_all()
         self._clean_up()
 
     def _was_silent(self, due: int) -> bool:
@@ -233,35 +243,52 @@ class _Share:
         held_back_at = self.snapshot.held_back_at
         return late and (held_back_at is None or held_back_at == self.now)
 
-    def _fire_all(self, turn: Turn) -> None:
-        self._end_turn()
-        self._begin_turn(turn.group)
+    def _fire_all(self) -> None:
+        self._begin_new_turn()
+        fired = 0
         try:
             while self.coordinator.fire_earliest(self.turn):
-                pass
+                fired += 1
         # As for requests: a bug in one group's timer must not stop the others.
         except Exception:
             reason = traceback.format_exc()
             restored = self._undo_last()
+            for _ in range(fired):
+                self.coordinator.fire_earliest(restored)
             if restored.group is not None:
                 restart_timers(restored.group, self.now + _FAILED_TIMER_RETRY_MS)
             restored.note("handler_failed", f"timer: {reason}")
 
     def _clean_up(self) -> None:
         """Expire offsets if it is time; after a change, look again within one check interval."""
-        snapshot, turn = self.snapshot, self.turn
-        config = self.settings.config
-        soon = self.now + config.offsets_retention_check_interval_ms
-        due = snapshot.cleanup_at
-        if turn.group is not None and due is not None and due <= self.now:
-            turn.request_id = None
-            cleanup(turn)
-            expires = None if turn.group is None else next_expiry(turn.group, config)
-            snapshot.cleanup_at = None if expires is None else max(expires, soon)
-        elif turn.group is not None and (turn.records or self.output.records):
-            snapshot.cleanup_at = soon if due is None else min(due, soon)
-        if turn.group is None:
-            snapshot.cleanup_at = None
+        soon = self.now + self.settings.config.offsets_retention_check_interval_ms
+        due = self.snapshot.cleanup_at
+        if self.turn.group is None:
+            due = None
+        elif due is not None and due <= self.now:
+            due = self._expire_offsets(soon)
+        elif self.turn.records or self.output.records:
+            due = soon if due is None else min(due, soon)
+        self.snapshot.cleanup_at = due
+
+    def _expire_offsets(self, soon: int) -> int | None:
+        """Run the expiry task; returns when to run it next, not before `soon`."""
+        self._begin_new_turn()
+        try:
+            cleanup(self.turn)
+        # As for requests and timers.
+        except Exception:
+            reason = traceback.format_exc()
+            self._undo_last().note("handler_failed", f"cleanup: {reason}")
+            return soon
+        group = self.turn.group
+        if group is None:
+            return None
+        if group.state is GroupState.EMPTY and not group.offsets:
+            # The log did not take its tombstone.
+            return soon
+        expires = next_expiry(group, self.settings.config)
+        return None if expires is None else max(expires, soon)
 
     # --- result ---------------------------------------------------------------------------------
 

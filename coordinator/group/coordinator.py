@@ -276,6 +276,9 @@ def refuse(turn: Turn, event: RequestEvent, code: ErrorCode) -> None:
         refuse_leave(turn, event, code)
     elif api == "offset_commit" and event.offset_commit is not None:
         refuse_commit(turn, event, event.offset_commit, code)
+    elif api == "find_coordinator":
+        partition = partition_for(event.group_id, turn.config.offsets_topic_num_partitions)
+        turn.answer(event, code, FindCoordinatorResponse(partition, -1, "", -1))
     else:
         turn.answer(event, code, _EMPTY_BODIES[api])
 

@@ -5,6 +5,7 @@ Source: Apache Kafka, GroupCoordinatorShard.deleteGroups, GroupMetadataManager.v
 
 from __future__ import annotations
 
+from coordinator.group.log import append_error
 from coordinator.group.state import GroupState
 from coordinator.group.step import Turn
 from schemas.errors import ErrorCode
@@ -22,32 +23,28 @@ def delete_groups(turn: Turn, event: RequestEvent, body: DeleteGroupsRequest) ->
     elif turn.group.state is not GroupState.EMPTY:
         turn.answer(event, ErrorCode.NON_EMPTY_GROUP, _EMPTY)
     else:
-        _bury_offsets(turn, "group deleted by request")
-        bury(turn, "group deleted by request")
-        turn.answer(event, ErrorCode.NONE, _EMPTY)
+        turn.answer(event, bury(turn, "group deleted by request"), _EMPTY)
 
 
-def _bury_offsets(turn: Turn, reason: str) -> None:
-    group = turn.present
-    turn.append(
-        *(
-            turn.offset_record(topic, partition, None, reason)
-            for topic, partitions in group.offsets.items()
-            for partition in partitions
-        )
-    )
-    group.offsets.clear()
-
-
-def bury(turn: Turn, reason: str) -> None:
-    """Let an Empty group without offsets die, with a tombstone if the log has a record of it.
+def bury(turn: Turn, reason: str) -> ErrorCode:
+    """Let an Empty group die with all its offsets; it lives on if the log takes no tombstones.
 
     Kafka writes the group's tombstone always (Java) or from generation 1 on (Scala); what must be
     buried is exactly what was recorded.
     """
     group = turn.present
+    tombstones = [
+        turn.offset_record(topic, partition, None, reason)
+        for topic, partitions in group.offsets.items()
+        for partition in partitions
+    ]
     if group.recorded:
-        turn.append(turn.group_record(None, reason))
+        tombstones.append(turn.group_record(None, reason))
+    if tombstones:
+        error = turn.append(*tombstones)
+        if error is not ErrorCode.NONE:
+            return append_error(error)
     turn.transition(GroupState.DEAD, reason)
     turn.note("group_deleted", reason)
     turn.group = None
+    return ErrorCode.NONE

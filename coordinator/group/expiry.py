@@ -1,7 +1,8 @@
 """Which offsets are past their retention, and what happens to them.
 
-Source: Apache Kafka, OffsetMetadataManager.cleanupExpiredOffsets, ClassicGroup.offsetExpirationCondition;
-KIP-211, KAFKA-8730 (topics nobody subscribes to), KAFKA-13636 (only while Stable).
+Source: Apache Kafka, OffsetMetadataManager.cleanupExpiredOffsets and
+ClassicGroup.offsetExpirationCondition; KIP-211, KAFKA-8730 (topics nobody subscribes to),
+KAFKA-13636 (only while Stable).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from coordinator.group.delete import bury
 from coordinator.group.group import Group
 from coordinator.group.state import GroupState
 from coordinator.group.step import Turn
+from schemas.errors import ErrorCode
 from schemas.records import NO_TIMESTAMP, OffsetCommitValue
 
 REASON = "offsets expired"
@@ -26,12 +28,14 @@ def cleanup(turn: Turn) -> None:
     group = turn.group
     if group is None:
         return
-    expired = expired_offsets(group, turn.now, turn.config.offsets_retention_ms)
-    if expired:
-        turn.append(*(turn.offset_record(topic, index, None, REASON) for topic, index in expired))
-        for topic, index in expired:
+    expired = []
+    for topic, index in expired_offsets(group, turn.now, turn.config.offsets_retention_ms):
+        # One by one, for they may be too many for one batch. What fails is tried again next time.
+        if turn.append(turn.offset_record(topic, index, None, REASON)) is ErrorCode.NONE:
             group.drop_offset(topic, index)
-        names = ", ".join(f"{topic}-{index}" for topic, index in expired)
+            expired.append(f"{topic}-{index}")
+    if expired:
+        names = ", ".join(expired)
         turn.note("offsets_expired", f"{len(expired)} offsets past their retention: {names}")
     if group.state is GroupState.EMPTY and not group.offsets:
         bury(turn, "no members and no offsets are left")

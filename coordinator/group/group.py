@@ -37,9 +37,11 @@ class Group(Struct, array_like=True):
     `members` keeps the order of joining, which is also the order of succession: when the leader
     goes, the member that has been there longest leads. (Kafka takes whichever its hash map yields.)
     `recorded` says whether the offsets topic holds a group record that a tombstone must bury.
-    `supported_protocols` counts for each protocol the members that offer it. `pending_joins` holds the
-    ids given out by a two-step join (KIP-394) and when they lapse; `pending_syncs` who owes a sync.
+    `supported_protocols` counts for each protocol the members that offer it. `pending_joins` holds
+    the ids given out by a two-step join (KIP-394) and when they lapse; `pending_syncs` who owes a
+    sync.
     Deadlines are absolute, in ms. `offsets` is topic -> partition -> committed offset.
+    `announced_leader_id` is whom the audit log last named as leader.
     """
 
     group_id: str
@@ -62,6 +64,7 @@ class Group(Struct, array_like=True):
     sync_deadline: int | None = None
     recorded: bool = False
     offsets: dict[str, dict[int, OffsetCommitValue]] = field(default_factory=dict)
+    announced_leader_id: str | None = None
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -92,7 +95,7 @@ class Group(Struct, array_like=True):
 
     @property
     def uses_consumer_protocol(self) -> bool:
-        """Whether the members speak Kafka's consumer protocol, so that subscriptions are legible."""
+        """Whether the members speak Kafka's consumer protocol: subscriptions are legible then."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     # --- members --------------------------------------------------------------------------------
@@ -139,6 +142,8 @@ class Group(Struct, array_like=True):
         }
         if self.leader_id == old_id:
             self.leader_id = new_id
+        if self.announced_leader_id == old_id:
+            self.announced_leader_id = new_id
         if renamed.group_instance_id is not None:
             self.static_members[renamed.group_instance_id] = new_id
         self.pending_syncs = [
@@ -179,14 +184,13 @@ class Group(Struct, array_like=True):
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance may take: the largest of the members' timeouts."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        """How long a rebalance may take: the largest of the members' timeouts, never negative."""
+        return max((0, *(member.rebalance_timeout_ms for member in self.members.values())))
 
     def elect_joined_leader(self) -> bool:
         """Make sure that the leader is one of those who joined; False if nobody has."""
-        if self.leader_id is None:
-            return False
-        if self.members[self.leader_id].awaiting_join is not None:
+        leader = None if self.leader_id is None else self.members.get(self.leader_id)
+        if leader is not None and leader.awaiting_join is not None:
             return True
         for member in self.members.values():
             if member.awaiting_join is not None:

@@ -1,8 +1,8 @@
 """JoinGroup.
 
-Source: Apache Kafka, GroupMetadataManager.classicGroupJoin; KIP-394 (two-step join), KIP-345 (static
-members), KIP-389 (group.max.size), KIP-814 (skip_assignment). The checks that need no group (group
-id, session timeout, ownership) are made before: see `coordinator.py`.
+Source: Apache Kafka, GroupMetadataManager.classicGroupJoin; KIP-394 (two-step join), KIP-345
+(static members), KIP-389 (group.max.size), KIP-814 (skip_assignment). The checks that need no group
+(group id, session timeout, ownership) are made before: see `coordinator.py`.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ def join_group(turn: Turn, event: RequestEvent, body: JoinGroupRequest) -> None:
     """Decide a JoinGroup: answer it, or park it until the rebalance is over."""
     call = JoinCall(turn, event, body)
     new_member = body.member_id == NO_MEMBER_ID
-    is_new_group = turn.group is None
     if turn.group is None:
         if not new_member:
             call.refuse(ErrorCode.UNKNOWN_MEMBER_ID, body.member_id)
             return
-        turn.group = Group(turn.group_id, state_timestamp=turn.now)
-    created_at = turn.group.state_timestamp
-    records_before = len(turn.records)
+        error = _create_group(turn)
+        if error is not ErrorCode.NONE:
+            call.refuse(append_error(error))
+            return
     if not _accepts(turn, body.member_id):
         _drop_over_capacity(turn, body.member_id)
         call.refuse(ErrorCode.GROUP_MAX_SIZE_REACHED)
@@ -92,10 +92,15 @@ def join_group(turn: Turn, event: RequestEvent, body: JoinGroupRequest) -> None:
         _join_new_member(call)
     else:
         _join_existing_member(call)
-    if is_new_group and len(turn.records) == records_before:
-        value = new_group_value(Group(turn.group_id, state_timestamp=created_at))
-        if turn.append(turn.group_record(value, "group created")) is ErrorCode.NONE:
-            turn.group.recorded = True
+
+
+def _create_group(turn: Turn) -> ErrorCode:
+    """Make a group, known to the log from its first join on; without a log there is none."""
+    group = Group(turn.group_id, state_timestamp=turn.now, recorded=True)
+    error = turn.append(turn.group_record(new_group_value(group), "group created"))
+    if error is ErrorCode.NONE:
+        turn.group = group
+    return error
 
 
 def _accepts(turn: Turn, member_id: str) -> bool:
@@ -138,7 +143,10 @@ def _join_new_member(call: JoinCall) -> None:
             _replace_static_member(call, known_id, new_id)
     else:
         new_id = f"{_client_id(call.event)}-{turn.new_id(call.event.request_id)}"
-        if call.version >= KNOWN_MEMBER_ID_VERSION:
+        if new_id in group.members:
+            # The same request again, long after its first time: it finds the member it made.
+            _rejoin(call, group.members[new_id])
+        elif call.version >= KNOWN_MEMBER_ID_VERSION:
             group.pending_joins[new_id] = turn.now + body.session_timeout_ms
             call.refuse(ErrorCode.MEMBER_ID_REQUIRED, new_id)
         else:
@@ -241,7 +249,7 @@ def _apply_update(call: JoinCall, member: Member) -> None:
     member.rebalance_timeout_ms = call.rebalance_timeout_ms
     member.session_timeout_ms = body.session_timeout_ms
     replaced = turn.present.park_join(member, call.parked)
-    if replaced is not None:
+    if replaced is not None and replaced.request_id != call.event.request_id:
         # Kafka leaves the older request without an answer; here every request gets exactly one.
         turn.answer_parked_join(
             replaced,
@@ -262,6 +270,7 @@ def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
             f"{call.body.group_instance_id!r}"
         )
     leader_before = group.leader_id
+    events_before = len(turn.events)
     member = group.members[old_id]
     before = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
     _fence(turn, member, new_id)
@@ -273,8 +282,8 @@ def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
         if group.select_protocol() != group.protocol_name:
             prepare_or_complete(
                 turn,
-                f"Group's selectedProtocol will change because static member {new_id} with instance "
-                f"id {member.group_instance_id} joined with change of protocol; "
+                f"Group's selectedProtocol will change because static member {new_id} with "
+                f"instance id {member.group_instance_id} joined with change of protocol; "
                 f"{call.client_reason}",
             )
             return
@@ -282,10 +291,10 @@ def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
         error = turn.append(record)
         group.unpark_join(member)
         if error is ErrorCode.NONE:
-            group.recorded = True
             _answer_replacement(call, member, leader_before)
         else:
-            _undo_replacement(call, member, old_id, before)
+            _undo_replacement(group, member, old_id, before)
+            del turn.events[events_before:]
             call.answer(append_error(error), _as_follower(group, leader_before, NO_MEMBER_ID))
     elif group.state is GroupState.COMPLETING_REBALANCE:
         # The leader may hold the old id already: its assignment would miss the new one.
@@ -328,13 +337,11 @@ def _as_follower(group: Group, leader: str | None, member_id: str) -> JoinGroupR
 
 
 def _undo_replacement(
-    call: JoinCall,
+    group: Group,
     member: Member,
     old_id: str,
     before: tuple[tuple[JoinGroupProtocol, ...], int, int],
 ) -> None:
-    group = call.turn.present
     protocols, member.rebalance_timeout_ms, member.session_timeout_ms = before
     group.set_protocols(member, protocols)
     group.rename_static(member.member_id, old_id)
-    start_session(call.turn, member)

@@ -1,4 +1,7 @@
-"""LeaveGroup, one member or many. Source: Apache Kafka, GroupMetadataManager.classicGroupLeave; KIP-345."""
+"""LeaveGroup, one member or many.
+
+Source: Apache Kafka, GroupMetadataManager.classicGroupLeave; KIP-345.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def _leave(turn: Turn, group: Group, leaving: LeavingMember) -> ErrorCode:
     instance_id = leaving.group_instance_id
     reason = f"client reason: {leaving.reason or 'not provided'}"
     if member_id == NO_MEMBER_ID:
-        # An administrator removes a static member by its instance id, without knowing its member id.
+        # An administrator removes a static member by its instance id, not knowing its member id.
         known = None if instance_id is None else group.static_members.get(instance_id)
         if known is None:
             return ErrorCode.UNKNOWN_MEMBER_ID

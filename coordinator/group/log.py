@@ -85,7 +85,6 @@ def size_limit(config: GroupCoordinatorConfig) -> Append:
 _APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
@@ -138,6 +137,7 @@ def _restore(group: Group, value: GroupMetadataValue) -> None:
     group.generation_id = value.generation
     group.protocol_type = value.protocol_type or None
     group.protocol_name = value.protocol
+    group.leader_id = group.announced_leader_id = value.leader
     if value.current_state_timestamp != NO_TIMESTAMP:
         group.state_timestamp = value.current_state_timestamp
     for stored in value.members:
@@ -155,7 +155,6 @@ def _restore(group: Group, value: GroupMetadataValue) -> None:
                 assignment=stored.assignment,
             )
         )
-    group.leader_id = value.leader
     if value.members:
         # Not a transition: the state is not in the log, members or none tell which it was.
         group.state = GroupState.STABLE

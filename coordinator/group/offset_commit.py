@@ -1,4 +1,7 @@
-"""OffsetCommit. Source: Apache Kafka, OffsetMetadataManager.commitOffset, ClassicGroup.validateOffsetCommit."""
+"""OffsetCommit.
+
+Source: Apache Kafka, OffsetMetadataManager.commitOffset, ClassicGroup.validateOffsetCommit.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +26,30 @@ from schemas.records import NO_LEADER_EPOCH, NO_TIMESTAMP, OffsetCommitValue
 
 GROUP_ID_NOT_FOUND_VERSION = 9
 
-# (topic, partition index) -> code, in the order of the request.
-Codes = dict[tuple[str, int], ErrorCode]
+# A code for every partition of the request, in its order: one may be named twice.
+Codes = list[ErrorCode]
+# Topic, partition, and the place of its code.
+Wanted = list[tuple[str, OffsetCommitPartition, int]]
 
 
 def offset_commit(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) -> None:
     """Decide an OffsetCommit, a code per partition."""
-    codes: Codes = {}
-    wanted: list[tuple[str, OffsetCommitPartition]] = []
+    codes: Codes = []
+    wanted: Wanted = []
     for topic in body.topics:
         for partition in topic.partitions:
-            known = is_known_partition(turn.topics, topic.name, partition.partition_index)
-            key = (topic.name, partition.partition_index)
-            codes[key] = ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            if known:
-                wanted.append((topic.name, partition))
+            if is_known_partition(turn.topics, topic.name, partition.partition_index):
+                wanted.append((topic.name, partition, len(codes)))
+                codes.append(ErrorCode.NONE)
+            else:
+                codes.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if wanted:
         error = _validate(turn, event, body)
         if error is ErrorCode.NONE:
-            _commit(turn, body, wanted, codes)
-        else:
-            for name, partition in wanted:
-                codes[name, partition.partition_index] = error
+            error = _commit(turn, body, wanted, codes)
+        if error is not ErrorCode.NONE:
+            for _, _, place in wanted:
+                codes[place] = error
     answer_commit(turn, event, body, codes)
 
 
@@ -57,17 +62,15 @@ def is_known_partition(topics: dict[str, int] | None, topic: str, partition: int
 
 def answer_commit(turn: Turn, event: RequestEvent, body: OffsetCommitRequest, codes: Codes) -> None:
     """Answer with a code per partition, and at the top the one that all of them share, if any."""
+    code = iter(codes)
     topics = tuple(
         TopicResult(
             topic.name,
-            tuple(
-                PartitionResult(p.partition_index, int(codes[topic.name, p.partition_index]))
-                for p in topic.partitions
-            ),
+            tuple(PartitionResult(p.partition_index, int(next(code))) for p in topic.partitions),
         )
         for topic in body.topics
     )
-    distinct = set(codes.values())
+    distinct = set(codes)
     shared = distinct.pop() if len(distinct) == 1 else ErrorCode.NONE
     turn.answer(event, shared, OffsetCommitResponse(topics))
 
@@ -76,18 +79,16 @@ def refuse_commit(
     turn: Turn, event: RequestEvent, body: OffsetCommitRequest, code: ErrorCode
 ) -> None:
     """Answer every partition with one code."""
-    codes = {(t.name, p.partition_index): code for t in body.topics for p in t.partitions}
-    answer_commit(turn, event, body, codes)
+    answer_commit(turn, event, body, [code for topic in body.topics for _ in topic.partitions])
 
 
 def _validate(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) -> ErrorCode:
-    """May this member, or nobody's member, commit? Creates a group for a simple consumer."""
+    """May this member, or nobody's member, commit?"""
     generation = NO_GENERATION if body.generation_id is None else body.generation_id
     member_id = body.member_id or NO_MEMBER_ID
     group = turn.group
     if group is None:
         if generation < 0:
-            turn.group = Group(turn.group_id, state_timestamp=turn.now)
             return ErrorCode.NONE
         newest = NEWEST_VERSION["offset_commit"]
         version = newest if event.api_version is None else event.api_version
@@ -111,13 +112,12 @@ def _validate(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) -> Err
     return ErrorCode.NONE
 
 
-def _commit(
-    turn: Turn,
-    body: OffsetCommitRequest,
-    wanted: list[tuple[str, OffsetCommitPartition]],
-    codes: Codes,
-) -> None:
-    group = turn.present
+def _commit(turn: Turn, body: OffsetCommitRequest, wanted: Wanted, codes: Codes) -> ErrorCode:
+    """Store what can be stored; an append that fails is the code of every partition.
+
+    Creates the group of a simple consumer, unless nothing of it would be stored.
+    """
+    group = turn.group or Group(turn.group_id, state_timestamp=turn.now)
     if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
         start_session(turn, group.members[body.member_id or NO_MEMBER_ID])
     expire_at = NO_TIMESTAMP
@@ -125,20 +125,21 @@ def _commit(
         expire_at = turn.now + body.retention_time_ms
     reason = f"committed by {body.member_id}" if body.member_id else "committed without membership"
     values: list[tuple[str, int, OffsetCommitValue]] = []
-    for topic, partition in wanted:
+    for topic, partition, place in wanted:
         if _too_long(partition.committed_metadata, turn.config.offset_metadata_max_bytes):
-            codes[topic, partition.partition_index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+            codes[place] = ErrorCode.OFFSET_METADATA_TOO_LARGE
         else:
             value = _value(partition, turn.now, expire_at)
             values.append((topic, partition.partition_index, value))
     if not values:
-        return
+        return ErrorCode.NONE
     error = turn.append(*(turn.offset_record(*value, reason) for value in values))
+    if error is not ErrorCode.NONE:
+        return append_error(error)
+    turn.group = group
     for topic, index, committed in values:
-        if error is ErrorCode.NONE:
-            group.offsets.setdefault(topic, {})[index] = committed
-        else:
-            codes[topic, index] = append_error(error)
+        group.offsets.setdefault(topic, {})[index] = committed
+    return ErrorCode.NONE
 
 
 def _value(partition: OffsetCommitPartition, now: int, expire_at: int) -> OffsetCommitValue:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coordinator.group.group import Group
+from coordinator.group.log import append_error
 from coordinator.group.offset_commit import is_known_partition
 from coordinator.group.state import GroupState
 from coordinator.group.step import Turn
@@ -30,7 +31,10 @@ def offset_delete(turn: Turn, event: RequestEvent, body: OffsetDeleteRequest) ->
     records: list[Record] = []
     topics = tuple(_decide(turn, topic, records) for topic in body.topics)
     if records:
-        turn.append(*records)
+        error = turn.append(*records)
+        if error is not ErrorCode.NONE:
+            turn.answer(event, append_error(error), OffsetDeleteResponse())
+            return
         for record in records:
             group.drop_offset(record.topic or "", record.topic_partition or 0)
         names = ", ".join(f"{record.topic}-{record.topic_partition}" for record in records)

@@ -16,7 +16,7 @@ def java_string_hash(text: str) -> int:
 
 @lru_cache(maxsize=65536)
 def partition_for(group_id: str, num_partitions: int) -> int:
-    """The offsets partition of a group, as Kafka's GroupCoordinatorService.partitionFor finds it."""
+    """The offsets partition of a group, as GroupCoordinatorService.partitionFor finds it."""
     value = java_string_hash(group_id)
     # Kafka's Utils.abs maps the one value that has no positive twin to zero.
     return 0 if value == -(1 << 31) else abs(value) % num_partitions

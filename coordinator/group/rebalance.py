@@ -67,7 +67,6 @@ def fire_delayed_join(turn: Turn) -> None:
     """The delayed join is due: extend the initial delay if somebody came in it, else complete."""
     group = turn.present
     timer = group.join_timer
-    group.join_timer = None
     if timer is not None and timer.initial and group.new_member_added and timer.remaining_ms:
         group.new_member_added = False
         delay = min(turn.config.group_initial_rebalance_delay_ms, timer.remaining_ms)
@@ -85,17 +84,17 @@ def complete(turn: Turn) -> None:
     for member in late:
         group.remove(member.member_id)
         turn.note("member_expired", "did not rejoin within the rebalance timeout", member)
-    leader_before = group.leader_id
     if not group.elect_joined_leader() and group.members:
-        # Only static members are left and none rejoined: wait for their sessions to end.
-        group.join_timer = JoinTimer(turn.now + group.rebalance_timeout_ms)
+        # Only static members are left and none rejoined: wait for their sessions to end. A timer
+        # that were due at once would come due again and again while the clock stands still.
+        group.join_timer = JoinTimer(turn.now + max(group.rebalance_timeout_ms, 1))
         return
     before = group.state
     group.begin_generation(turn.now)
     if group.state is GroupState.EMPTY:
         _store_empty(turn, before)
     else:
-        _answer_joins(turn, before, leader_before)
+        _answer_joins(turn, before)
 
 
 def _store_empty(turn: Turn, before: GroupState) -> None:
@@ -111,12 +110,13 @@ def _store_empty(turn: Turn, before: GroupState) -> None:
         group.recorded = True
 
 
-def _answer_joins(turn: Turn, before: GroupState, leader_before: str | None) -> None:
+def _answer_joins(turn: Turn, before: GroupState) -> None:
     group = turn.present
     generation = group.generation_id
     turn.note_transition(before, f"generation {generation} with {len(group.members)} members")
     leader_id = group.leader_id
-    if leader_id is not None and (generation == 1 or leader_id != leader_before):
+    if leader_id is not None and leader_id != group.announced_leader_id:
+        group.announced_leader_id = leader_id
         turn.note("leader_elected", f"leads generation {generation}", group.members[leader_id])
     for member in group.members.values():
         turn.complete_join(member, ErrorCode.NONE, current_generation(group, member))

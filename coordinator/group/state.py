@@ -44,7 +44,7 @@ class GroupState(str, Enum):
     STABLE = "Stable"
     """Every member has, or can ask for, its assignment.
 
-    Actions: heartbeats, commits and syncs succeed; an unchanged follower's join is answered at once.
+    Actions: heartbeats, commits and syncs succeed; an unchanged follower's join is answered.
     Transitions: a new, changed or leading member joins, one leaves or expires, or one never synced
     -> PreparingRebalance; moved -> Dead.
     """

@@ -188,13 +188,12 @@ class Turn:
 
     def note(self, event: str, reason: str, member: Member | None = None) -> None:
         """Write one line of the audit log."""
-        group = self.group
         self.events.append(
             GroupEvent(
                 at=self.now,
                 group_id=self.group_id,
                 event=event,
-                generation=None if group is None else group.generation_id,
+                generation=self._generation,
                 member_id=None if member is None else member.member_id,
                 group_instance_id=None if member is None else member.group_instance_id,
                 client_id=None if member is None else member.client_id,
@@ -203,6 +202,24 @@ class Turn:
                 request_id=self.request_id,
             )
         )
+
+    def note_id(self, event: str, reason: str, member_id: str) -> None:
+        """Write one line of the audit log about a member id that has no member yet."""
+        self.events.append(
+            GroupEvent(
+                at=self.now,
+                group_id=self.group_id,
+                event=event,
+                generation=self._generation,
+                member_id=member_id,
+                reason=reason,
+                request_id=self.request_id,
+            )
+        )
+
+    @property
+    def _generation(self) -> int | None:
+        return None if self.group is None else self.group.generation_id
 
     def transition(self, state: GroupState, reason: str) -> None:
         """Move the group to another state, and say why."""

@@ -1,6 +1,7 @@
 """What the coordinator reads of the consumer protocol: the topics of a subscription.
 
-It parses version 0 only, the prefix of every later version, as Kafka's coordinator does.
+It parses version 0 only, the prefix of every later version, and does not look at the version that
+the blob claims, as Kafka's coordinator does.
 """
 
 from __future__ import annotations
@@ -18,16 +19,15 @@ def subscribed_topics(subscriptions: Iterable[bytes]) -> list[str] | None:
     try:
         for blob in subscriptions:
             topics.update(_topics(blob))
-    except (struct.error, UnicodeDecodeError, ValueError):
+    except (struct.error, ValueError):
         return None
     return sorted(topics)
 
 
 def _topics(blob: bytes) -> list[str]:
-    (version,) = _INT16.unpack_from(blob, 0)
     (count,) = _INT32.unpack_from(blob, 2)
-    if version < 0 or count < 0:
-        raise ValueError("negative version or count")
+    if count < 0:
+        raise ValueError("no list of topics")
     position = 6
     topics = []
     for _ in range(count):
@@ -35,6 +35,10 @@ def _topics(blob: bytes) -> list[str]:
         end = position + 2 + length
         if length < 0 or end > len(blob):
             raise ValueError("a topic name runs past the end")
-        topics.append(blob[position + 2 : end].decode())
+        topics.append(blob[position + 2 : end].decode(errors="replace"))
         position = end
+    # The user data are of no interest, but a blob that ends before them is not a subscription.
+    (length,) = _INT32.unpack_from(blob, position)
+    if position + 4 + length > len(blob):
+        raise ValueError("the user data run past the end")
     return topics

@@ -1,4 +1,7 @@
-"""SyncGroup. Source: Apache Kafka, GroupMetadataManager.classicGroupSync; KIP-559 for the protocol checks."""
+"""SyncGroup.
+
+Source: Apache Kafka, GroupMetadataManager.classicGroupSync; KIP-559 for the protocol checks.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +64,10 @@ def _differs(said: str | None, known: str | None) -> bool:
 
 
 def _park(turn: Turn, member: Member, request: ParkedRequest) -> None:
-    if member.awaiting_sync is not None:
+    replaced = member.awaiting_sync
+    if replaced is not None and replaced.request_id != request.request_id:
         # Kafka leaves the older request without an answer; here every request gets exactly one.
-        turn.answer_parked_sync(member.awaiting_sync, ErrorCode.REBALANCE_IN_PROGRESS)
+        turn.answer_parked_sync(replaced, ErrorCode.REBALANCE_IN_PROGRESS)
     member.awaiting_sync = request
 
 

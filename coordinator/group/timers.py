@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from enum import IntEnum
 
+from coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from coordinator.group.group import Group
 
 
@@ -59,7 +60,9 @@ def restart_timers(group: Group, now: int) -> None:
     """Start every running timer of the group afresh: the coordinator was away, not the members."""
     for member in group.members.values():
         if member.session_deadline is not None:
-            member.session_deadline = now + member.session_timeout_ms
+            # One that waits in its first join cannot heartbeat, and has the longer time as before.
+            timeout = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
+            member.session_deadline = now + timeout
     longest = max((m.session_timeout_ms for m in group.members.values()), default=0)
     for member_id, deadline in group.pending_joins.items():
         group.pending_joins[member_id] = max(deadline, now + longest)

@@ -1,0 +1,313 @@
+"""Appending to a table: one Parquet file and one commit, at most once for a (query, batch).
+
+Two ways to the same table. On a local disk a commit is written here, as Delta's protocol describes an
+append: a file in the table's folder, then `<version>.json`, which only one writer can create. It takes
+2 ms whatever the table's size, and nothing that rewrites other files can be in its way. Elsewhere
+delta-rs commits, which knows every store's way to create a file once, and whose commit grows by
+0.2 ms with each file in the table (85 ms at 450 files).
+
+Beside its commit the local way leaves Delta's version checksum, `<version>.crc`. Without one Spark
+reads protocol and metadata back by a query over the log whenever the table has a new version: 110 to
+170 ms of every batch that has requests.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import threading
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import unquote, urlparse
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 50
+CHECKPOINT_EVERY = 100
+ENGINE = "group-coordinator"
+
+
+class AppendConflict(RuntimeError):
+    """An append that lost against other writers `ATTEMPTS` times."""
+
+
+class Appender(Protocol):
+    """Appends to one table."""
+
+    def append(self, rows: pa.Table, app_id: str | None = None, version: int = 0) -> bool:
+        """Append in one commit; False if the application wrote this version, or a later one.
+
+        Raises AppendConflict when other writers win every attempt.
+        """
+        ...
+
+    def last_version(self, app_id: str) -> int:
+        """Return the last version that the application wrote, -1 if none."""
+        ...
+
+    def forget(self) -> None:
+        """Read the table anew before the next append: somebody wrote to it in our name."""
+        ...
+
+
+def open_appender(uri: str) -> Appender:
+    """Return the appender for an existing table; raises deltalake's TableNotFoundError."""
+    folder = local_folder(uri)
+    return RemoteAppender(uri) if folder is None else LocalAppender(folder)
+
+
+def local_folder(uri: str) -> Path | None:
+    """Return the folder that a URI or a path names, None if it is not on a local disk."""
+    url = urlparse(uri)
+    if url.scheme == "file":
+        return Path(unquote(url.path))
+    return None if url.scheme else Path(uri)
+
+
+def back_off(attempt: int) -> None:
+    """Wait up to 2 ms, doubling with each attempt up to a quarter of a second."""
+    time.sleep(random.uniform(0, min(0.25, 0.002 * 2**attempt)))
+
+
+# --- elsewhere ----------------------------------------------------------------------------------
+
+
+class RemoteAppender:
+    """Commits through delta-rs, which records a transaction but does not skip its repetition."""
+
+    def __init__(self, uri: str) -> None:
+        self._handle = DeltaTable(uri)
+        self._last: dict[str, int] = {}
+
+    def append(self, rows: pa.Table, app_id: str | None = None, version: int = 0) -> bool:
+        transactions = None if app_id is None else [Transaction(app_id, version)]
+        for attempt in range(ATTEMPTS):
+            if app_id is not None and self.last_version(app_id) >= version:
+                return False
+            try:
+                properties = CommitProperties(app_transactions=transactions)
+                write_deltalake(self._handle, rows, mode="append", commit_properties=properties)
+            except CommitFailedError as error:
+                # delta-rs' appends are not blind: a compaction beside one fails it.
+                log.info("append to %s: %s", self._handle.table_uri, error)
+                back_off(attempt)
+                self.forget()
+            else:
+                if app_id is not None:
+                    self._last[app_id] = version
+                return True
+        raise AppendConflict(f"{ATTEMPTS} appends to {self._handle.table_uri} lost")
+
+    def last_version(self, app_id: str) -> int:
+        if app_id not in self._last:
+            version = self._handle.transaction_version(app_id)
+            self._last[app_id] = -1 if version is None else version
+        return self._last[app_id]
+
+    def forget(self) -> None:
+        self._last.clear()
+        self._handle.update_incremental()
+
+
+# --- on a local disk ----------------------------------------------------------------------------
+
+
+class _File(msgspec.Struct):
+    path: str
+    size: int | None = None
+
+
+class _Transaction(msgspec.Struct, rename="camel"):
+    app_id: str
+    version: int
+
+
+class Action(msgspec.Struct, rename="camel"):
+    """What a line of a commit does, as far as an appender or a tail reader is concerned."""
+
+    add: _File | None = None
+    remove: _File | None = None
+    txn: _Transaction | None = None
+    meta_data: msgspec.Raw | None = None
+    protocol: msgspec.Raw | None = None
+
+
+_decode_action = msgspec.json.Decoder(Action).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def read_commit(path: Path) -> list[Action]:
+    """Read one `<version>.json`; raises FileNotFoundError."""
+    return [_decode_action(line) for line in path.read_bytes().splitlines() if line]
+
+
+class LocalAppender:
+    """Commits to a table in a local folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._log = folder / "_delta_log"
+        self._load()
+
+    def append(self, rows: pa.Table, app_id: str | None = None, version: int = 0) -> bool:
+        actions: list[dict[str, Any]] = [{"commitInfo": self._commit_info()}]
+        if app_id is not None:
+            if self.last_version(app_id) >= version:
+                return False
+            actions.append({"txn": {"appId": app_id, "version": version}})
+        added = self._write_file(rows)
+        actions.append({"add": added})
+        content = b"\n".join(map(_encode, actions))
+        for attempt in range(ATTEMPTS):
+            self._follow()
+            if app_id is not None and self.last_version(app_id) >= version:
+                (self._folder / added["path"]).unlink()
+                return False
+            try:
+                self._create(self._log / f"{self._version + 1:020}.json", content)
+            except FileExistsError:
+                back_off(attempt)
+            else:
+                self._committed(added["size"])
+                if app_id is not None:
+                    self._transactions[app_id] = version
+                return True
+        raise AppendConflict(f"{ATTEMPTS} appends to {self._folder} lost")
+
+    def last_version(self, app_id: str) -> int:
+        if app_id not in self._transactions:
+            version = DeltaTable(str(self._folder)).transaction_version(app_id)
+            self._transactions[app_id] = -1 if version is None else version
+        return self._transactions[app_id]
+
+    def forget(self) -> None:
+        self._follow()
+
+    # --- where the table is -----------------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Read the table's present version, its size, and what a checksum repeats."""
+        handle = DeltaTable(str(self._folder))
+        metadata, protocol = handle.metadata(), handle.protocol()
+        files = pa.table(handle.get_add_actions(flatten=True))
+        self._version = handle.version()
+        self._files = files.num_rows
+        self._bytes = sum(files.column("size_bytes").to_pylist())
+        self._transactions: dict[str, int] = {}
+        self._partition_by: list[str] = list(metadata.partition_columns)
+        # The checksum of a table with features would have to hold more than ours does.
+        self._plain = not protocol.reader_features and not protocol.writer_features
+        self._described = {
+            "numMetadata": 1,
+            "numProtocol": 1,
+            "metadata": {
+                "id": str(metadata.id),
+                "format": {"provider": "parquet", "options": {}},
+                "schemaString": handle.schema().to_json(),
+                "partitionColumns": self._partition_by,
+                "configuration": metadata.configuration,
+                "createdTime": metadata.created_time,
+            },
+            "protocol": {
+                "minReaderVersion": protocol.min_reader_version,
+                "minWriterVersion": protocol.min_writer_version,
+            },
+        }
+
+    def _follow(self) -> None:
+        """Take in what others committed since."""
+        if not (self._log / f"{self._version:020}.json").exists():
+            # Log files are cleaned up oldest first: if ours is gone, so may be those after it, and
+            # the next number would be one that is long past.
+            self._load()
+        while True:
+            try:
+                actions = read_commit(self._log / f"{self._version + 1:020}.json")
+            except FileNotFoundError:
+                return
+            if any(each.meta_data or each.protocol or each.remove for each in actions):
+                self._load()
+                continue
+            self._version += 1
+            for action in actions:
+                if action.add is not None:
+                    self._files += 1
+                    self._bytes += action.add.size or 0
+                if action.txn is not None:
+                    self._transactions[action.txn.app_id] = action.txn.version
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def _commit_info(self) -> dict[str, Any]:
+        return {
+            "timestamp": time.time_ns() // 1_000_000,
+            "operation": "WRITE",
+            "operationParameters": {"mode": "Append"},
+            "isBlindAppend": True,
+            "engineInfo": ENGINE,
+        }
+
+    def _write_file(self, rows: pa.Table) -> dict[str, Any]:
+        """Write the rows, which are of one partition, as a file; return its `add` action."""
+        values = {name: str(rows.column(name)[0].as_py()) for name in self._partition_by}
+        folder = "".join(f"{name}={value}/" for name, value in values.items())
+        path = f"{folder}part-{uuid.uuid4()}.snappy.parquet"
+        target = self._folder / path
+        if folder:
+            target.parent.mkdir(exist_ok=True)
+        pq.write_table(rows.drop_columns(self._partition_by), target, store_schema=False)
+        status = target.stat()
+        return {
+            "path": path,
+            "partitionValues": values,
+            "size": status.st_size,
+            "modificationTime": status.st_mtime_ns // 1_000_000,
+            "dataChange": True,
+            "stats": _encode({"numRecords": rows.num_rows}).decode(),
+        }
+
+    def _create(self, target: Path, content: bytes) -> None:
+        """Create a file with its whole content; raises FileExistsError."""
+        partial = self._write_partial(content)
+        try:
+            os.link(partial, target)
+        finally:
+            partial.unlink()
+
+    def _write_partial(self, content: bytes) -> Path:
+        partial = self._log / f".{uuid.uuid4().hex}.tmp"
+        partial.write_bytes(content)
+        return partial
+
+    def _committed(self, size: int) -> None:
+        self._version += 1
+        self._files += 1
+        self._bytes += size
+        if self._plain:
+            checksum = {"tableSizeBytes": self._bytes, "numFiles": self._files, **self._described}
+            target = self._log / f"{self._version:020}.crc"
+            os.replace(self._write_partial(_encode(checksum)), target)
+            # Only the newest is read, and every reader lists this folder.
+            (self._log / f"{self._version - 2:020}.crc").unlink(missing_ok=True)
+        if self._version % CHECKPOINT_EVERY == 0:
+            threading.Thread(target=checkpoint, args=(self._folder,), daemon=True).start()
+
+
+def checkpoint(folder: Path) -> None:
+    """Write a checkpoint and clean the log up: beside the appends, as it takes a tenth of a second."""
+    try:
+        handle = DeltaTable(str(folder))
+        handle.create_checkpoint()
+        handle.cleanup_metadata()
+    except (DeltaError, OSError) as error:
+        # The next one will do; until then a reader replays more of the log.
+        log.warning("no checkpoint of %s: %s", folder, error)

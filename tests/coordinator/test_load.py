@@ -1,0 +1,336 @@
+"""Taking a group over: what its records bring back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from coordinator.group.log import replay
+from coordinator.group.state import GroupState
+from schemas.errors import ErrorCode
+from schemas.records import (
+    GROUP_METADATA,
+    NO_TIMESTAMP,
+    OFFSET_COMMIT,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitValue,
+    Record,
+)
+from tests.context import GROUP_ID, Context, committed, subscription
+
+FOO, BAR = ("foo", 0), ("bar", 0)
+
+
+def member(member_id: str = "member", **fields: object) -> MemberMetadata:
+    """A member as it is stored."""
+    return MemberMetadata(
+        **{
+            "member_id": member_id,
+            "group_instance_id": None,
+            "client_id": "clientId",
+            "client_host": "clientHost",
+            "rebalance_timeout": 2000,
+            "session_timeout": 500,
+            "subscription": b"",
+            "assignment": b"",
+            **fields,
+        }
+    )
+
+
+def group(*members: MemberMetadata, generation: int = 935, **fields: object) -> Record:
+    """A group record: with members of "range", without them of no protocol."""
+    value = GroupMetadataValue(
+        **{
+            "protocol_type": "consumer",
+            "generation": generation,
+            "protocol": "range" if members else None,
+            "leader": members[0].member_id if members else None,
+            "current_state_timestamp": 17,
+            "members": members,
+            **fields,
+        }
+    )
+    return Record(0, GROUP_METADATA, GROUP_ID, 0, group_metadata=value)
+
+
+def offset(where: tuple[str, int], at: int | None, **fields: int) -> Record:
+    """An offset record, or its tombstone."""
+    value = None if at is None else OffsetCommitValue(at, -1, "", 5, **fields)
+    topic, partition = where
+    return Record(
+        0, OFFSET_COMMIT, GROUP_ID, 0, topic=topic, topic_partition=partition, offset_commit=value
+    )
+
+
+GROUP_TOMBSTONE = Record(0, GROUP_METADATA, GROUP_ID, 0)
+
+
+def loaded(*records: Record, **settings: object) -> Context:
+    """A coordinator that has loaded these records, a second after its start."""
+    ctx = Context(**settings)
+    ctx.advance(1000)
+    ctx.load(records)
+    return ctx
+
+
+def at(records: list[Record], offsets: Mapping[int, int]) -> list[Record]:
+    """The records with log offsets by their place in the list."""
+    names = Record.__struct_fields__
+    return [
+        Record(**{**{name: getattr(record, name) for name in names}, "log_offset": offsets[place]})
+        for place, record in enumerate(records)
+    ]
+
+
+# --- offsets --------------------------------------------------------------------------------------
+
+
+def test_nothing_comes_of_nothing() -> None:
+    assert loaded().group is None
+
+
+def test_r01_offsets_without_a_group_are_an_empty_simple_group() -> None:
+    ctx = loaded(offset(FOO, 15), offset(("foo", 1), 455), offset(BAR, 8992))
+    assert ctx.state is GroupState.EMPTY
+    assert ctx.group is not None
+    assert ctx.group.is_simple
+    assert ctx.fetched() == {FOO: 15, ("foo", 1): 455, BAR: 8992}
+
+
+def test_the_last_record_of_a_partition_counts() -> None:
+    assert loaded(offset(FOO, 1), offset(FOO, 3), offset(FOO, 2)).fetched() == {FOO: 2}
+
+
+def test_records_count_in_the_order_of_the_log_not_of_their_arrival() -> None:
+    records = at([offset(FOO, 1), offset(FOO, 2), offset(FOO, 3)], {0: 12, 1: 30, 2: 21})
+    assert loaded(*records).fetched() == {FOO: 2}
+
+
+def test_r04_a_tombstone_takes_its_partition_alone() -> None:
+    ctx = loaded(offset(FOO, 15), offset(BAR, 455), offset(FOO, None))
+    assert ctx.fetched() == {BAR: 455}
+
+
+def test_r04_only_tombstones_leave_nothing() -> None:
+    assert loaded(offset(FOO, 1), offset(FOO, None)).group is None
+    assert loaded(offset(FOO, None)).group is None
+
+
+def test_r04_a_commit_after_a_tombstone_counts() -> None:
+    assert loaded(offset(FOO, 1), offset(FOO, None), offset(FOO, 2)).fetched() == {FOO: 2}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param({"expire_timestamp": 4711}, id="r19-r20-explicit-retention"),
+        pytest.param({}, id="r03-none"),
+    ],
+)
+def test_r19_r20_the_expiry_that_was_asked_for_is_kept(value: dict[str, int]) -> None:
+    ctx = loaded(offset(FOO, 1, **value))
+    assert committed(ctx.group)[FOO].expire_timestamp == value.get("expire_timestamp", -1)
+
+
+# --- the group ------------------------------------------------------------------------------------
+
+
+def test_r02_a_group_without_members_is_empty_and_knows_its_protocol_type() -> None:
+    ctx = loaded(offset(FOO, 15), group(generation=15))
+    assert ctx.state is GroupState.EMPTY
+    assert ctx.group is not None
+    assert (ctx.group.generation_id, ctx.group.protocol_type) == (15, "consumer")
+    assert (ctx.group.leader_id, ctx.group.protocol_name) == (None, None)
+    assert ctx.fetched() == {FOO: 15}
+
+
+def test_r03_a_group_with_members_is_stable() -> None:
+    ctx = loaded(offset(FOO, 15), group(member(assignment=b"part")), offset(BAR, 8992))
+    assert ctx.state is GroupState.STABLE
+    found = ctx.group
+    assert found is not None
+    assert (found.generation_id, found.protocol_type, found.protocol_name) == (
+        935,
+        "consumer",
+        "range",
+    )
+    assert (found.leader_id, ctx.members) == ("member", ["member"])
+    assert found.state_timestamp == 17
+    one = found.members["member"]
+    assert (one.rebalance_timeout_ms, one.session_timeout_ms) == (2000, 500)
+    assert (one.client_id, one.client_host, one.assignment) == ("clientId", "clientHost", b"part")
+    assert ctx.fetched() == {FOO: 15, BAR: 8992}
+    assert all(v.expire_timestamp == NO_TIMESTAMP for v in committed(found).values())
+
+
+def test_r03_the_members_go_on_as_if_nothing_had_happened() -> None:
+    ctx = loaded(group(member("one", assignment=b"first"), member("two", assignment=b"second")))
+    assert ctx.heartbeat("one", 935).code == ErrorCode.NONE
+    assert ctx.sync("two", generation=935).assignment == b"second"
+    assert ctx.commit({FOO: 1}, "two", generation=935).code == ErrorCode.NONE
+    assert ctx.join("two").generation == 935
+
+
+def test_a_loaded_member_supports_only_the_protocol_that_was_chosen() -> None:
+    ctx = loaded(group(member()))
+    assert ctx.join(protocols=["roundrobin"]).code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert ctx.join(protocols=["roundrobin", "range"]).parked
+
+
+def test_r05_a_tombstone_takes_the_group() -> None:
+    ctx = loaded(group(member()), GROUP_TOMBSTONE)
+    assert ctx.group is None
+
+
+def test_r05_a_group_after_its_tombstone_is_a_new_one() -> None:
+    ctx = loaded(group(member()), GROUP_TOMBSTONE, group(member("other"), generation=1))
+    assert (ctx.members, ctx.state) == (["other"], GroupState.STABLE)
+
+
+def test_offsets_after_a_groups_tombstone_are_a_simple_group() -> None:
+    ctx = loaded(
+        group(member(), generation=9), offset(FOO, 1), offset(FOO, None), GROUP_TOMBSTONE,
+        offset(BAR, 2),
+    )  # fmt: skip
+    assert ctx.fetched() == {BAR: 2}
+    assert ctx.group is not None
+    assert ctx.group.is_simple
+    assert ctx.group.generation_id == 0
+
+
+def test_the_last_group_record_counts() -> None:
+    ctx = loaded(
+        group(member("one"), member("two"), generation=1), group(member("two"), generation=2)
+    )
+    assert ctx.group is not None
+    assert (ctx.members, ctx.group.leader_id, ctx.group.generation_id) == (["two"], "two", 2)
+
+
+def test_r08_a_record_may_be_larger_than_any_buffer() -> None:
+    ctx = loaded(group(member(assignment=b"x" * 6_000_000)))
+    assert len(ctx.sync("member", generation=935).assignment) == 6_000_000
+
+
+def test_r25_the_first_version_of_the_record_has_no_rebalance_timeout() -> None:
+    ctx = loaded(group(member(rebalance_timeout=-1)))
+    assert ctx.group is not None
+    assert ctx.group.members["member"].rebalance_timeout_ms == 500
+
+
+def test_r25_and_no_static_members() -> None:
+    ctx = loaded(group(member()))
+    assert ctx.group is not None
+    assert ctx.group.static_members == {}
+    assert not ctx.group.members["member"].is_static
+
+
+def test_static_members_come_back_as_such() -> None:
+    ctx = loaded(group(member("one", group_instance_id="instance"), member("two")))
+    assert ctx.heartbeat("wrong", 935, instance_id="instance").code == ErrorCode.FENCED_INSTANCE_ID
+    assert ctx.heartbeat("one", 935, instance_id="instance").code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(("stored", "known"), [(-1, None), (0, 0), (17, 17)])
+def test_r26_the_time_of_the_state_is_known_only_if_it_was_stored(
+    stored: int, known: int | None
+) -> None:
+    ctx = loaded(group(current_state_timestamp=stored))
+    assert ctx.group is not None
+    assert ctx.group.state_timestamp == known
+
+
+def test_a_leader_that_was_not_stored_is_the_first_member() -> None:
+    ctx = loaded(group(member("one"), member("two"), leader=None))
+    assert ctx.group is not None
+    assert ctx.group.leader_id == "one"
+
+
+def test_a_group_without_protocol_type_has_none() -> None:
+    ctx = loaded(group(generation=0, protocol_type=""))
+    assert ctx.group is not None
+    assert ctx.group.protocol_type is None
+
+
+# --- subscriptions --------------------------------------------------------------------------------
+
+
+def test_r21_the_subscriptions_of_the_members_are_known() -> None:
+    ctx = loaded(group(member(subscription=subscription("foo"))))
+    assert ctx.group is not None
+    assert ctx.group.subscribed_topics == ["foo"]
+
+
+def test_r22_an_empty_group_is_known_to_consume_nothing() -> None:
+    ctx = loaded(group())
+    assert ctx.group is not None
+    assert ctx.group.subscribed_topics == []
+
+
+def test_r23_a_subscription_that_cannot_be_read_is_not_known() -> None:
+    ctx = loaded(group(member(subscription=b"\x00")))
+    assert ctx.state is GroupState.STABLE
+    assert ctx.group is not None
+    assert ctx.group.subscribed_topics is None
+
+
+def test_a_group_of_another_protocol_type_is_not_known_to_consume_anything() -> None:
+    ctx = loaded(group(member(subscription=subscription("foo")), protocol_type="connect"))
+    assert ctx.group is not None
+    assert ctx.group.subscribed_topics is None
+
+
+# --- records of other kinds -----------------------------------------------------------------------
+
+
+def test_r28_a_record_of_an_unknown_kind_is_nothing() -> None:
+    unknown = Record(0, "consumer_group_member_metadata", GROUP_ID, 0)
+    assert replay(GROUP_ID, [unknown]) is None
+
+
+def test_r29_records_of_unknown_kinds_are_passed_over() -> None:
+    unknown = Record(0, "consumer_group_member_metadata", GROUP_ID, 0)
+    ctx = loaded(unknown, offset(FOO, 1), unknown, group(member()), unknown)
+    assert ctx.fetched() == {FOO: 1}
+    assert ctx.members == ["member"]
+
+
+# --- timers ---------------------------------------------------------------------------------------
+
+
+def test_loaded_members_have_a_full_session_ahead() -> None:
+    ctx = loaded(group(member("one"), member("two", session_timeout=800)))
+    ctx.advance(499)
+    assert ctx.members == ["one", "two"]
+    ctx.advance(1)
+    assert ctx.members == ["two"]
+    ctx.advance(300)
+    assert ctx.members == []
+    assert ctx.state is GroupState.EMPTY
+
+
+def test_a_loaded_group_that_is_over_capacity_rebalances() -> None:
+    ctx = loaded(group(member("one"), member("two"), member("three")), group_max_size=2)
+    assert ctx.state is GroupState.PREPARING_REBALANCE
+    assert ctx.heartbeat("one", 935).code == ErrorCode.REBALANCE_IN_PROGRESS
+    joins = [ctx.join(member_id) for member_id in ("one", "two", "three")]
+    assert joins[2].code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    ctx.advance(2000)
+    assert [join.generation for join in joins[:2]] == [936, 936]
+
+
+def test_a_loaded_group_of_exactly_its_capacity_is_stable() -> None:
+    ctx = loaded(group(member("one"), member("two")), group_max_size=2)
+    assert ctx.state is GroupState.STABLE
+
+
+# --- the audit log --------------------------------------------------------------------------------
+
+
+def test_a_load_is_one_line_of_the_audit_log_and_no_record() -> None:
+    ctx = loaded(offset(FOO, 1), group(member()))
+    assert ctx.event_names() == ["loaded"]
+    assert ctx.events[0].reason == "Stable with 1 members from the offsets topic"
+    assert ctx.log == []

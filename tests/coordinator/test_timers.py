@@ -1,0 +1,170 @@
+"""Which timer fires first, and how timers start afresh."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.group.group import Group, JoinTimer
+from coordinator.group.member import Member, ParkedRequest
+from coordinator.group.state import GroupState
+from coordinator.group.timers import TimerKind, earliest_timer, next_deadline, restart_timers
+from tests.context import GROUP_ID, INITIAL_DELAY_MS, TWO_STEP, Context
+
+
+def member(member_id: str, deadline: int | None, session: int = 500, new: bool = False) -> Member:
+    return Member(member_id, None, "", "", 2000, session, (), is_new=new, session_deadline=deadline)
+
+
+def group(*members: Member, **fields: object) -> Group:
+    found = Group(GROUP_ID, state=GroupState.STABLE)
+    for one in members:
+        found.add(one)
+    for name, value in fields.items():
+        setattr(found, name, value)
+    return found
+
+
+def test_a_group_without_timers_is_not_called() -> None:
+    assert next_deadline(group()) is None
+    assert earliest_timer(group(member("one", None))) is None
+
+
+def test_the_earliest_timer_is_the_one_that_is_due_first_whatever_its_kind() -> None:
+    found = group(
+        member("one", 40),
+        member("two", 30),
+        pending_joins={"pending": 20},
+        sync_deadline=10,
+        join_timer=JoinTimer(5),
+    )
+    order = []
+    while (timer := earliest_timer(found)) is not None:
+        assert timer[0] == next_deadline(found)
+        order.append(timer)
+        stop(found, timer[1], timer[2])
+    assert order == [
+        (5, TimerKind.DELAYED_JOIN, ""),
+        (10, TimerKind.PENDING_SYNC, ""),
+        (20, TimerKind.PENDING_JOIN, "pending"),
+        (30, TimerKind.SESSION, "two"),
+        (40, TimerKind.SESSION, "one"),
+    ]
+
+
+def test_of_timers_due_together_sessions_come_first_in_the_order_of_joining() -> None:
+    found = group(
+        member("b", 10),
+        member("a", 10),
+        pending_joins={"z": 10, "y": 10},
+        sync_deadline=10,
+        join_timer=JoinTimer(10),
+    )
+    order = []
+    while (timer := earliest_timer(found)) is not None:
+        order.append(timer[1:])
+        stop(found, timer[1], timer[2])
+    assert order == [
+        (TimerKind.SESSION, "b"),
+        (TimerKind.SESSION, "a"),
+        (TimerKind.PENDING_JOIN, "z"),
+        (TimerKind.PENDING_JOIN, "y"),
+        (TimerKind.PENDING_SYNC, ""),
+        (TimerKind.DELAYED_JOIN, ""),
+    ]
+
+
+def stop(found: Group, kind: TimerKind, member_id: str) -> None:
+    if kind is TimerKind.SESSION:
+        found.members[member_id].session_deadline = None
+    elif kind is TimerKind.PENDING_JOIN:
+        del found.pending_joins[member_id]
+    elif kind is TimerKind.PENDING_SYNC:
+        found.sync_deadline = None
+    else:
+        found.join_timer = None
+
+
+def test_a_timer_that_is_not_due_does_not_fire() -> None:
+    ctx = Context()
+    ctx.stable_group()
+    assert ctx.group is not None
+    deadline = next_deadline(ctx.group)
+    assert deadline is not None
+    step = ctx.coordinator.fire(ctx.group, deadline - 1)
+    assert (step.events, step.deadline) == ([], deadline)
+    step = ctx.coordinator.fire(ctx.group, deadline)
+    assert step.events[0].event == "member_expired"
+
+
+def test_one_call_fires_one_timer() -> None:
+    ctx = Context()
+    ctx.stable_pair()
+    assert ctx.group is not None
+    step = ctx.coordinator.fire(ctx.group, ctx.now + 10_000)
+    assert [event.event for event in step.events].count("member_expired") == 1
+
+
+def test_an_id_given_out_and_never_used_lapses() -> None:
+    ctx = Context()
+    ctx.stable_group(session_ms=10_000)
+    pending = ctx.join(version=TWO_STEP, session_ms=100)
+    assert ctx.group is not None
+    ctx.advance(99)
+    assert list(ctx.group.pending_joins) == [pending.member_id]
+    ctx.advance(1)
+    assert ctx.group.pending_joins == {}
+    assert ctx.state is GroupState.STABLE
+
+
+# --- a coordinator that was away ------------------------------------------------------------------
+
+
+def test_sessions_start_afresh() -> None:
+    found = group(member("one", 100), member("two", 400, session=900))
+    restart_timers(found, 1000)
+    assert [one.session_deadline for one in found.members.values()] == [1500, 1900]
+
+
+def test_a_session_that_is_not_timed_stays_so() -> None:
+    found = group(member("one", None))
+    found.members["one"].awaiting_join = ParkedRequest("request", 9)
+    restart_timers(found, 1000)
+    assert next_deadline(found) is None
+
+
+def test_a_first_join_that_waits_keeps_its_longer_time() -> None:
+    found = group(member("one", 100, new=True))
+    restart_timers(found, 1000)
+    assert found.members["one"].session_deadline == 1000 + 300_000
+
+
+@pytest.mark.parametrize(("deadline", "restarted"), [(100, 3000), (9000, 9000)])
+def test_a_rebalance_has_its_timeout_again_and_never_less_than_was_left(
+    deadline: int, restarted: int
+) -> None:
+    found = group(member("one", None), join_timer=JoinTimer(deadline), sync_deadline=deadline)
+    restart_timers(found, 1000)
+    assert found.join_timer == JoinTimer(restarted)
+    assert found.sync_deadline == restarted
+
+
+def test_the_initial_delay_starts_again() -> None:
+    found = group(member("one", None), join_timer=JoinTimer(100, True, 50, 1950))
+    restart_timers(found, 1000)
+    assert found.join_timer == JoinTimer(1050, True, 50, 1950)
+
+
+def test_half_finished_joins_are_given_a_session() -> None:
+    found = group(member("one", None), pending_joins={"pending": 100, "later": 9000})
+    restart_timers(found, 1000)
+    assert found.pending_joins == {"pending": 1500, "later": 9000}
+
+
+def test_after_a_restart_the_conversation_goes_on() -> None:
+    ctx = Context()
+    leader = ctx.two_step_join()
+    ctx.now += 10_000
+    assert ctx.group is not None
+    restart_timers(ctx.group, ctx.now)
+    ctx.advance(INITIAL_DELAY_MS)
+    assert leader.generation == 1
