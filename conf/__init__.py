@@ -1,0 +1,1 @@
+"""The settings that come with the project, read as package data."""

@@ -10,7 +10,11 @@ class EmptyMachine:
     """Answers every request with error 0 and no body, and keeps one byte of state a group."""
 
     def process(
-        self, group_id: str | None, state: bytes | None, events: list[str], now: int
+        self,
+        group_id: str | None,  # noqa: ARG002 (the events name it too)
+        state: bytes | None,
+        events: list[str],
+        now: int,
     ) -> BatchResult:
         """Answer each event; one that names nobody to answer is rejected."""
         responses: list[Response] = []

@@ -1,7 +1,7 @@
 """The coordinator's job: source -> stateful -> sink; what `run` and spark-submit start.
 
-    python -m pipeline run --root ROOT --config FILE
-    spark-submit --packages ... --py-files WHEEL pipeline/job.py --root ROOT --config FILE
+`python -m pipeline run --root ROOT --config FILE` starts it on this machine, `spark-submit
+--packages ... --py-files WHEEL pipeline/job.py --root ROOT --config FILE` on a cluster.
 """
 
 from __future__ import annotations
@@ -22,24 +22,20 @@ from deltalake.exceptions import DeltaError
 from coordinator.config import ConfigError, parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings
 from coordinator.group.coordinator import Node
-from pipeline.commit import AppendConflict
-from pipeline.session import DeltaMissing, JavaMissing, create_session
-from pipeline.settings import SettingsError, load_settings
+from pipeline.errors import Failure
+from pipeline.session import create_session
+from pipeline.settings import load_settings
 from pipeline.sink import Sink
 from pipeline.source import read_requests
 from pipeline.stateful import answer
-from pipeline.store import (
-    RequestLog,
-    SchemaMismatch,
-    ensure_tables,
-    open_table,
-)
+from pipeline.store import RequestLog, ensure_tables, open_table
 from schemas.messages import FindCoordinatorRequest, RequestEvent
 from schemas.tables import COORDINATORS, CoordinatorStart, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -56,19 +52,10 @@ REMEMBERED_STARTS = 100
 _BATCH_WAIT_S = 10.0
 
 # What ends a start with one line rather than a traceback.
-START_ERRORS = (
-    AppendConflict,
-    ConfigError,
-    DeltaError,
-    DeltaMissing,
-    JavaMissing,
-    OSError,
-    SchemaMismatch,
-    SettingsError,
-)
+START_ERRORS = (Failure, ConfigError, DeltaError, OSError)
 
 
-class QueryFailed(RuntimeError):
+class QueryFailed(Failure):
     """The streaming query ended by itself; the message is the innermost reason."""
 
 
@@ -80,12 +67,12 @@ class Coordinator:
         self.sink = sink
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
-        """Return once a batch was answered; raises QueryFailed, and TimeoutError."""
+        """Return once a batch was answered; raises QueryFailed, also if none was in time."""
         limit = time.monotonic() + timeout_s
         while self.sink.batches == 0:
             self.check()
             if time.monotonic() > limit:
-                raise TimeoutError(f"no batch within {timeout_s:g} s")
+                raise QueryFailed(f"no batch within {timeout_s:g} s")
             time.sleep(0.02)
 
     def check(self) -> None:
@@ -158,7 +145,7 @@ def record_start(root: str, node: Node, now: int) -> tuple[int, ...]:
     return tuple(sorted(micros // 1000 for micros in latest))
 
 
-def _query(handle: object, sql: str) -> pa.Table:
+def _query(handle: DeltaTable, sql: str) -> pa.Table:
     return pa.table(QueryBuilder().register("starts", handle).execute(sql).read_all())
 
 
@@ -202,7 +189,7 @@ def run(
             _watch(coordinator, stop)
         finally:
             spark.stop()
-    except (*START_ERRORS, QueryFailed, TimeoutError) as error:
+    except START_ERRORS as error:
         print(f"group-coordinator: {error}", file=sys.stderr)
         return 1
     return 0
@@ -236,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
         settings = load_settings(options.config)
-    except SettingsError as error:
+    except Failure as error:
         print(f"group-coordinator: {error}", file=sys.stderr)
         return 1
     return run(options.root, settings)

@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from pyspark import SparkConf
+from pyspark.sql import SparkSession
 
+from pipeline.errors import Failure
+
+if TYPE_CHECKING:
     from pipeline.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -42,11 +45,11 @@ _BEFORE_START = (
 )
 
 
-class JavaMissing(RuntimeError):
+class JavaMissing(Failure):
     """No Java, or one too old for Spark; the message says what to install."""
 
 
-class DeltaMissing(RuntimeError):
+class DeltaMissing(Failure):
     """Spark runs without Delta's jars; the message says which package to ask for."""
 
 
@@ -56,8 +59,6 @@ def create_session(settings: Settings, root: str, master: str | None = None) -> 
     `master` null is the one spark-submit was given, else all cores of this machine.
     Raises JavaMissing, and DeltaMissing under a spark-submit without Delta's package.
     """
-    from pyspark.sql import SparkSession
-
     wanted = spark_settings(settings, root)
     active = SparkSession.getActiveSession()
     if active is not None:
@@ -85,7 +86,7 @@ def spark_settings(settings: Settings, root: str) -> dict[str, str]:
             del wanted[key]
     ours = settings.coordinator
     wanted["spark.sql.streaming.stateStore.providerClass"] = STATE_STORES[ours.state_store]
-    partitions = ours.shuffle_partitions or os.cpu_count() or 1
+    partitions = ours.shuffle_partitions or max(1, (os.cpu_count() or 1) // 2)
     wanted["spark.sql.shuffle.partitions"] = str(partitions)
     return wanted | settings.spark
 
@@ -147,9 +148,6 @@ def _prepare_workers() -> None:
 
 def _session_of_submit(wanted: dict[str, str]) -> SparkSession:
     """Start the session in the JVM of spark-submit; what its user set wins."""
-    from pyspark import SparkConf
-    from pyspark.sql import SparkSession
-
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     given = SparkConf()
     builder = SparkSession.builder
@@ -174,7 +172,9 @@ def _apply(spark: SparkSession, wanted: dict[str, str]) -> None:
 
 
 def _check_delta(spark: SparkSession, wanted: dict[str, str]) -> None:
-    loader = spark.sparkContext._jvm.Thread.currentThread().getContextClassLoader()
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None  # only Spark Connect has none
+    loader = jvm.Thread.currentThread().getContextClassLoader()
     resource = "io/delta/sql/DeltaSparkSessionExtension.class"
     if loader.getResource(resource) is None:
         package = wanted["spark.jars.packages"]

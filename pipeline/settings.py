@@ -1,7 +1,7 @@
 """Every setting, from conf/coordinator.toml and a file of the user's that overrides it.
 
 Three sections: [group] holds the broker settings under Kafka's own names and is read by
-`coordinator.config`; [coordinator] holds ours; [spark] holds Spark's, over conf/spark-defaults.conf.
+`coordinator.config`; [coordinator] holds ours; [spark] goes over conf/spark-defaults.conf.
 A key may be written bare, `trigger.interval.ms = 100`, or quoted: TOML reads the first as nested
 tables, and `flatten` makes them one again.
 """
@@ -17,6 +17,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
+from pipeline.errors import Failure
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -27,7 +29,7 @@ Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
 
 
-class SettingsError(ValueError):
+class SettingsError(Failure):
     """A setting that is not known, or has a value it cannot have; the message names it."""
 
 

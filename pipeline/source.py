@@ -4,11 +4,12 @@ A group's rows reach the coordinator in no order and as a pandas frame, whose co
 columns. So a row becomes `<order key><event as JSON>`: sorting the strings gives the order, and
 cutting off `KEY_WIDTH` characters gives the event.
 
-The order within a group and batch: by `sent_at` to the microsecond, events without one last; then by
-the event's text, which begins with its request_id. All of it is in the table, so a batch that is read
-again is ordered the same. Neither a file's time nor a row's place in it can take part: Delta's
-streaming source has no `_metadata` column, and Spark allows no row ids in a stream. A producer that
-sends many events in one millisecond numbers them in the microseconds (`schemas.tables.to_requests`).
+The order within a group and batch: by `sent_at` to the microsecond, events without one last; then
+by the event's text, which begins with its request_id. All of it is in the table, so that a batch
+that is read again is ordered the same. Neither a file's time nor a row's place in it can take part:
+Delta's streaming source has no `_metadata` column, and Spark allows no row ids in a stream. A
+producer that sends many events in one millisecond numbers them in the microseconds
+(`schemas.tables.to_requests`).
 """
 
 from __future__ import annotations

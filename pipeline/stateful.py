@@ -1,7 +1,7 @@
 """The one function that Spark calls for each group: decode, ask the machine, encode.
 
-Its state is one `binary`, and its output is one `binary` a group (msgpack of a GroupOutput): a group
-costs by the number of columns, and a column can never be added to a state that is already stored.
+Its state is one `binary`, and its output is one `binary` a group (msgpack of a GroupOutput): a
+group costs by the number of columns, and a stored state can never get another column.
 
 How a call must end, or Spark calls a timed-out group again in every batch: with `remove`, with
 `update` and a new timer, with `update` alone, which clears the timer, or, unless the group timed

@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from pipeline.commit import open_appender
+from pipeline.errors import Failure
 from schemas.tables import REQUESTS, TABLES, Table, to_requests
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ LOG_RETENTION = {"requests": "interval 1 days"}
 DEFAULT_LOG_RETENTION = "interval 1 hours"
 
 
-class SchemaMismatch(RuntimeError):
+class SchemaMismatch(Failure):
     """An existing table does not have the columns of the contract; the message names them."""
 
 

@@ -30,7 +30,7 @@ class Tail(Protocol):
 
 
 def follow(root: str, table: Table, columns: Sequence[str]) -> Tail:
-    """Follow a table from its present end, reading these columns (none of its partition columns)."""
+    """Follow a table from its present end, reading these columns, none of which partition it."""
     uri = table_uri(root, table)
     folder = local_folder(uri)
     names = list(columns)
@@ -46,6 +46,7 @@ class LocalTail:
         self._version = DeltaTable(str(folder)).version()
 
     def poll(self) -> pa.Table | None:
+        """Return the new rows, in the order of their commits; None if there are none."""
         found = []
         while True:
             commit = self._folder / "_delta_log" / f"{self._version + 1:020}.json"
@@ -72,6 +73,7 @@ class RemoteTail:
         self._seen = set(self._handle.file_uris())
 
     def poll(self) -> pa.Table | None:
+        """Return the new rows; None if there are none."""
         before = self._handle.version()
         self._handle.update_incremental()
         if self._handle.version() == before:
@@ -80,7 +82,7 @@ class RemoteTail:
         dataset = self._handle.to_pyarrow_dataset()
         new = [
             fragment.to_table(columns=self._columns)
-            for uri, fragment in zip(uris, dataset.get_fragments())
+            for uri, fragment in zip(uris, dataset.get_fragments(), strict=True)
             if uri not in self._seen
         ]
         self._seen = set(uris)

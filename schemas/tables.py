@@ -85,7 +85,9 @@ def _arrow_type(info: inspect.Type, notes: Mapping[str, Any] | None = None) -> p
         return pa.list_(pa.field("element", _arrow_type(info.item_type)))
     if isinstance(info, inspect.IntType):
         if notes is None:
-            raise TypeError("an integer field needs a width: Int8, Int16, Int32, Int64 or Timestamp")
+            raise TypeError(
+                "an integer field needs a width: Int8, Int16, Int32, Int64 or Timestamp"
+            )
         return TIMESTAMP if notes.get("timestamp") else _INTEGERS[notes["width"]]
     if isinstance(info, inspect.StrType):
         return pa.string()
@@ -136,8 +138,7 @@ def to_arrow(
     """
     given = columns or {}
     arrays = [
-        given[field.name] if field.name in given else _column(field, rows)
-        for field in table.schema
+        given[field.name] if field.name in given else _column(field, rows) for field in table.schema
     ]
     return pa.Table.from_arrays(arrays, schema=table.schema)
 
@@ -181,11 +182,13 @@ def _struct_array(type_: pa.StructType, values: list[Any]) -> pa.Array:
         return pa.nulls(len(values), type_)
     getters: list[Callable[[Any], Any]] = [attrgetter(field.name) for field in type_]
     if len(present) == len(values):
-        children = [_array(f.type, list(map(get, values))) for f, get in zip(type_, getters)]
+        children = [
+            _array(f.type, list(map(get, values))) for f, get in zip(type_, getters, strict=True)
+        ]
         return pa.StructArray.from_arrays(children, fields=list(type_))
     children = [
         _array(field.type, [None if value is None else get(value) for value in values])
-        for field, get in zip(type_, getters)
+        for field, get in zip(type_, getters, strict=True)
     ]
     mask = pa.array([value is None for value in values], pa.bool_())
     return pa.StructArray.from_arrays(children, fields=list(type_), mask=mask)

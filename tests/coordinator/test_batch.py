@@ -160,6 +160,15 @@ def test_only_so_many_requests_are_remembered_the_oldest_go_first() -> None:
     assert codes(stream.batch(3, commit("a", 1))) == {"a": 0}
 
 
+def test_many_small_batches_make_room_for_a_large_one() -> None:
+    stream = Stream(dedup_max_ids=3)
+    for now, name in enumerate("abcd"):
+        stream.batch(now, commit(name, 1))
+    stream.batch(9, commit("e", 1), commit("f", 1))
+    assert len(stream.snapshot.recent.known()) == 3
+    assert codes(stream.batch(10, commit("d", 1))) == {}
+
+
 def test_a_join_that_comes_again_after_it_was_forgotten_finds_the_member_it_made() -> None:
     stream = Stream(dedup_window_ms=1000)
     member_id = stream.stable()
@@ -174,6 +183,7 @@ def test_a_join_that_comes_again_after_it_was_forgotten_finds_the_member_it_made
 def test_what_waits_and_comes_again_after_it_was_forgotten_is_answered_once() -> None:
     stream = Stream({"group.initial.rebalance.delay.ms": 5000}, dedup_window_ms=1000)
     stream.batch(0, join("a"))
+    stream.batch(1500, heartbeat("x", "stranger"))
     assert stream.batch(2000, join("a")).responses == []
     assert codes(stream.batch(5000)) == {"a": 0}
     stream.batch(5001, join("b"), join("a2", f"client-{new_member_uuid('a')}"))

@@ -163,6 +163,21 @@ def test_below_version_3_there_is_one_code_and_no_list(version: int) -> None:
     assert (unknown.code, unknown.body.members) == (ErrorCode.UNKNOWN_MEMBER_ID, None)
 
 
+def test_from_version_3_on_there_is_a_list() -> None:
+    ctx = Context()
+    leave = ctx.leave(ctx.stable_group(), version=3)
+    assert leave.code == ErrorCode.NONE
+    assert leave.member_codes == [ErrorCode.NONE]
+
+
+def test_who_names_nobody_does_not_remove_the_static_member_whose_instance_id_is_empty() -> None:
+    ctx = Context()
+    ctx.join(instance_id="")
+    ctx.advance(INITIAL_DELAY_MS)
+    assert ctx.leave(LeavingMember()).member_codes == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert ctx.leave(LeavingMember("", "")).member_codes == [ErrorCode.NONE]
+
+
 # --- what becomes of the group --------------------------------------------------------------------
 
 

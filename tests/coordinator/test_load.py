@@ -242,6 +242,12 @@ def test_r26_the_time_of_the_state_is_known_only_if_it_was_stored(
     assert ctx.group.state_timestamp == known
 
 
+def test_the_leader_is_the_one_that_was_stored() -> None:
+    ctx = loaded(group(member("one"), member("two"), leader="two"))
+    assert ctx.group is not None
+    assert ctx.group.leader_id == "two"
+
+
 def test_a_leader_that_was_not_stored_is_the_first_member() -> None:
     ctx = loaded(group(member("one"), member("two"), leader=None))
     assert ctx.group is not None

@@ -32,6 +32,14 @@ def test_n03_a_group_of_another_protocol_with_members_keeps_its_offsets() -> Non
     assert ctx.fetched() == {("foo", 0): 1}
 
 
+def test_n03_nor_while_its_first_rebalance_runs_though_everybody_has_left() -> None:
+    ctx = Context()
+    ctx.commit({("foo", 0): 1})
+    ctx.leave(ctx.two_step_join(protocol_type="My Protocol"))
+    assert ctx.state is GroupState.PREPARING_REBALANCE
+    assert ctx.delete_offsets({"foo": [0]}).code == ErrorCode.NON_EMPTY_GROUP
+
+
 @pytest.mark.parametrize(
     "protocol_type",
     [pytest.param("My Protocol", id="n04"), pytest.param("consumer", id="n05")],

@@ -500,6 +500,17 @@ def test_the_reason_of_a_session_that_ended() -> None:
     ]
 
 
+def test_a_member_that_never_syncs_is_told_of() -> None:
+    """KAFKA-12890."""
+    ctx = Context()
+    leader = ctx.join(**PATIENT)
+    ctx.advance(INITIAL_DELAY_MS + REBALANCE_MS)
+    [expired] = [e for e in ctx.events if e.event == "member_expired"]
+    assert expired.member_id == leader.member_id
+    assert expired.reason == "did not sync within the rebalance timeout"
+    assert ctx.state is GroupState.EMPTY
+
+
 def test_a_running_rebalance_is_not_begun_again() -> None:
     ctx, _ = patient_group(500, 500)
     ctx.join()

@@ -33,6 +33,14 @@ def test_s02_the_group_is_empty() -> None:
     assert ctx.sync(leader, generation=2).code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_s02_an_empty_group_knows_nobody_not_even_a_member_it_still_has() -> None:
+    ctx = Context()
+    leader = ctx.stable_group()
+    assert ctx.group is not None
+    ctx.group.state = GroupState.EMPTY
+    assert ctx.sync(leader).code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_s03_an_unknown_member() -> None:
     ctx = Context()
     ctx.stable_group()
@@ -335,6 +343,16 @@ def test_a_follower_that_never_syncs_is_evicted_from_a_stable_group() -> None:
     assert ctx.members == [leader.member_id]
     assert ctx.heartbeat(leader).code == ErrorCode.REBALANCE_IN_PROGRESS
     assert ctx.heartbeat(follower).code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_s18_a_sync_after_the_leaders_counts_as_well() -> None:
+    ctx = Context()
+    leader, follower = completing_pair(ctx, session_ms=5000, rebalance_ms=1000)
+    ctx.sync(leader, {})
+    assert ctx.state is GroupState.STABLE
+    assert ctx.sync(follower).code == ErrorCode.NONE
+    ctx.advance(1001)
+    assert ctx.members == [leader.member_id, follower.member_id]
 
 
 def test_s18_nobody_is_evicted_when_all_have_synced() -> None:

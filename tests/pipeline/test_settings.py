@@ -1,0 +1,83 @@
+"""Settings: the packaged file is the default, a user's file overrides it, mistakes are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from coordinator.config import GroupCoordinatorConfig, parse_config
+from pipeline.session import spark_settings
+from pipeline.settings import CoordinatorSettings, Settings, SettingsError, load_settings
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text)
+    return path
+
+
+def test_the_packaged_file_says_the_defaults():
+    settings = load_settings()
+    assert settings.coordinator == CoordinatorSettings()
+    assert parse_config(settings.group) == GroupCoordinatorConfig()
+    assert settings.spark == {}
+
+
+def test_a_file_overrides_single_keys_bare_or_quoted(tmp_path):
+    text = """
+        [coordinator]
+        trigger.interval.ms = 250
+        "node.id" = 7
+        [group]
+        group.initial.rebalance.delay.ms = 0
+        [spark]
+        spark.ui.enabled = true
+        """
+    settings = load_settings(write(tmp_path, text))
+    assert settings.coordinator.trigger_interval_ms == 250
+    assert settings.coordinator.node_id == 7
+    assert settings.coordinator.state_store == "rocksdb"
+    assert parse_config(settings.group).group_initial_rebalance_delay_ms == 0
+    assert settings.spark == {"spark.ui.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[coordinator]\ntriger.interval.ms = 1", "did you mean 'trigger.interval.ms'"),
+        ("[coordinator]\nqwertz = 1", r"unknown setting 'qwertz' in \[coordinator\]$"),
+        ("[coordinator]\nstate.store = 'disk'", r"Invalid enum value 'disk' .*state.store"),
+        ("[coordinator]\ntrigger.interval.ms = 0", "trigger.interval.ms"),
+        ("[groups]\na = 1", r"unknown section \[groups\]; did you mean 'group'"),
+        ("group = 1", "'group' stands outside of a section"),
+        ("[group", "is not TOML"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path, text, message):
+    with pytest.raises(SettingsError, match=message):
+        load_settings(write(tmp_path, text))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SettingsError, match=r"nowhere\.toml: No such file"):
+        load_settings(tmp_path / "nowhere.toml")
+
+
+def test_spark_settings_come_from_the_file_then_ours_then_the_users():
+    settings = Settings(
+        coordinator=CoordinatorSettings(state_store="memory", shuffle_partitions=3),
+        spark={"spark.ui.enabled": "true"},
+    )
+    wanted = spark_settings(settings, "/somewhere")
+    assert wanted["spark.sql.shuffle.partitions"] == "3"
+    assert wanted["spark.sql.streaming.stateStore.providerClass"].endswith(
+        "HDFSBackedStateStoreProvider"
+    )
+    assert wanted["spark.ui.enabled"] == "true"
+    assert "FileSystemBased" in wanted["spark.sql.streaming.checkpointFileManagerClass"]
+
+
+def test_the_local_checkpoint_manager_is_for_local_roots_only():
+    wanted = spark_settings(Settings(), "s3://bucket/root")
+    assert "spark.sql.streaming.checkpointFileManagerClass" not in wanted
