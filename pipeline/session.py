@@ -6,12 +6,14 @@ set wins; what can no longer be set is named in one warning.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -156,7 +158,20 @@ def _session_of_submit(wanted: dict[str, str]) -> SparkSession:
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
     _check_delta(spark, wanted)
+    _ship_wheel(spark)
     return spark
+
+
+def _ship_wheel(spark: SparkSession) -> None:
+    """Give the workers our wheel under a name they read: --py-files passes over .whl files."""
+    package = Path(__file__).parent.parent
+    if package.suffix == ".whl" and package.is_file():
+        # Executors fetch the copy when their first task comes.
+        folder = tempfile.mkdtemp()
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        copy = Path(folder) / f"{package.stem}.zip"
+        shutil.copyfile(package, copy)
+        spark.sparkContext.addPyFile(str(copy))
 
 
 def _apply(spark: SparkSession, wanted: dict[str, str]) -> None:

@@ -27,6 +27,7 @@ from schemas.tables import (
     RESPONSES,
     Table,
     to_arrow,
+    to_events,
 )
 
 if TYPE_CHECKING:
@@ -91,11 +92,9 @@ class Sink:
         responses = [response for output in outputs for response in output.responses]
         if records:
             self._write_records(records, app_id, batch_id, spark)
-        for table, rows in (
-            (GROUP_EVENTS, events),
-            (REJECTED_REQUESTS, rejected),
-            (RESPONSES, responses),
-        ):
+        if events:
+            self._append(GROUP_EVENTS, to_events(events), app_id, batch_id, spark)
+        for table, rows in ((REJECTED_REQUESTS, rejected), (RESPONSES, responses)):
             if rows:
                 self._append(table, to_arrow(table, rows), app_id, batch_id, spark)
 

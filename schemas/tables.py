@@ -149,17 +149,34 @@ def to_requests(requests: Sequence[RequestEvent]) -> pa.Table:
     Requests of one millisecond are numbered in the microseconds of `sent_at`, which the coordinator
     orders them by.
     """
+    times = [(request.sent_at, None) for request in requests]
+    return to_arrow(REQUESTS, requests, {"sent_at": _numbered_times(times)})
+
+
+def to_events(events: Sequence[GroupEvent]) -> pa.Table:
+    """Turn events into rows of the `group_events` table that keep their order within a group.
+
+    All events of a batch have its time, ms; a group's are numbered in the microseconds of `at`.
+    """
+    times = [(event.at, event.group_id) for event in events]
+    return to_arrow(GROUP_EVENTS, events, {"at": _numbered_times(times)})
+
+
+def _numbered_times(times: Sequence[tuple[int | None, str | None]]) -> pa.Array:
+    """Times in ms, each with whose it is, as timestamps that rise in the order given."""
     micros: list[int | None] = []
-    latest = -1
-    for request in requests:
-        if request.sent_at is None:
+    latest: dict[str | None, int] = {}
+    for at, whose in times:
+        if at is None:
             micros.append(None)
             continue
-        start = request.sent_at * 1000
+        start = at * 1000
+        before = latest.get(whose, -1)
         # The last of a thousand share a microsecond, rather than run into the next millisecond.
-        latest = min(latest + 1, start + 999) if start <= latest < start + 1000 else start
-        micros.append(latest)
-    return to_arrow(REQUESTS, requests, {"sent_at": pa.array(micros, TIMESTAMP)})
+        now = min(before + 1, start + 999) if start <= before < start + 1000 else start
+        latest[whose] = now
+        micros.append(now)
+    return pa.array(micros, TIMESTAMP)
 
 
 def _column(field: pa.Field, rows: Sequence[Any]) -> pa.Array:

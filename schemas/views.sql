@@ -53,7 +53,7 @@ WITH stored AS (
 stepped AS (
     SELECT group_id, to_state AS state, generation, "at" AS since, reason FROM group_events
     WHERE event = 'transition'
-    QUALIFY row_number() OVER (PARTITION BY group_id ORDER BY "at" DESC, generation DESC) = 1
+    QUALIFY row_number() OVER (PARTITION BY group_id ORDER BY "at" DESC) = 1
 ),
 positions AS (
     SELECT group_id, count(*) AS num_offsets FROM committed_offsets GROUP BY group_id
@@ -111,7 +111,7 @@ FROM (
         lead(generation) OVER later AS generation
     FROM group_events
     WHERE event = 'transition' AND to_state IN ('PreparingRebalance', 'Stable', 'Empty')
-    WINDOW later AS (PARTITION BY group_id ORDER BY "at", generation)
+    WINDOW later AS (PARTITION BY group_id ORDER BY "at")
 )
 WHERE to_state = 'PreparingRebalance';
 

@@ -131,14 +131,14 @@ def test_a_checkpoint_keeps_every_row(folder):
 
 def test_losing_every_attempt_is_an_error(folder, monkeypatch):
     monkeypatch.setattr(commit, "ATTEMPTS", 3)
-    monkeypatch.setattr(commit, "back_off", lambda attempt: None)
+    monkeypatch.setattr(commit, "back_off", lambda _attempt: None)
     appender = LocalAppender(folder)
 
     def taken(*_: object) -> None:
         raise FileExistsError
 
     monkeypatch.setattr(appender, "_create", taken)
-    with pytest.raises(AppendConflict, match="3 appends to .*responses lost"):
+    with pytest.raises(AppendConflict, match=r"3 appends to .*responses lost"):
         appender.append(batch("a"))
 
 

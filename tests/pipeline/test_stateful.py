@@ -25,7 +25,7 @@ class State:
         self.hasTimedOut = timed_out
         self.calls: list[tuple[str, object]] = []
 
-    def getCurrentProcessingTimeMs(self) -> int:  # noqa: N802 (Spark's name)
+    def getCurrentProcessingTimeMs(self) -> int:
         return NOW
 
     def update(self, value: tuple[bytes]) -> None:
@@ -34,7 +34,7 @@ class State:
     def remove(self) -> None:
         self.calls.append(("remove", None))
 
-    def setTimeoutDuration(self, ms: int) -> None:  # noqa: N802 (Spark's name)
+    def setTimeoutDuration(self, ms: int) -> None:
         self.calls.append(("timeout", ms))
 
 

@@ -20,7 +20,13 @@ from schemas.messages import (
     Response,
     SyncGroupResponse,
 )
-from schemas.records import GROUP_METADATA, GroupMetadataValue, MemberMetadata, Record
+from schemas.records import (
+    GROUP_METADATA,
+    GroupEvent,
+    GroupMetadataValue,
+    MemberMetadata,
+    Record,
+)
 from schemas.tables import (
     OFFSETS_TOPIC,
     REQUESTS,
@@ -28,6 +34,7 @@ from schemas.tables import (
     TABLES,
     spark_schema,
     to_arrow,
+    to_events,
     to_requests,
 )
 
@@ -160,3 +167,9 @@ def test_a_crowded_millisecond_does_not_run_into_the_next():
     micros = to_requests(requests).column("sent_at").cast(pa.int64()).to_pylist()
     assert micros == sorted(micros)
     assert micros[-2:] == [5999, 6000]
+
+
+def test_a_group_s_events_of_one_batch_keep_their_order() -> None:
+    events = [GroupEvent(at=5, group_id=group, event="transition") for group in "aabab"]
+    micros = to_events(events).column("at").cast(pa.int64()).to_pylist()
+    assert micros == [5000, 5001, 5000, 5002, 5001]

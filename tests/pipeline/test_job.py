@@ -1,0 +1,157 @@
+"""The whole job: requests in, answers out, a restart, a failure, and both ways of writing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from chispa import assert_df_equality
+from deltalake import write_deltalake
+
+from coordinator.group.batch import BatchResult
+from pipeline import job
+from pipeline.empty import EmptyMachine
+from pipeline.job import Coordinator, QueryFailed, innermost
+from pipeline.settings import CoordinatorSettings, Settings
+from pipeline.sink import Sink
+from pipeline.store import RequestLog, ensure_tables
+from schemas.tables import REQUESTS
+from tests.pipeline.rows import commit_record, counts, heartbeat, output, rows
+
+pytestmark = pytest.mark.spark
+
+WAIT_S = 90.0
+
+
+@pytest.fixture
+def start(spark, root) -> Iterator[Callable[..., Coordinator]]:
+    """Start coordinators at the root, and stop what still runs at the end."""
+    running: list[Coordinator] = []
+
+    def start_one(make_machine=EmptyMachine, **settings: Any) -> Coordinator:
+        coordinator = job.start(
+            spark, root, Settings(coordinator=CoordinatorSettings(**settings)), make_machine
+        )
+        running.append(coordinator)
+        return coordinator
+
+    yield start_one
+    for coordinator in running:
+        coordinator.query.stop()
+
+
+def await_rows(root: str, name: str, ids: set[str], column: str = "request_id") -> None:
+    limit = time.monotonic() + WAIT_S
+    while not ids <= (found := {row[column] for row in rows(root, name)}):
+        assert time.monotonic() < limit, f"{ids - found} not in {name}"
+        time.sleep(0.1)
+
+
+def test_every_request_is_answered_once_over_a_restart(start, root):
+    log = RequestLog(root)
+    first = start(state_store="memory")
+    first.await_ready(WAIT_S)
+    log.append([heartbeat("a", "g1"), heartbeat("b", "g2")])
+    await_rows(root, "responses", {"a", "b"})
+    first.stop()
+    assert not first.query.isActive
+    log.append([heartbeat("c", "g1")])
+    second = start(state_store="memory")
+    asked = {row["request_id"] for row in rows(root, "requests")}
+    await_rows(root, "responses", asked)
+    second.stop()
+    assert len(asked) == 5, "three of ours, and each start asks itself"
+    assert counts(root)["responses"] == 5
+    assert sorted(row["epoch"] for row in rows(root, "coordinators")) == [0, 1]
+
+
+def test_an_event_that_names_nobody_is_rejected_whole_and_the_rest_is_answered(start, root):
+    broken = [
+        {"request_id": "no group", "api": "heartbeat"},
+        {"group_id": "g", "api": "heartbeat", "client_id": "nameless"},
+        {},
+    ]
+    write_deltalake(
+        f"{root}/requests", pa.Table.from_pylist(broken, REQUESTS.schema), mode="append"
+    )
+    RequestLog(root).append([heartbeat("a")])
+    start(make_machine=None).await_ready(WAIT_S)
+    await_rows(root, "responses", {"a"})
+    await_rows(root, "rejected_requests", {"{}"}, "event")
+    rejected = {row["event"]: row["reason"] for row in rows(root, "rejected_requests")}
+    assert rejected['{"request_id":"no group","api":"heartbeat"}'] == "no group_id"
+    nameless = '{"group_id":"g","api":"heartbeat","client_id":"nameless"}'
+    assert rejected[nameless].startswith("no request_id")
+    assert len(rejected) == 3
+
+
+class Once:
+    """A machine that sets a timer at its first call, and says once that it went off."""
+
+    def process(self, _group_id, _state, events, now):
+        if events:
+            return BatchResult(b"armed", now + 10, None)
+        return BatchResult(None, None, output(1))
+
+
+def test_a_timer_goes_off_once(start, root):
+    coordinator = start(make_machine=Once)
+    await_rows(root, "responses", {"r0"})
+    then = coordinator.sink.batches
+    while coordinator.sink.batches < then + 5:
+        coordinator.check()
+        time.sleep(0.05)
+    assert counts(root)["responses"] == 1, "only the start's own group was armed"
+
+
+class Broken:
+    """A machine with a defect outside of all that it guards."""
+
+    def process(self, *_):
+        raise LookupError("no such luck")
+
+
+def test_a_failed_query_is_named_in_one_line(start):
+    with pytest.raises(QueryFailed) as failed:
+        start(make_machine=Broken).await_ready(WAIT_S)
+    assert str(failed.value) == "LookupError: no such luck"
+
+
+def test_starts_are_remembered_up_to_a_hundred(tmp_path):
+    ensure_tables(str(tmp_path))
+    node = job.Node(3, "h", 1)
+    for at in range(101, 0, -1):
+        starts = job.record_start(str(tmp_path), node, at)
+    assert starts == tuple(range(2, 102))
+    assert {row["node_id"] for row in rows(str(tmp_path), "coordinators")} == {3}
+
+
+def test_both_ways_of_writing_give_the_same_table(spark, root, tmp_path):
+    batches = [
+        [output(3, [commit_record(0, 1), commit_record(7, 1)], 2, 1)],
+        [output(2, [commit_record(7, 2)], 1)],
+        [output(1, [commit_record(0, 3)])],
+    ]
+    other = str(tmp_path / "other")
+    ensure_tables(other)
+    driver, executors = CoordinatorSettings(), CoordinatorSettings(append_spark_rows=0)
+    by_driver = Sink(root, driver)
+    # Batch by batch one way and the other, and every batch again the other way.
+    for i, batch in enumerate(batches):
+        by_driver.write(batch, "query", i, spark)
+        ways = [executors, driver] if i % 2 == 0 else [driver, executors]
+        for way in ways:
+            Sink(other, way).write(batch, "query", i, spark)
+    for name in counts(root):
+        mine = spark.read.format("delta").load(f"{root}/{name}")
+        theirs = spark.read.format("delta").load(f"{other}/{name}")
+        assert_df_equality(mine, theirs, ignore_row_order=True)
+
+
+def test_the_innermost_error_is_the_cause():
+    text = "[STREAM_FAILED] Query x\n  File y, line 3\nKeyError: 'z'\n\n=== Streaming Query ==="
+    assert innermost(text) == "KeyError: 'z'"
+    assert innermost("something else\nfurther") == "something else"
