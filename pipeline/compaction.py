@@ -13,14 +13,14 @@ What is kept, for Kafka's LogCleaner and Cleaner (log.cleaner.*, KIP-58, KIP-354
 * A record without a key (no partition, record_type, group_id or log_offset) goes, as Kafka drops
   the invalid messages of a compacted topic. Their number is reported.
 * A tombstone goes once it is delete.retention.ms old, counted from its own timestamp. Kafka counts
-  from when its cleaner first met the tombstone, and keeps that time in the batch; a row has no place
-  for it. Nobody misses a tombstone that goes early: a reader takes one version of the table, where
-  the tombstone is gone together with all that it deletes, and who follows the log reads the appended
-  files, not the cleaned ones. A tombstone of an unknown record type stays, as nobody can tell it.
+  from when its cleaner first met the tombstone, and keeps that time in the batch; a row has no
+  place for it. Nobody misses a tombstone that goes early: a reader takes one version of the table,
+  where it is gone together with all that it deletes, and who follows the log reads the appended
+  files, not the cleaned ones. A tombstone of an unknown record type stays: nobody can tell it.
 * A tombstone stays while a segment that is not cleaned holds an older record of its key.
 
-Superseded offset commits, and tombstones that go, move to `offsets_history`: those that were in force
-at any time within offsets_history.retention.ms. So "the offsets as of" any such time can be told.
+Superseded offset commits, and tombstones that go, move to `offsets_history`: those that were in
+force at any time within offsets_history.retention.ms, so that "the offsets as of" it can be told.
 """
 
 from __future__ import annotations
@@ -182,7 +182,6 @@ def compact(
             moved = run.write_history(horizon_ms)
         say("compaction: writing the newest records")
         survivors = run.write_survivors(cleaned)
-    topic.update_incremental()
     vacuum(topic, settings.vacuum_retention_ms)
     clean_log(topic)
     return CompactionResult(

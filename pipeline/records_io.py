@@ -14,10 +14,10 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 import msgspec
@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from coordinator.config import parse_config
 from coordinator.group.partition import partition_for
-from pipeline.commit import open_appender
+from pipeline.commit import Appender, open_appender
 from pipeline.errors import Failure
 from pipeline.sink import OffsetsLog
 from pipeline.store import check_schema, ensure_table, open_table, table_uri
@@ -48,11 +48,13 @@ from schemas.tables import OFFSETS_TOPIC, Table, arrow_schema, to_arrow
 if TYPE_CHECKING:
     from pipeline.settings import Settings
 
+T = TypeVar("T")
+
 STANDARD = "-"
 REASON = "imported"
-# Rows in memory at once. A group's record may be a megabyte, an offset's is a hundred bytes.
+# Rows that are read at once. A group's record may be a megabyte, an offset's is a hundred bytes.
 READ_ROWS = 2048
-# One commit of an import. Both are part of an import's identity: see `_identity`.
+# What is written at once. An import of the same source must cut the same batches: see `_identity`.
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 * 2**20
 SORT_MEMORY = "256MB"
@@ -71,6 +73,11 @@ class RawRecord(Struct, frozen=True):
     timestamp: Timestamp
     key: bytes | None
     value: bytes | None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the key and the value."""
+        return len(self.key or b"") + len(self.value or b"")
 
 
 RAW_RECORDS = Table("raw_records", arrow_schema(RawRecord))
@@ -146,6 +153,20 @@ def _is_parquet(name: str) -> bool:
     raise Failure(f"{name} ends in neither .jsonl nor .parquet, which tells its format")
 
 
+def _batches(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
+    """Gather items, each given with its size in bytes, to what is written at once."""
+    batch: list[T] = []
+    total = 0
+    for item, size in items:
+        batch.append(item)
+        total += size
+        if len(batch) >= BATCH_ROWS or total >= BATCH_BYTES:
+            yield batch
+            batch, total = [], 0
+    if batch:
+        yield batch
+
+
 # --- export -------------------------------------------------------------------------------------
 
 # `epoch_ms` needs a plain timestamp: with a zone it would need an extension to be loaded.
@@ -177,9 +198,11 @@ def export(root: str, out: str = STANDARD, say: Say = _to_stderr) -> Tally:
     tally = Tally()
     progress = _Progress(say, "exported")
     log = handle.to_pyarrow_dataset()
+    rows = _in_order(log, _LOG_COLUMNS, ("partition", "log_offset"))
+    raws = (raw for row in rows if (raw := _to_raw(row, tally)) is not None)
     with _open_output(out) as write:
-        for rows in _in_order(log, _LOG_COLUMNS, ("partition", "log_offset")):
-            write([raw for row in rows if (raw := _to_raw(row, tally)) is not None])
+        for batch in _batches((raw, raw.size) for raw in raws):
+            write(batch)
             progress(tally)
     return tally
 
@@ -232,8 +255,8 @@ def _open_output(out: str) -> Iterator[Write]:
 
 def _in_order(
     rows: ds.Dataset, columns: dict[str, str], order: tuple[str, str]
-) -> Iterator[list[dict[str, Any]]]:
-    """Read columns, name -> SQL, in batches; what is too large to be sorted in memory is on disk.
+) -> Iterator[dict[str, Any]]:
+    """Read columns, name -> SQL; what is too large to be sorted in memory is sorted on disk.
 
     Raises Failure if it cannot be read.
     """
@@ -254,7 +277,8 @@ def _in_order(
                 connection.register("rows_to_sort", reader)
                 cursor = connection.execute(f"SELECT {selected} FROM rows_to_sort ORDER BY {by}")
                 while found := cursor.fetchmany(READ_ROWS):
-                    yield [dict(zip(columns, row, strict=True)) for row in found]
+                    for row in found:
+                        yield dict(zip(columns, row, strict=True))
         except duckdb.Error as error:
             raise Failure(f"cannot read the records: {error}") from error
 
@@ -286,68 +310,47 @@ def import_(
     with ExitStack() as stack:
         files = [stack.enter_context(_spooled_stdin())] if source == STANDARD else _files(source)
         is_parquet = Path(source).is_dir() or _is_parquet(source)
+        app_id = _identity(files, num_partitions)
+        if again:
+            app_id = f"{app_id}-{uuid.uuid4().hex}"
         records = _read_parquet(files) if is_parquet else _read_lines(files[0])
-        identity = _identity(files, num_partitions)
-        target = _Target(
-            root, settings, f"{identity}-{uuid.uuid4().hex}" if again else identity, tally
-        )
-        for where, raw in _checked_order(records):
-            if isinstance(raw, Corrupt):
-                tally.skip_corrupt(where, raw.reason)
-                continue
-            found = decode(raw.key, raw.value)
-            if isinstance(found, UnknownKey):
-                tally.skip_unknown(where, found.reason)
-            elif isinstance(found, Corrupt):
-                tally.skip_corrupt(where, found.reason)
+        log, appender = _open_log(root, settings)
+        readable = _readable(_checked_order(records), num_partitions, tally)
+        for version, batch in enumerate(_batches(readable)):
+            rows = log.place(batch)
+            if appender.append(rows, app_id, version):
+                log.advance(rows)
             else:
-                tally.carried(found.is_tombstone)
-                partition = partition_for(found.group_id, num_partitions)
-                record = found.record(partition, raw.timestamp, REASON)
-                target.add(record, len(raw.key or b"") + len(raw.value or b""))
-                progress(tally)
-        target.flush()
+                tally.repeated += len(batch)
+            progress(tally)
     return tally
 
 
-class _Target:
-    """The offsets topic, appended to in batches that the same source always cuts the same."""
+def _open_log(root: str, settings: Settings) -> tuple[OffsetsLog, Appender]:
+    """Open the offsets topic, made if it is missing, at its end."""
+    handle = ensure_table(root, OFFSETS_TOPIC)
+    ours = settings.coordinator
+    log = OffsetsLog(
+        handle, ours.segment_bytes, ours.segment_ms, lambda: time.time_ns() // 1_000_000
+    )
+    return log, open_appender(table_uri(root, OFFSETS_TOPIC))
 
-    def __init__(self, root: str, settings: Settings, app_id: str, tally: Tally) -> None:
-        ensure_table(root, OFFSETS_TOPIC)
-        ours = settings.coordinator
-        self._appender = open_appender(table_uri(root, OFFSETS_TOPIC))
-        self._log = OffsetsLog(
-            open_table(root, OFFSETS_TOPIC),
-            ours.segment_bytes,
-            ours.segment_ms,
-            lambda: time.time_ns() // 1_000_000,
-        )
-        self._app_id = app_id
-        self._tally = tally
-        self._version = 0
-        self._records: list[Record] = []
-        self._bytes = 0
 
-    def add(self, record: Record, size: int) -> None:
-        """Take a record of `size` bytes."""
-        self._records.append(record)
-        self._bytes += size
-        if len(self._records) >= BATCH_ROWS or self._bytes >= BATCH_BYTES:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what was taken, unless an earlier run did."""
-        if not self._records:
-            return
-        rows = self._log.place(self._records)
-        if self._appender.append(rows, self._app_id, self._version):
-            self._log.advance(rows)
+def _readable(records: Read, num_partitions: int, tally: Tally) -> Iterator[tuple[Record, int]]:
+    """Pass on what can be read, with its size in bytes, and count all."""
+    for where, raw in records:
+        if isinstance(raw, Corrupt):
+            tally.skip_corrupt(where, raw.reason)
+            continue
+        found = decode(raw.key, raw.value)
+        if isinstance(found, UnknownKey):
+            tally.skip_unknown(where, found.reason)
+        elif isinstance(found, Corrupt):
+            tally.skip_corrupt(where, found.reason)
         else:
-            self._tally.repeated += rows.num_rows
-        self._version += 1
-        self._records = []
-        self._bytes = 0
+            tally.carried(found.is_tombstone)
+            partition = partition_for(found.group_id, num_partitions)
+            yield found.record(partition, raw.timestamp, REASON), raw.size
 
 
 def _identity(files: Sequence[Path], num_partitions: int) -> str:
@@ -405,15 +408,14 @@ def _read_parquet(files: Sequence[Path]) -> Read:
     except pa.ArrowInvalid as error:
         raise Failure(f"{files[0]} is not Parquet: {error}") from error
     columns = _parquet_columns(rows.schema)
-    for batch in _in_order(rows, columns, ("partition", "offset")):
-        for row in batch:
-            where = f"partition {row['partition']} offset {row['offset']}"
-            try:
-                raw = msgspec.convert(row, RawRecord)
-            except msgspec.ValidationError as error:
-                yield where, Corrupt(str(error))
-            else:
-                yield where, raw
+    for row in _in_order(rows, columns, ("partition", "offset")):
+        where = f"partition {row['partition']} offset {row['offset']}"
+        try:
+            raw = msgspec.convert(row, RawRecord)
+        except msgspec.ValidationError as error:
+            yield where, Corrupt(str(error))
+        else:
+            yield where, raw
 
 
 def _parquet_columns(schema: pa.Schema) -> dict[str, str]:

@@ -236,6 +236,7 @@ class TableFiles:
             raise RewriteConflict(
                 f"{self.handle.table_uri} was rewritten by another process meanwhile: {error}"
             ) from error
+        self.handle.update_incremental()
 
     def _local(self, file: DataFile) -> str:
         """Return where DuckDB finds the file."""

@@ -33,9 +33,17 @@ class UpkeepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         name="offsets_history.retention.ms", default=7 * DAY_MS
     )
     retain_interval_ms: Positive = field(name="retain.interval.ms", default=HOUR_MS)
-    requests_retention_ms: Retention = field(name="requests.retention.ms", default=3 * DAY_MS)
-    responses_retention_ms: Retention = field(name="responses.retention.ms", default=3 * DAY_MS)
+    requests_retention_ms: Retention = field(name="requests.retention.ms", default=7 * DAY_MS)
+    responses_retention_ms: Retention = field(name="responses.retention.ms", default=8 * DAY_MS)
     group_events_retention_ms: Retention = field(
         name="group_events.retention.ms", default=30 * DAY_MS
     )
-    vacuum_retention_ms: Retention = field(name="vacuum.retention.ms", default=6 * HOUR_MS)
+    vacuum_retention_ms: Retention = field(name="vacuum.retention.ms", default=3 * HOUR_MS)
+
+    def __post_init__(self) -> None:
+        # Whole files go, and a file holds up to a day: a request whose answer went before it would
+        # be answered again by a coordinator that starts without its checkpoint.
+        if self.responses_retention_ms < self.requests_retention_ms + DAY_MS:
+            raise ValueError(
+                "responses.retention.ms must be at least a day more than requests.retention.ms"
+            )

@@ -238,7 +238,7 @@ def test_long_runs_say_how_far_they_are(
     skipped = "skipped 0 unknown and 0 corrupt"
     assert said == [f"exported 9 records, 2 of them tombstones; {skipped} so far"]
     import_(other, file, SETTINGS, say=said.append)
-    assert said[1] == f"imported 1 records, 0 of them tombstones; {skipped} so far"
+    assert said[1] == f"imported 9 records, 2 of them tombstones; {skipped} so far"
 
 
 # --- where imported records go --------------------------------------------------------------------

@@ -1,0 +1,60 @@
+"""What a coordinator tells its own stream about a group, beside the requests of members.
+
+A control event comes through the stream as requests do, and before them in its batch: the group is
+taken over from its records, or given up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from msgspec import Struct
+
+from schemas.records import GROUP_METADATA, OFFSET_COMMIT, Record
+
+# How every control event's JSON begins: no request event has a field of that name.
+PREFIX = '{"control"'
+_KNOWN_TYPES = frozenset({GROUP_METADATA, OFFSET_COMMIT})
+
+
+class Load(Struct, frozen=True, tag_field="control", tag="load"):
+    """Take the group over from these rows of the offsets topic."""
+
+    records: list[msgspec.Raw]
+
+
+class Unload(Struct, frozen=True, tag_field="control", tag="unload"):
+    """Give the group up: its partition has another owner."""
+
+
+Control = Load | Unload
+
+_decode = msgspec.json.Decoder(Control).decode
+_decode_record = msgspec.json.Decoder(Record).decode
+
+
+def is_control(text: str) -> bool:
+    """Whether an event of the stream is a control event."""
+    return text.startswith(PREFIX)
+
+
+def decode_control(text: str) -> Control:
+    """Read a control event; raises msgspec.MsgspecError, for only we write them."""
+    return _decode(text)
+
+
+def readable_records(rows: Iterable[msgspec.Raw]) -> tuple[list[Record], list[str]]:
+    """The rows that are records of a known type, and for each of the others why it is not."""
+    records, problems = [], []
+    for row in rows:
+        try:
+            record = _decode_record(row)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            problems.append(str(error))
+            continue
+        if record.record_type in _KNOWN_TYPES:
+            records.append(record)
+        else:
+            problems.append(f"unknown record type {record.record_type!r}")
+    return records, problems

@@ -1,0 +1,109 @@
+"""An offsets topic on disk, written record by record, and read back as a coordinator reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from pipeline.commit import LocalAppender, local_folder
+from pipeline.compaction import OFFSETS_HISTORY
+from pipeline.store import ensure_tables, table_uri
+from pipeline.upkeep_settings import UpkeepSettings
+from schemas.records import (
+    GROUP_METADATA,
+    NO_LEADER_EPOCH,
+    OFFSET_COMMIT,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitValue,
+    Record,
+)
+from schemas.tables import OFFSETS_TOPIC, Table, to_arrow
+
+SMALL_ENGINE = {"log_cleaner_memory": 64 << 20}
+
+
+def upkeep(**settings: Any) -> UpkeepSettings:
+    """Settings of upkeep with a small engine, and what a test asks for."""
+    return UpkeepSettings(**{**SMALL_ENGINE, **settings})
+
+
+def commit(group: str, offset: int | None, at: int, where: tuple[str, int] = ("t", 0)) -> Record:
+    """A committed offset; `offset` None is its tombstone."""
+    value = None
+    if offset is not None:
+        value = OffsetCommitValue(offset, NO_LEADER_EPOCH, "", at)
+    return Record(_partition(group), OFFSET_COMMIT, group, at, None, *where, offset_commit=value)
+
+
+def stored(group: str, generation: int | None, at: int) -> Record:
+    """A group's record; `generation` None is its tombstone."""
+    value = None
+    if generation is not None:
+        member = MemberMetadata("m", None, "c", "/h", 1, 2, b"s", b"a")
+        value = GroupMetadataValue("consumer", generation, "range", "m", at, (member,))
+    return Record(_partition(group), GROUP_METADATA, group, at, group_metadata=value)
+
+
+def _partition(group: str) -> int:
+    return len(group) % 3
+
+
+class Log:
+    """An offsets topic under a root. `records` is all that was ever appended."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        ensure_tables(root)
+        self.uri = table_uri(root, OFFSETS_TOPIC)
+        folder = local_folder(self.uri)
+        assert folder is not None
+        self.appender = LocalAppender(folder)
+        self.segment = 0
+        self.records: list[Record] = []
+
+    def append(self, *records: Record) -> None:
+        """Append records to the active segment, in one commit."""
+        placed = []
+        for record in records:
+            earlier = [*self.records, *placed]
+            offset = sum(each.partition == record.partition for each in earlier)
+            placed.append(msgspec.structs.replace(record, log_offset=offset))
+        self.append_rows(placed)
+        self.records += placed
+
+    def append_rows(self, records: list[Record]) -> None:
+        """Append rows as they are."""
+        segment = pa.array([self.segment] * len(records), pa.int64())
+        self.appender.append(to_arrow(OFFSETS_TOPIC, records, {"segment": segment}))
+
+    def roll(self) -> None:
+        """Close the active segment."""
+        self.segment += 1
+
+    def read(self, table: Table = OFFSETS_TOPIC) -> list[Record]:
+        """Return the table's rows, in the order of the log."""
+        return sorted(read_records(self.root, table), key=lambda r: (r.partition, r.log_offset))
+
+    def segments(self) -> set[int]:
+        """Return the segments that have files."""
+        partitions = DeltaTable(self.uri).partitions()
+        return {int(partition["segment"]) for partition in partitions}
+
+    def superseded(self) -> list[Record]:
+        """Return the history's rows, in the order of the log."""
+        return self.read(OFFSETS_HISTORY)
+
+
+def read_records(root: str, table: Table) -> list[Record]:
+    """Return the rows of a table of records."""
+    uri = table_uri(root, table)
+    if not DeltaTable.is_deltatable(uri):
+        return []
+    rows = DeltaTable(uri).to_pyarrow_table()
+    at = rows.schema.get_field_index("timestamp")
+    millis = rows.column(at).cast(pa.timestamp("ms", "UTC")).cast(pa.int64())
+    return msgspec.convert(rows.set_column(at, "timestamp", millis).to_pylist(), list[Record])
