@@ -23,10 +23,11 @@ from coordinator.config import ConfigError, parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings
 from coordinator.group.coordinator import Node
 from pipeline.errors import Failure
+from pipeline.recovery import existing_seed, prepare_seed
 from pipeline.session import create_session
 from pipeline.settings import load_settings
 from pipeline.sink import Sink
-from pipeline.source import read_requests
+from pipeline.source import read_requests, read_seed
 from pipeline.stateful import answer
 from pipeline.store import RequestLog, ensure_tables, open_table
 from schemas.messages import FindCoordinatorRequest, RequestEvent
@@ -120,16 +121,33 @@ def start(
         )
         make_machine = functools.partial(BatchMachine, batch)
     sink = Sink(root, ours)
+    checkpoint = f"{root.rstrip('/')}/{CHECKPOINT}"
+    seed_uri = f"{checkpoint}-seed"
+    seed = (existing_seed(seed_uri) if has_begun(spark, checkpoint) else None) or prepare_seed(
+        spark, root, seed_uri
+    )
+    # After the seed, and before the stream begins with the version after it.
+    _ask_itself(root, node, starts[-1])
+    requests = read_requests(spark, root, ours, seed.first_version)
+    events = requests.unionByName(read_seed(spark, seed.uri))
     query = (
-        answer(read_requests(spark, root, ours), make_machine)
+        answer(events, make_machine)
         .writeStream.foreachBatch(sink)
         .queryName(QUERY_NAME)
-        .option("checkpointLocation", f"{root.rstrip('/')}/{CHECKPOINT}")
+        .option("checkpointLocation", checkpoint)
         .trigger(processingTime=f"{ours.trigger_interval_ms} milliseconds")
         .start()
     )
-    _ask_itself(root, node, starts[-1])
     return Coordinator(query, sink)
+
+
+def has_begun(spark: SparkSession, checkpoint: str) -> bool:
+    """Whether the checkpoint has planned a batch: then its first one is never to be another."""
+    jvm = spark.sparkContext._jvm
+    path = jvm.org.apache.hadoop.fs.Path(f"{checkpoint}/offsets/0")
+    parent = path.getParent()
+    files = parent.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())
+    return bool(files.exists(parent) and len(files.listStatus(parent)))
 
 
 def record_start(root: str, node: Node, now: int) -> tuple[int, ...]:

@@ -260,14 +260,10 @@ def _in_order(
 
     Raises Failure if it cannot be read.
     """
-    reader = rows.scanner(
-        columns=list(columns),
-        # Arrow reads far ahead by default: a whole table's worth, if its files are few.
-        batch_size=READ_ROWS,
-        batch_readahead=2,
-        fragment_readahead=1,
-        fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False),
-    ).to_reader()
+    names = list(columns)
+    reader = pa.RecordBatchReader.from_batches(
+        pa.schema([rows.schema.field(name) for name in names]), _scan(rows, names)
+    )
     selected = ", ".join(f'{sql} AS "{name}"' for name, sql in columns.items())
     by = ", ".join(f'"{name}"' for name in order)
     with tempfile.TemporaryDirectory(prefix="group-coordinator-sort-") as spill:
@@ -281,6 +277,19 @@ def _in_order(
                         yield dict(zip(columns, row, strict=True))
         except duckdb.Error as error:
             raise Failure(f"cannot read the records: {error}") from error
+
+
+def _scan(rows: ds.Dataset, names: list[str]) -> Iterator[pa.RecordBatch]:
+    """Read file after file: a scan of all of them reads ahead without end while others sort."""
+    for fragment in rows.get_fragments():
+        yield from fragment.to_batches(
+            schema=rows.schema,
+            columns=names,
+            batch_size=READ_ROWS,
+            batch_readahead=1,
+            use_threads=False,
+            fragment_scan_options=ds.ParquetFragmentScanOptions(pre_buffer=False),
+        )
 
 
 # --- import -------------------------------------------------------------------------------------

@@ -28,19 +28,33 @@ if TYPE_CHECKING:
 
 # Microseconds since 1970 of any timestamp that Spark can hold have up to 18 digits.
 KEY_WIDTH = 18
+# The key of what comes before every request: the coordinator's own control events.
+FIRST_KEY = "0" * KEY_WIDTH
 _NO_TIME = "9" * KEY_WIDTH
+EVENT_COLUMNS = ("group_id", "event")
 
 
-def read_requests(spark: SparkSession, root: str, settings: CoordinatorSettings) -> DataFrame:
-    """Stream the `requests` table as packed events: columns `group_id` and `event`."""
+def read_requests(
+    spark: SparkSession, root: str, settings: CoordinatorSettings, first_version: int = 0
+) -> DataFrame:
+    """Stream the `requests` table as packed events: columns `group_id` and `event`.
+
+    `first_version` is the version of the table that a new checkpoint begins with.
+    """
     requests = (
         spark.readStream.format("delta")
         .option("maxFilesPerTrigger", settings.max_files_per_trigger)
+        .option("startingVersion", first_version)
         # Upkeep deletes old requests; what was deleted has been answered.
         .option("skipChangeCommits", "true")
         .load(table_uri(root, REQUESTS))
     )
     return pack(requests)
+
+
+def read_seed(spark: SparkSession, uri: str) -> DataFrame:
+    """Stream the events that a checkpoint begins with (`pipeline.recovery`)."""
+    return spark.readStream.format("delta").load(uri)
 
 
 def pack(requests: DataFrame) -> DataFrame:

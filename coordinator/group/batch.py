@@ -21,13 +21,14 @@ import msgspec
 from msgspec import Struct
 
 from coordinator.config import GroupCoordinatorConfig
+from coordinator.group.control import Load, decode_control, is_control, readable_records
 from coordinator.group.coordinator import GroupCoordinator, Node, refuse
 from coordinator.group.dedup import digest
 from coordinator.group.expiry import cleanup, next_expiry
 from coordinator.group.group import Group
 from coordinator.group.snapshot import Snapshot, decode, encode
 from coordinator.group.state import GroupState
-from coordinator.group.step import Turn
+from coordinator.group.step import Step, Turn
 from coordinator.group.timers import next_deadline, restart_timers
 from schemas.errors import ERROR_NAMES, ErrorCode
 from schemas.messages import Malformed, RejectedRequest, RequestEvent, Response, decode_request
@@ -119,7 +120,8 @@ class BatchMachine:
             return _reject_all(events, now)
         share = _Share(self, group_id, decode(state), now)
         share.resume()
-        share.take(events)
+        share.take_over([text for text in events if is_control(text)])
+        share.take([text for text in events if not is_control(text)])
         share.run_timers()
         return share.result()
 
@@ -177,6 +179,28 @@ class _Share:
         if group is not None and self.snapshot.touched_at < started:
             restart_timers(group, started)
             self._begin_turn(group)
+
+    def take_over(self, controls: list[str]) -> None:
+        """Load the group from its records, or give it up, before anything else is decided."""
+        for text in controls:
+            control = decode_control(text)
+            group = self.turn.group
+            if group is not None:
+                self._carry_out(self.coordinator.unload(group, self.now))
+            if isinstance(control, Load):
+                records, problems = readable_records(control.records)
+                self._carry_out(self.coordinator.load(self.group_id, records, self.now))
+                if problems:
+                    skipped = f"{len(problems)} rows of the offsets topic were skipped"
+                    self.turn.note("loaded", f"{skipped}; the first: {problems[0]}")
+            self._begin_new_turn()
+
+    def _carry_out(self, step: Step) -> None:
+        turn = self.turn
+        turn.group = step.group
+        turn.responses += step.responses
+        turn.records += step.records
+        turn.events += step.events
 
     def take(self, events: list[str]) -> None:
         """Decide the requests, each id once."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import msgspec
@@ -60,10 +59,10 @@ def run(root: str, now: int, **settings: int) -> dict[str, RetentionResult]:
 
 def test_files_go_when_their_newest_row_is_past_the_retention(root: str):
     ask(root, "1", "2")
-    written = data_files(handle(root))[-1].modified_ms
-    kept = run(root, written + 7 * DAY_MS)["requests"]
+    first, *_, last = (file.modified_ms for file in data_files(handle(root)))
+    kept = run(root, first + 7 * DAY_MS)["requests"]
     assert (kept.records_before, kept.records_after) == (2, 2)
-    gone = run(root, written + 7 * DAY_MS + 1)["requests"]
+    gone = run(root, last + 7 * DAY_MS + 1)["requests"]
     assert (gone.records_before, gone.records_after, gone.files_after) == (2, 0, 0)
     assert ids(root) == []
 
@@ -233,13 +232,11 @@ def test_a_failure_is_logged_and_tried_again(
 
 def test_it_can_be_stopped_between_its_steps(root: str, monkeypatch: pytest.MonkeyPatch):
     upkeep = scheduled(root, Clock())
-    reached = []
 
     def endless(_root: str, _settings: object, _now: int, say: object) -> None:
         assert callable(say)
         while True:
             say("on and on")
-            reached.append(time.monotonic())
 
     monkeypatch.setattr(upkeep_module, "compact", endless)
     upkeep.run_due(1100)
