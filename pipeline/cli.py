@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from pipeline.errors import Failure
 
 if TYPE_CHECKING:
+    from pipeline.records_io import Tally
     from pipeline.sql import Result
 
 app = typer.Typer(
@@ -27,6 +29,10 @@ app = typer.Typer(
 )
 groups_app = typer.Typer(help="Consumer groups, read from the tables.", no_args_is_help=True)
 offsets_app = typer.Typer(help="Committed offsets, read from the tables.", no_args_is_help=True)
+records_app = typer.Typer(
+    help="The offsets topic as Kafka's own binary records.", no_args_is_help=True
+)
+app.add_typer(records_app, name="records")
 bench_app = typer.Typer(help="Benchmarks, each beside its floor.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
 app.add_typer(groups_app, name="groups")
@@ -147,6 +153,61 @@ def offsets_show(group: str, root: Root, json: Json = False) -> None:
     )
 
 
+@records_app.command("export")
+def records_export(
+    root: Root,
+    file: Annotated[
+        str, typer.Argument(help="A .jsonl or .parquet file to write; - is stdout, JSON Lines.")
+    ] = "-",
+    json: Json = False,
+) -> None:
+    """Write the offsets topic as Kafka's binary keys and values, in the order of its log."""
+    from pipeline.records_io import export
+
+    tally = export(root, file, lambda text: typer.echo(text, err=True))
+    # Where the records themselves go to stdout, what is said of them does not.
+    _show_tally("exported", tally, json, err=file == "-")
+
+
+@records_app.command("import")
+def records_import(
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A .jsonl or .parquet file, or a folder of .parquet files; - is stdin, JSON Lines."
+        ),
+    ],
+    root: Root,
+    config: Config = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Import also what was imported before.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Append Kafka's binary records to the offsets topic; no coordinator should be running.
+
+    A running coordinator does not see the imported records until its next load. An import that was
+    interrupted is completed by running it again; a completed one is not repeated unless --again is
+    given.
+    """
+    from pipeline.records_io import import_
+    from pipeline.settings import load_settings
+
+    tally = import_(
+        root, file, load_settings(config), again, lambda text: typer.echo(text, err=True)
+    )
+    note = f", {tally.repeated} were there already" if tally.repeated else ""
+    note += "; a running coordinator does not see them until its next load"
+    _show_tally("imported", tally, json, note)
+
+
+def _show_tally(verb: str, tally: Tally, json: bool, note: str = "", err: bool = False) -> None:
+    for name in tally.named:
+        typer.echo(f"skipped {name}", err=True)
+    text = msgspec.json.encode(tally).decode() if json else f"{verb} {tally}{note}"
+    typer.echo(text, err=err)
+
+
 def _show(root: str, query: str, json: bool, *parameters: Any) -> Result:
     from pipeline.show import Format, show
     from pipeline.sql import Catalog
@@ -158,9 +219,11 @@ def _show(root: str, query: str, json: bool, *parameters: Any) -> Result:
 
 def main() -> None:
     """Run the command line."""
+    from deltalake.exceptions import DeltaError
+
     from coordinator.config import ConfigError
 
     try:
         app()
-    except (Failure, ConfigError, OSError) as error:
+    except (Failure, ConfigError, DeltaError, OSError) as error:
         sys.exit(f"group-coordinator: {error}")

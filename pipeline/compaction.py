@@ -140,7 +140,8 @@ def segments(files: Sequence[DataFile], lag_ms: int, now_ms: int) -> Segments:
     for segment in sorted(by_segment):
         mine = by_segment[segment]
         newest = max(file.modified_ms for file in mine)
-        open_end = open_end or segment == max(by_segment) or newest > now_ms - lag_ms
+        young = lag_ms > 0 and newest > now_ms - lag_ms
+        open_end = open_end or segment == max(by_segment) or young
         (rest if open_end else dirty).extend(mine)
     return Segments(clean, dirty, rest)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
 
 from coordinator.config import ConfigError, parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings
@@ -207,7 +208,11 @@ def run(
             _watch(coordinator, stop)
         finally:
             spark.stop()
-    except START_ERRORS as error:
+    except (*START_ERRORS, Py4JError) as error:
+        if stop.is_set():
+            # Who stops a process often stops its children with it: the JVM was first to go.
+            log.warning("the JVM ended before the query was stopped; its batch will be run again")
+            return 0
         print(f"group-coordinator: {error}", file=sys.stderr)
         return 1
     return 0

@@ -1,8 +1,8 @@
 """Recorded conversations of real clients with a real Kafka broker, and how to hold them again.
 
-A trace is JSON Lines: a header, then requests, the broker's answers and notes, each with the ms since
-the run began. Member ids are made by whoever answers, so a replay maps the recorded ids to the ones
-it is given. What comes out of hash maps (lists of topics, partitions, members) is compared as sets.
+A trace is JSON Lines: a header, then requests, the broker's answers and notes, each with the ms
+since the run began. Member ids are made by whoever answers, so a replay maps the recorded ids to
+the ones it is given. What comes out of hash maps (topics, partitions, members) is compared as sets.
 """
 
 from __future__ import annotations

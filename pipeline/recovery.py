@@ -1,10 +1,10 @@
 """Taking over: what a new checkpoint starts from is what the tables say.
 
-A stream that begins without a checkpoint has no groups. So before its first batch a seed is written,
-a table of events that the stream reads beside the requests: for every group of the offsets topic one
-event that loads it, and every request that no answer was written for. The stream's own requests
-begin where the seed ends. So a lost checkpoint loses nothing: no acknowledged commit, because it is
-a record; no waiting request, because it has no answer; and nothing is answered twice.
+A stream that begins without a checkpoint has no groups. So before its first batch a seed is
+written, a table of events that the stream reads beside the requests: for every group of the offsets
+topic one event that loads it, and every request that no answer was written for. The stream's own
+requests begin where the seed ends. So a lost checkpoint loses nothing: no acknowledged commit,
+because it is a record; no waiting request, because it has no answer; and nothing is answered twice.
 
 All of it is done by Spark, in executors: the log may be larger than the driver's memory.
 """

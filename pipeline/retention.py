@@ -35,6 +35,7 @@ from pipeline.upkeep_files import (
     count_bytes,
     count_records,
     data_files,
+    one_line,
     vacuum,
 )
 from pipeline.upkeep_settings import DAY_MS
@@ -117,7 +118,7 @@ def retain(
         try:
             results.append(_retain_table(table.name, uri, retention_ms, settings, now_ms))
         except (Failure, DeltaError, OSError) as error:
-            results.append(RetentionResult(table.name, failure=str(error)))
+            results.append(RetentionResult(table.name, failure=one_line(error)))
     return results
 
 

@@ -10,15 +10,16 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from msgspec import Struct
 
+from pipeline.errors import Failure
 from pipeline.store import table_uri
 from schemas.tables import TABLES, Table
 
 
-class NoRoot(RuntimeError):
+class NoRoot(Failure):
     """There is not one table of ours under the root."""
 
 
-class QueryError(RuntimeError):
+class QueryError(Failure):
     """SQL that cannot be run; the message is the engine's."""
 
 
@@ -54,7 +55,7 @@ class Catalog:
         self._connection.execute(resources.files("schemas").joinpath("views.sql").read_text())
 
     def _register(self, table: Table, rows: Any) -> None:
-        """Show the rows as a table. Times become plain UTC: zones need an extension to be loaded."""
+        """Show the rows as a table. Times become plain UTC: zones need an extension."""
         self._connection.register(f"{table.name}_rows", rows)
         times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
         casts = ", ".join(f'CAST("{name}" AS TIMESTAMP) AS "{name}"' for name in times)

@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 from pipeline.compaction import compact
 from pipeline.errors import Failure
 from pipeline.retention import retain
+from pipeline.upkeep_files import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +84,8 @@ class Upkeep:
             except UpkeepStopped:
                 return
             except (Failure, DeltaError, OSError) as error:
-                log.warning("%s failed, tried again in %d s: %s", name, interval // 1000, error)
+                text = one_line(error)
+                log.warning("%s failed, tried again in %d s: %s", name, interval // 1000, text)
             except Exception:
                 # Whatever it is, requests must be answered on.
                 log.exception("%s failed, tried again in %d s", name, interval // 1000)

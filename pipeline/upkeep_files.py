@@ -128,7 +128,7 @@ class Engine:
                     self._define(view, by_name=True)
                 return self._connection.execute(sql).fetchall()
         except duckdb.Error as error:
-            raise Failure(f"upkeep: {str(error).splitlines()[0]}") from error
+            raise Failure(f"upkeep: {one_line(error)}") from error
 
     def _define(self, view: str, by_name: bool) -> None:
         table, files = self._views[view]
@@ -234,7 +234,8 @@ class TableFiles:
             )
         except CommitFailedError as error:
             raise RewriteConflict(
-                f"{self.handle.table_uri} was rewritten by another process meanwhile: {error}"
+                f"{self.handle.table_uri} was rewritten by another process meanwhile: "
+                f"{one_line(error)}"
             ) from error
         self.handle.update_incremental()
 
@@ -279,6 +280,11 @@ def vacuum(handle: DeltaTable, retention_ms: int) -> int:
     if not handle.vacuum(dry_run=True, **options):
         return 0
     return len(handle.vacuum(dry_run=False, **options))
+
+
+def one_line(error: Exception) -> str:
+    """Return what an error says first; delta-rs appends a stack."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def _quoted(text: str) -> str:

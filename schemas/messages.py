@@ -43,15 +43,15 @@ class JoinGroupProtocol(Struct, frozen=True):
     metadata: bytes
 
 
-class JoinGroupRequest(Struct, frozen=True):
+class JoinGroupRequest(Struct, frozen=True, kw_only=True):
     """JoinGroup (API key 11). Timeouts in ms; a null rebalance timeout means the session's."""
 
     session_timeout_ms: Int32
+    rebalance_timeout_ms: Int32 | None = None
+    member_id: str = NO_MEMBER_ID
+    group_instance_id: str | None = None
     protocol_type: str
     protocols: tuple[JoinGroupProtocol, ...]
-    member_id: str = NO_MEMBER_ID
-    rebalance_timeout_ms: Int32 | None = None
-    group_instance_id: str | None = None
     reason: str | None = None
 
 
@@ -82,7 +82,7 @@ class HeartbeatRequest(Struct, frozen=True):
 
 
 class LeavingMember(Struct, frozen=True):
-    """One member that leaves, by its id, or by its instance id alone (an administrator's removal)."""
+    """One member that leaves, by its id, or by its instance id alone (an operator's removal)."""
 
     member_id: str = NO_MEMBER_ID
     group_instance_id: str | None = None
@@ -112,14 +112,14 @@ class OffsetCommitTopic(Struct, frozen=True):
     partitions: tuple[OffsetCommitPartition, ...]
 
 
-class OffsetCommitRequest(Struct, frozen=True):
+class OffsetCommitRequest(Struct, frozen=True, kw_only=True):
     """OffsetCommit (API key 8). `retention_time_ms` null (or -1) means the broker's retention."""
 
-    topics: tuple[OffsetCommitTopic, ...]
     generation_id: Int32 | None = None
     member_id: str | None = None
     group_instance_id: str | None = None
     retention_time_ms: Int64 | None = None
+    topics: tuple[OffsetCommitTopic, ...]
 
 
 class OffsetFetchTopic(Struct, frozen=True):

@@ -258,9 +258,7 @@ class Context:
         body = m.HeartbeatRequest(self._generation(member, generation), _id(member), instance_id)
         return self.send("heartbeat", body)
 
-    def leave(
-        self, *members: Call | str | m.LeavingMember, version: int | None = None
-    ) -> Call:
+    def leave(self, *members: Call | str | m.LeavingMember, version: int | None = None) -> Call:
         """LeaveGroup of one or many."""
         leaving = tuple(
             one if isinstance(one, m.LeavingMember) else m.LeavingMember(_id(one))

@@ -6,7 +6,7 @@ taken over from its records, or given up.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 from msgspec import Struct
@@ -30,7 +30,7 @@ class Unload(Struct, frozen=True, tag_field="control", tag="unload"):
 
 Control = Load | Unload
 
-_decode = msgspec.json.Decoder(Control).decode
+_decode: Callable[[str], Control] = msgspec.json.Decoder(Control).decode
 _decode_record = msgspec.json.Decoder(Record).decode
 
 

@@ -316,7 +316,7 @@ def test_a_partition_named_twice_has_two_codes() -> None:
 
 def twice(ctx: Context, partitions: list[OffsetCommitPartition]) -> Call:
     topic = OffsetCommitTopic("foo", tuple(partitions))
-    return ctx.send("offset_commit", OffsetCommitRequest((topic,), generation_id=-1))
+    return ctx.send("offset_commit", OffsetCommitRequest(topics=(topic,), generation_id=-1))
 
 
 # --- the code at the top --------------------------------------------------------------------------

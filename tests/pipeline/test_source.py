@@ -34,7 +34,11 @@ def events(spark, root: str) -> list[str]:
 
 
 def test_an_event_comes_back_as_it_was_sent(spark, root):
-    join = JoinGroupRequest(10_000, "consumer", (JoinGroupProtocol("range", b"\x00\xff"),))
+    join = JoinGroupRequest(
+        session_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupProtocol("range", b"\x00\xff"),),
+    )
     sent = [
         RequestEvent("1", "g", "join_group", 4, "c", "/h", "p", 1_700_000_000_123, join_group=join),
         RequestEvent(
@@ -50,7 +54,11 @@ def test_an_event_comes_back_as_it_was_sent(spark, root):
 
 
 def test_nulls_are_left_out_bytes_are_base64_times_are_ms(spark, root):
-    join = JoinGroupRequest(10, "consumer", (JoinGroupProtocol("range", b"\x00\xff"),))
+    join = JoinGroupRequest(
+        session_timeout_ms=10,
+        protocol_type="consumer",
+        protocols=(JoinGroupProtocol("range", b"\x00\xff"),),
+    )
     RequestLog(root).append([RequestEvent("1", "g", "join_group", sent_at=1234, join_group=join)])
     (text,) = events(spark, root)
     assert json.loads(text) == {

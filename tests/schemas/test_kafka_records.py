@@ -387,9 +387,7 @@ def test_any_bytes_are_told_what_they_are(key: bytes, value: bytes | None) -> No
 
 
 @given(st.sampled_from(VALUES), st.integers(2, 60), st.integers(0, 255))
-def test_a_changed_byte_raises_nothing(
-    record: tuple[bytes, bytes], at: int, byte: int
-) -> None:
+def test_a_changed_byte_raises_nothing(record: tuple[bytes, bytes], at: int, byte: int) -> None:
     key, value = record
     at %= len(value)
     changed = value[:at] + bytes([byte]) + value[at + 1 :]

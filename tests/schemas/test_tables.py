@@ -100,7 +100,12 @@ def test_spark_types_follow():
 
 
 def test_requests_come_back_as_they_went_in():
-    join = JoinGroupRequest(10_000, "consumer", (JoinGroupProtocol("range", b"\x00\xff"),), "m")
+    join = JoinGroupRequest(
+        session_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupProtocol("range", b"\x00\xff"),),
+        member_id="m",
+    )
     delete = OffsetDeleteRequest((OffsetDeleteTopic("t", (0, 2)), OffsetDeleteTopic("u", ())))
     rows = to_requests(
         [
