@@ -262,7 +262,9 @@ class Simulator:
             self._on_event(event)
         for record in step.records:
             numbered = self._append(record)
-            yield {"at_ms": self.now, "record": numbered}
+            # Every column, so that a tombstone shows its null value.
+            columns = {name: getattr(numbered, name) for name in Record.__struct_fields__}
+            yield {"at_ms": self.now, "record": columns}
         for response in step.responses:
             yield self._response(response)
 
