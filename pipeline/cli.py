@@ -7,6 +7,7 @@ is imported when it runs: `simulate` and `sql` start in a blink because they sta
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,6 +103,50 @@ def bench_answer(
     from pipeline.bench.report import show_answer
 
     show_answer(measure(seconds, rounds, lambda text: typer.echo(text, err=True)), json)
+
+
+@app.command("compact")
+def compact_topic(
+    root: Root,
+    config: Config = None,
+    force: Annotated[bool, typer.Option("--force", help="Whatever share is dirty.")] = False,
+    json: Json = False,
+) -> None:
+    """Compact the closed segments of the offsets topic, as Kafka's log cleaner does."""
+    from pipeline.compaction import compact
+    from pipeline.settings import load_settings
+
+    result = compact(root, load_settings(config).upkeep, _now_ms(), _progress, force)
+    typer.echo(_encoded(result) if json else result.line())
+
+
+@app.command("retain")
+def retain_tables(root: Root, config: Config = None, json: Json = False) -> None:
+    """Drop what is past its retention from the other tables, and pack and vacuum them all."""
+    from pipeline.retention import retain
+    from pipeline.settings import load_settings
+
+    results = retain(root, load_settings(config).upkeep, _now_ms(), _progress)
+    if not results:
+        raise Failure(f"no tables under {root}")
+    for result in results:
+        typer.echo(_encoded(result) if json else result.line())
+    failed = [result.table for result in results if result.failure is not None]
+    if failed:
+        raise Failure(f"left as they were then: {', '.join(failed)}")
+
+
+@bench_app.command("compaction")
+def bench_of_compaction(
+    records: Annotated[int, typer.Option(help="Records of the log.")] = 10_000_000,
+    keys: Annotated[int, typer.Option(help="Keys among them.")] = 1_000_000,
+    json: Json = False,
+) -> None:
+    """Compaction, beside Spark reading and writing the same rows."""
+    from pipeline.bench.compaction import bench_compaction
+    from pipeline.bench.report import show_compaction
+
+    show_compaction(bench_compaction(records, keys, _progress), json)
 
 
 @app.command()
@@ -206,6 +251,18 @@ def _show_tally(verb: str, tally: Tally, json: bool, note: str = "", err: bool =
         typer.echo(f"skipped {name}", err=True)
     text = msgspec.json.encode(tally).decode() if json else f"{verb} {tally}{note}"
     typer.echo(text, err=err)
+
+
+def _progress(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _encoded(result: Any) -> str:
+    return msgspec.json.encode(result).decode()
 
 
 def _show(root: str, query: str, json: bool, *parameters: Any) -> Result:

@@ -145,8 +145,8 @@ class Action(msgspec.Struct, rename="camel"):
     add: _File | None = None
     remove: _File | None = None
     txn: _Transaction | None = None
-    meta_data: msgspec.Raw | None = None
-    protocol: msgspec.Raw | None = None
+    meta_data: dict[str, Any] | None = None
+    protocol: dict[str, Any] | None = None
 
 
 _decode_action = msgspec.json.Decoder(Action).decode

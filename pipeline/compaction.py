@@ -31,7 +31,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from deltalake import Transaction
 from msgspec import Struct
 
@@ -47,7 +46,7 @@ from pipeline.upkeep_files import (
     vacuum,
 )
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT
-from schemas.tables import OFFSETS_TOPIC, Table
+from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,11 +59,6 @@ CLEAN_SEGMENT = -1
 SEGMENT = "segment"
 # Under this name a compaction's two commits tell which run they belong to.
 TRANSACTION = "compaction"
-
-OFFSETS_HISTORY = Table(
-    "offsets_history",
-    pa.schema([field for field in OFFSETS_TOPIC.schema if field.name != SEGMENT]),
-)
 
 _SAME_KEY = " AND ".join(
     f"other.{name} IS NOT DISTINCT FROM newest.{name}"

@@ -31,6 +31,7 @@ from pipeline.sink import Sink
 from pipeline.source import read_requests, read_seed
 from pipeline.stateful import answer
 from pipeline.store import RequestLog, ensure_tables, open_table
+from pipeline.upkeep import Upkeep
 from schemas.messages import FindCoordinatorRequest, RequestEvent
 from schemas.tables import COORDINATORS, CoordinatorStart, to_arrow
 
@@ -205,7 +206,7 @@ def run(
         spark = create_session(settings, root, master)
         try:
             coordinator = start(spark, root, settings, make_machine)
-            _watch(coordinator, stop)
+            _watch(coordinator, stop, Upkeep(root, settings.upkeep, _now_ms))
         finally:
             spark.stop()
     except (*START_ERRORS, Py4JError) as error:
@@ -218,14 +219,20 @@ def run(
     return 0
 
 
-def _watch(coordinator: Coordinator, stop: threading.Event) -> None:
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _watch(coordinator: Coordinator, stop: threading.Event, upkeep: Upkeep) -> None:
     announced = False
     while not stop.wait(0.5 if announced else 0.02):
         coordinator.check()
         if not announced and coordinator.sink.batches:
             print("ready", flush=True)
             announced = True
+        upkeep.run_due(_now_ms())
     coordinator.stop()
+    upkeep.stop()
 
 
 def innermost(text: str) -> str:

@@ -24,7 +24,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
-from pipeline.compaction import OFFSETS_HISTORY
 from pipeline.errors import Failure
 from pipeline.store import table_uri
 from pipeline.upkeep_files import (
@@ -41,6 +40,7 @@ from pipeline.upkeep_files import (
 from pipeline.upkeep_settings import DAY_MS
 from schemas.tables import (
     GROUP_EVENTS,
+    OFFSETS_HISTORY,
     OFFSETS_TOPIC,
     REJECTED_REQUESTS,
     REQUESTS,

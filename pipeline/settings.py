@@ -1,7 +1,8 @@
 """Every setting, from conf/coordinator.toml and a file of the user's that overrides it.
 
-Three sections: [group] holds the broker settings under Kafka's own names and is read by
-`coordinator.config`; [coordinator] holds ours; [spark] goes over conf/spark-defaults.conf.
+Four sections: [group] holds the broker settings under Kafka's own names and is read by
+`coordinator.config`; [coordinator] holds ours; [upkeep] is `pipeline.upkeep_settings`; [spark]
+holds Spark's, over conf/spark-defaults.conf.
 A key may be written bare, `trigger.interval.ms = 100`, or quoted: TOML reads the first as nested
 tables, and `flatten` makes them one again.
 """
@@ -12,21 +13,23 @@ import difflib
 import sys
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from pipeline.errors import Failure
+from pipeline.upkeep_settings import UpkeepSettings
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-SECTIONS = ("coordinator", "group", "spark")
+SECTIONS = ("coordinator", "group", "upkeep", "spark")
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
+_Section = TypeVar("_Section", bound=Struct)
 
 
 class SettingsError(Failure):
@@ -54,6 +57,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     coordinator: CoordinatorSettings = CoordinatorSettings()
     group: dict[str, Any] = {}
+    upkeep: UpkeepSettings = UpkeepSettings()
     spark: dict[str, str] = {}
 
 
@@ -72,7 +76,7 @@ def load_settings(path: str | Path | None = None) -> Settings:
 
 
 def read_user_file(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Read the three sections of a file of the user's, flat; raises SettingsError."""
+    """Read the sections of a file of the user's, flat; raises SettingsError."""
     try:
         text = Path(path).read_text("utf-8")
     except OSError as error:
@@ -82,21 +86,25 @@ def read_user_file(path: str | Path) -> dict[str, dict[str, Any]]:
 
 def to_settings(sections: dict[str, dict[str, Any]]) -> Settings:
     """Type the flat sections; raises SettingsError."""
-    ours = sections["coordinator"]
-    known = [each.encode_name for each in msgspec.structs.fields(CoordinatorSettings)]
-    for key in ours:
-        if key not in known:
-            raise SettingsError(f"unknown setting {key!r} in [coordinator]{nearest(key, known)}")
-    try:
-        coordinator = msgspec.convert(ours, CoordinatorSettings)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"[coordinator] {error}") from error
+    coordinator = _typed(sections, "coordinator", CoordinatorSettings)
+    upkeep = _typed(sections, "upkeep", UpkeepSettings)
     spark = {key: _spark_text(value) for key, value in sections["spark"].items()}
-    return Settings(coordinator=coordinator, group=sections["group"], spark=spark)
+    return Settings(coordinator=coordinator, group=sections["group"], upkeep=upkeep, spark=spark)
+
+
+def _typed(sections: dict[str, dict[str, Any]], name: str, struct: type[_Section]) -> _Section:
+    known = [each.encode_name for each in msgspec.structs.fields(struct)]
+    for key in sections[name]:
+        if key not in known:
+            raise SettingsError(f"unknown setting {key!r} in [{name}]{nearest(key, known)}")
+    try:
+        return msgspec.convert(sections[name], struct)
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"[{name}] {error}") from error
 
 
 def read_sections(text: str, origin: str) -> dict[str, dict[str, Any]]:
-    """Read the three sections of a TOML text, flat; raises SettingsError that names `origin`."""
+    """Read the sections of a TOML text, flat; raises SettingsError that names `origin`."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

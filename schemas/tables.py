@@ -110,6 +110,8 @@ OFFSETS_TOPIC = Table(
     arrow_schema(Record).append(pa.field("segment", pa.int64())),
     partition_by=("segment",),
 )
+# What compaction took out of the log and SQL may still ask for.
+OFFSETS_HISTORY = Table("offsets_history", arrow_schema(Record))
 GROUP_EVENTS = Table("group_events", arrow_schema(GroupEvent))
 COORDINATORS = Table("coordinators", arrow_schema(CoordinatorStart))
 TABLES: dict[str, Table] = {
@@ -119,6 +121,7 @@ TABLES: dict[str, Table] = {
         RESPONSES,
         REJECTED_REQUESTS,
         OFFSETS_TOPIC,
+        OFFSETS_HISTORY,
         GROUP_EVENTS,
         COORDINATORS,
     )

@@ -26,7 +26,40 @@ SELECT
 FROM newest_records
 WHERE record_type = 'offset_commit' AND offset_commit IS NOT NULL;
 
--- Every commit and every tombstone that compaction has left, with what it replaced.
+-- Every offset record that is still known, in the log or out of it. Compaction fills the history just
+-- before it takes a record out of the log: for that moment the record is in both.
+CREATE VIEW offset_records AS
+SELECT * EXCLUDE segment FROM offsets_topic WHERE record_type = 'offset_commit'
+UNION ALL BY NAME
+SELECT * FROM offsets_history
+WHERE NOT EXISTS (
+    FROM offsets_topic
+    WHERE offsets_topic.partition = offsets_history.partition
+    AND offsets_topic.log_offset = offsets_history.log_offset
+);
+
+-- Where every group stood at a time (UTC), as far back as offsets_history.retention.ms reaches:
+-- SELECT * FROM offsets_as_of(TIMESTAMP '2026-11-17 12:00')
+CREATE MACRO offsets_as_of(moment) AS TABLE
+SELECT
+    group_id,
+    topic,
+    topic_partition AS "partition",
+    offset_commit."offset" AS committed_offset,
+    offset_commit.leader_epoch AS leader_epoch,
+    offset_commit.metadata AS metadata,
+    "timestamp" AS written_at,
+    reason,
+    request_id
+FROM (
+    SELECT * FROM offset_records WHERE "timestamp" <= moment
+    QUALIFY row_number() OVER (
+        PARTITION BY partition, group_id, topic, topic_partition ORDER BY log_offset DESC
+    ) = 1
+)
+WHERE offset_commit IS NOT NULL;
+
+-- Every commit and every tombstone that is still known, with what it replaced.
 CREATE VIEW offset_history AS
 SELECT
     group_id,
@@ -41,8 +74,7 @@ SELECT
     offset_commit IS NULL AS is_tombstone,
     reason,
     request_id
-FROM offsets_topic
-WHERE record_type = 'offset_commit';
+FROM offset_records;
 
 -- The state of every group, from its last transition; a group that only stores offsets is Empty.
 CREATE VIEW groups AS

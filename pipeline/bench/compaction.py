@@ -25,12 +25,12 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from msgspec import Struct
 
-from pipeline.compaction import OFFSETS_HISTORY, compact
+from pipeline.compaction import compact
 from pipeline.session import create_session
 from pipeline.settings import load_settings
 from pipeline.store import ensure_table, open_table, table_uri
 from pipeline.upkeep_settings import UpkeepSettings
-from schemas.tables import OFFSETS_TOPIC
+from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,6 +8,7 @@ import msgspec
 from rich.console import Console
 
 from pipeline.bench.answer import Report
+from pipeline.bench.compaction import CompactionFigures
 from pipeline.show import grid
 
 
@@ -23,3 +24,19 @@ def show_answer(report: Report, json: bool) -> None:
     rows.append(["ratio", "", "", f"{report.ratio_p50:.2f}", f"{report.ratio_p99:.2f}"])
     columns = ["machine", "answers", "unanswered", "p50 ms", "p99 ms"]
     Console().print(grid(columns, rows))
+
+
+def show_compaction(figures: CompactionFigures, json: bool) -> None:
+    """Print the figures of compaction as a table, or as one JSON object."""
+    if json:
+        sys.stdout.write(msgspec.json.encode(figures).decode() + "\n")
+        return
+    rows = [
+        [name, f"{m.seconds:.1f}", m.records_after, f"{m.peak_bytes / 1e6:.0f}"]
+        for name, m in (
+            ("Spark, read and write", figures.floor),
+            ("compaction", figures.compaction),
+        )
+    ]
+    rows.append(["ratio", f"{figures.ratio:.2f}", "", ""])
+    Console().print(grid(["process", "s", "records after", "peak MB (python)"], rows))

@@ -9,7 +9,6 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from pipeline.commit import LocalAppender, local_folder
-from pipeline.compaction import OFFSETS_HISTORY
 from pipeline.store import ensure_tables, table_uri
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.records import (
@@ -21,7 +20,7 @@ from schemas.records import (
     OffsetCommitValue,
     Record,
 )
-from schemas.tables import OFFSETS_TOPIC, Table, to_arrow
+from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, Table, to_arrow
 
 SMALL_ENGINE = {"log_cleaner_memory": 64 << 20}
 

@@ -11,13 +11,14 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from pipeline.commit import LocalAppender, RemoteAppender
-from pipeline.compaction import OFFSETS_HISTORY, CompactionResult, compact
+from pipeline.compaction import CompactionResult, compact
+from pipeline.sql import Catalog
 from pipeline.store import ensure_table, ensure_tables, table_uri
 from pipeline.tail import LocalTail, follow
 from pipeline.upkeep_files import RewriteConflict, TableFiles, data_files
 from pipeline.upkeep_settings import DAY_MS, HOUR_MS
 from schemas.records import Record
-from schemas.tables import OFFSETS_TOPIC, to_arrow
+from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, to_arrow
 from tests.pipeline.offsets_log import Log, commit, stored, upkeep
 
 # Later than any file that a test writes: nothing is kept back by min.compaction.lag.ms.
@@ -338,3 +339,37 @@ def test_elsewhere_files_come_and_go_by_the_store(log: Log, monkeypatch: pytest.
     run(log)
     assert log.read() == sorted(log.records[1:], key=lambda r: (r.partition, r.log_offset))
     assert log.superseded() == log.records[:1]
+
+
+# --- what SQL sees --------------------------------------------------------------------------------
+
+
+def test_offsets_as_of_a_time_are_one_query_before_and_after_compaction(log: Log):
+    log.append(*(commit("g", i, NOW - (4 - i) * HOUR_MS) for i in range(4)))
+    log.append(commit("g", None, NOW))
+    log.roll()
+    log.append(commit("h", 7, NOW - HOUR_MS))
+
+    def told() -> list[list[tuple[object, ...]]]:
+        catalog = Catalog(log.root)
+        asked = "SELECT group_id, committed_offset FROM offsets_as_of(epoch_ms(?)) ORDER BY 1"
+        times = [NOW - hours * HOUR_MS for hours in (5, 4, 3, 1, 0)]
+        return [catalog.query(asked, [at]).rows for at in times]
+
+    before = told()
+    assert before == [[], [("g", 0)], [("g", 1)], [("g", 3), ("h", 7)], [("h", 7)]]
+    run(log, delete_retention_ms=0)
+    assert told() == before
+
+
+def test_history_tells_each_commit_once_also_while_it_is_in_both_tables(log: Log):
+    log.append(commit("g", 1, NOW - HOUR_MS), commit("g", 2, NOW))
+    log.roll()
+    log.append(commit("h", 1, NOW))
+    history = to_arrow(OFFSETS_HISTORY, log.records[:1])
+    write_deltalake(ensure_table(log.root, OFFSETS_HISTORY), history, mode="append")
+    rows = Catalog(log.root).query(
+        "SELECT committed_offset, previous_offset FROM offset_history WHERE group_id = 'g' "
+        "ORDER BY log_offset"
+    )
+    assert rows.rows == [(1, None), (2, 1)]

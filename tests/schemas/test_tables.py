@@ -51,6 +51,7 @@ def test_every_table_of_the_contract_is_there():
         "responses",
         "rejected_requests",
         "offsets_topic",
+        "offsets_history",
         "group_events",
         "coordinators",
     ]
