@@ -198,12 +198,13 @@ def run(
     with status 0; a failure is named in one line on standard error, with status 1.
     """
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    _stop_on_signals(stop)
     # Spark logs each Python error a second time as JSON.
     logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         spark = create_session(settings, root, master)
+        # Spark's own handler for Ctrl-C, just installed, would cancel the batch under way.
+        _stop_on_signals(stop)
         try:
             coordinator = start(spark, root, settings, make_machine)
             _watch(coordinator, stop, Upkeep(root, settings.upkeep, _now_ms))
@@ -223,16 +224,23 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _stop_on_signals(stop: threading.Event) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+
+
 def _watch(coordinator: Coordinator, stop: threading.Event, upkeep: Upkeep) -> None:
     announced = False
-    while not stop.wait(0.5 if announced else 0.02):
-        coordinator.check()
-        if not announced and coordinator.sink.batches:
-            print("ready", flush=True)
-            announced = True
-        upkeep.run_due(_now_ms())
-    coordinator.stop()
-    upkeep.stop()
+    try:
+        while not stop.wait(0.5 if announced else 0.02):
+            coordinator.check()
+            if not announced and coordinator.sink.batches:
+                print("ready", flush=True)
+                announced = True
+            upkeep.run_due(_now_ms())
+        coordinator.stop()
+    finally:
+        upkeep.stop()
 
 
 def innermost(text: str) -> str:

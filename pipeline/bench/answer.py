@@ -26,10 +26,10 @@ GROUPS = 5
 MEMBERS = 20
 INTERVAL_S = 1.0
 # The producer's linger, s: requests handed over within it share a commit.
-LINGER_S = 0.02
+LINGER_S = 0.1
 _POLL_S = 0.005
-# The first answers after a start meet cold code everywhere; they are not counted.
-_WARM_UP_S = 15.0
+# The JVM goes on compiling for about a minute after a start, on half a core; not counted.
+_WARM_UP_S = 60.0
 _CONFIG = """\
 [group]
 "group.initial.rebalance.delay.ms" = 1000

@@ -13,6 +13,7 @@ from schemas.messages import (
     HeartbeatRequest,
     JoinGroupProtocol,
     JoinGroupRequest,
+    OffsetCommitRequest,
     RequestEvent,
     SyncGroupAssignment,
     SyncGroupRequest,
@@ -66,6 +67,10 @@ class Member:
         """Ask for the assignment, or give it."""
         body = SyncGroupRequest(self.generation, self.member_id, assignments=assignments)
         return self._event("sync_group", api_version=_ONE_STEP, sync_group=body)
+
+    def commit(self, body: OffsetCommitRequest) -> RequestEvent:
+        """Commit offsets."""
+        return self._event("offset_commit", offset_commit=body)
 
     def heartbeat(self) -> RequestEvent:
         """Say that one is there."""
