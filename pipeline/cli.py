@@ -149,6 +149,19 @@ def bench_of_compaction(
     show_compaction(bench_compaction(records, keys, _progress), json)
 
 
+@bench_app.command("take-over")
+def bench_of_take_over(
+    records: Annotated[int, typer.Option(help="Records of the offsets topic.")] = 1_000_000,
+    groups: Annotated[int, typer.Option(help="Groups among them.")] = 10_000,
+    json: Json = False,
+) -> None:
+    """A start without a checkpoint, beside Spark starting, reading and grouping the same rows."""
+    from pipeline.bench.report import show_take_over
+    from pipeline.bench.take_over import bench_take_over
+
+    show_take_over(bench_take_over(records, groups, _progress), json)
+
+
 @app.command()
 def sql(
     query: Annotated[str, typer.Argument(help="A query over the tables and views.")],

@@ -41,6 +41,20 @@ CHECKPOINT_EVERY = 100
 ENGINE = "group-coordinator"
 
 
+# The transaction whose version is the epoch of the latest coordinator of a root.
+EPOCH_APP_ID = "coordinator-epoch"
+
+
+class FencedError(Failure):
+    """A later coordinator has taken over: nothing of this one's may be written any more."""
+
+    def __init__(self, table: str, mine: int, latest: int) -> None:
+        super().__init__(
+            f"fenced: the coordinator of epoch {latest} has taken over; this one, of epoch {mine}, "
+            f"writes nothing more to {table}"
+        )
+
+
 class AppendConflict(Failure):
     """An append that lost against other writers `ATTEMPTS` times."""
 
@@ -48,10 +62,12 @@ class AppendConflict(Failure):
 class Appender(Protocol):
     """Appends to one table."""
 
-    def append(self, rows: pa.Table, app_id: str | None = None, version: int = 0) -> bool:
+    def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
         """Append in one commit; False if the application wrote this version, or a later one.
 
-        Raises AppendConflict when other writers win every attempt.
+        No rows: the commit says only that the application has come to this version. Raises
+        AppendConflict when other writers win every attempt, FencedError when the appender has an
+        epoch and the table has a later one.
         """
         ...
 
@@ -64,10 +80,27 @@ class Appender(Protocol):
         ...
 
 
-def open_appender(uri: str) -> Appender:
-    """Return the appender for an existing table; raises deltalake's TableNotFoundError."""
+def open_appender(uri: str, epoch: int | None = None) -> Appender:
+    """Return the appender for an existing table; raises deltalake's TableNotFoundError.
+
+    With an `epoch` it writes only while the table knows of no later one (`raise_epoch`).
+    """
     folder = local_folder(uri)
-    return RemoteAppender(uri) if folder is None else LocalAppender(folder)
+    return RemoteAppender(uri, epoch) if folder is None else LocalAppender(folder, epoch)
+
+
+def raise_epoch(uri: str, epoch: int) -> None:
+    """Fence off every coordinator of an earlier epoch: the table takes nothing of theirs any more.
+
+    It is one commit of Delta's own, so the order of commits decides: what an earlier coordinator
+    committed before it stands, what comes after it is refused. Raises FencedError if the table
+    knows a later epoch.
+    """
+    appender = open_appender(uri)
+    if not appender.append(None, EPOCH_APP_ID, epoch):
+        latest = appender.last_version(EPOCH_APP_ID)
+        if latest > epoch:
+            raise FencedError(uri, epoch, latest)
 
 
 def local_folder(uri: str) -> Path | None:
@@ -83,22 +116,35 @@ def back_off(attempt: int) -> None:
     time.sleep(random.uniform(0, min(0.25, 0.002 * 2**attempt)))
 
 
+def check_epoch(appender: Appender, table: str, epoch: int | None) -> None:
+    """Raise FencedError if the table knows a later epoch than this one, if it is one."""
+    if epoch is not None and (latest := appender.last_version(EPOCH_APP_ID)) > epoch:
+        raise FencedError(table, epoch, latest)
+
+
 # --- elsewhere ----------------------------------------------------------------------------------
 
 
 class RemoteAppender:
     """Commits through delta-rs, which records a transaction but does not skip its repetition."""
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, epoch: int | None = None) -> None:
         self._handle = DeltaTable(uri)
+        self._epoch = epoch
         self._last: dict[str, int] = {}
 
-    def append(self, rows: pa.Table, app_id: str | None = None, version: int = 0) -> bool:
+    def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
         """Append in one commit; see `Appender.append`."""
-        transactions = None if app_id is None else [Transaction(app_id, version)]
+        transactions = [] if app_id is None else [Transaction(app_id, version)]
+        if self._epoch is not None:
+            # Said again with every commit, a later epoch that is committed beside one conflicts.
+            transactions.append(Transaction(EPOCH_APP_ID, self._epoch))
+        if rows is None:
+            rows = pa.schema(self._handle.schema().to_arrow()).empty_table()
         for attempt in range(ATTEMPTS):
             if app_id is not None and self.last_version(app_id) >= version:
                 return False
+            check_epoch(self, self._handle.table_uri, self._epoch)
             try:
                 properties = CommitProperties(app_transactions=transactions)
                 write_deltalake(self._handle, rows, mode="append", commit_properties=properties)
@@ -161,34 +207,46 @@ def read_commit(path: Path) -> list[Action]:
 class LocalAppender:
     """Commits to a table in a local folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, epoch: int | None = None) -> None:
         self._folder = folder
         self._log = folder / "_delta_log"
+        self._epoch = epoch
         self._load()
 
-    def append(self, rows: pa.Table, app_id: str | None = None, version: int = 0) -> bool:
+    def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
         """Append in one commit; see `Appender.append`."""
         actions: list[dict[str, Any]] = [{"commitInfo": self._commit_info()}]
         if app_id is not None:
             if self.last_version(app_id) >= version:
                 return False
             actions.append({"txn": {"appId": app_id, "version": version}})
-        added = self._write_file(rows)
-        actions.append({"add": added})
-        content = b"\n".join(map(_encode, actions))
+        added = None if rows is None else self._write_file(rows)
+        if added is not None:
+            actions.append({"add": added})
+        written = False
+        try:
+            written = self._commit(b"\n".join(map(_encode, actions)), app_id, version)
+        finally:
+            if added is not None and not written:
+                (self._folder / added["path"]).unlink(missing_ok=True)
+        if written:
+            self._committed(added)
+            if app_id is not None:
+                self._transactions[app_id] = version
+        return written
+
+    def _commit(self, content: bytes, app_id: str | None, version: int) -> bool:
+        """Create the next commit; False if the application's version is there meanwhile."""
         for attempt in range(ATTEMPTS):
             self._follow()
             if app_id is not None and self.last_version(app_id) >= version:
-                (self._folder / added["path"]).unlink()
                 return False
+            check_epoch(self, str(self._folder), self._epoch)
             try:
                 self._create(self._log / f"{self._version + 1:020}.json", content)
             except FileExistsError:
                 back_off(attempt)
             else:
-                self._committed(added["size"])
-                if app_id is not None:
-                    self._transactions[app_id] = version
                 return True
         raise AppendConflict(f"{ATTEMPTS} appends to {self._folder} lost")
 
@@ -299,10 +357,11 @@ class LocalAppender:
         partial.write_bytes(content)
         return partial
 
-    def _committed(self, size: int) -> None:
+    def _committed(self, added: dict[str, Any] | None) -> None:
         self._version += 1
-        self._files += 1
-        self._bytes += size
+        if added is not None:
+            self._files += 1
+            self._bytes += added["size"]
         if self._plain:
             checksum = {"tableSizeBytes": self._bytes, "numFiles": self._files, **self._described}
             target = self._log / f"{self._version:020}.crc"

@@ -16,21 +16,22 @@ import time
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import QueryBuilder, write_deltalake
+from deltalake import QueryBuilder
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
 from coordinator.config import ConfigError, parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings
 from coordinator.group.coordinator import Node
+from pipeline.commit import EPOCH_APP_ID, open_appender, raise_epoch
 from pipeline.errors import Failure
 from pipeline.recovery import existing_seed, prepare_seed
 from pipeline.session import create_session
 from pipeline.settings import load_settings
-from pipeline.sink import Sink
+from pipeline.sink import WRITTEN, Sink
 from pipeline.source import read_requests, read_seed
 from pipeline.stateful import answer
-from pipeline.store import RequestLog, ensure_tables, open_table
+from pipeline.store import RequestLog, ensure_tables, open_table, table_uri
 from pipeline.upkeep import Upkeep
 from schemas.messages import FindCoordinatorRequest, RequestEvent
 from schemas.tables import COORDINATORS, CoordinatorStart, to_arrow
@@ -79,9 +80,11 @@ class Coordinator:
             time.sleep(0.02)
 
     def check(self) -> None:
-        """Raise QueryFailed if the query has ended by itself."""
+        """Raise QueryFailed if the query has ended by itself, FencedError if others ended it."""
         if self.query.isActive:
             return
+        # Two coordinators on one checkpoint also trip over Spark's own log; this says why.
+        self.sink.check_epoch()
         error = self.query.exception()
         raise QueryFailed("the query was stopped" if error is None else innermost(str(error)))
 
@@ -110,19 +113,23 @@ def start(
 ) -> Coordinator:
     """Start a coordinator at `root`, creating the tables that are missing.
 
-    `make_machine` null is the real one. Raises SchemaMismatch and ConfigError.
+    `make_machine` null is the real one. Every earlier coordinator of the root is fenced off: it can
+    write nothing more, and stops. Raises SchemaMismatch, ConfigError, and FencedError if a later
+    coordinator started meanwhile.
     """
     ensure_tables(root)
     config = parse_config(settings.group)
     ours = settings.coordinator
     node = Node(ours.node_id, ours.advertised_host, ours.advertised_port)
-    starts = record_start(root, node, time.time_ns() // 1_000_000)
+    epoch, starts = record_start(root, node, _now_ms())
+    for table in WRITTEN:
+        raise_epoch(table_uri(root, table), epoch)
     if make_machine is None:
         batch = BatchSettings(
             config=config, node=node, starts=starts, dedup_window_ms=ours.request_dedup_window_ms
         )
         make_machine = functools.partial(BatchMachine, batch)
-    sink = Sink(root, ours)
+    sink = Sink(root, ours, epoch=epoch)
     checkpoint = f"{root.rstrip('/')}/{CHECKPOINT}"
     seed_uri = f"{checkpoint}-seed"
     seed = (existing_seed(seed_uri) if has_begun(spark, checkpoint) else None) or prepare_seed(
@@ -152,17 +159,25 @@ def has_begun(spark: SparkSession, checkpoint: str) -> bool:
     return bool(files.exists(parent) and len(files.listStatus(parent)))
 
 
-def record_start(root: str, node: Node, now: int) -> tuple[int, ...]:
-    """Append this start to `coordinators`; return the latest starts, ms, oldest first."""
+def record_start(root: str, node: Node, now: int) -> tuple[int, tuple[int, ...]]:
+    """Append this start to `coordinators`; return its epoch, and the latest starts, ms.
+
+    The epoch is one more than any before, also if two coordinators start at once. The starts are
+    those of all coordinators of the root, oldest first.
+    """
+    appender = open_appender(table_uri(root, COORDINATORS))
+    while True:
+        handle = open_table(root, COORDINATORS)
+        (last,) = _query(handle, "SELECT max(epoch) AS epoch FROM starts")["epoch"].to_pylist()
+        epoch = 0 if last is None else last + 1
+        row = CoordinatorStart(node.node_id, node.host, node.port, epoch, now)
+        if appender.append(to_arrow(COORDINATORS, [row]), EPOCH_APP_ID, epoch):
+            break
+        appender.forget()
     handle = open_table(root, COORDINATORS)
-    query = "SELECT max(epoch) AS epoch FROM starts"
-    (last,) = _query(handle, query).column("epoch").to_pylist()
-    epoch = 0 if last is None else last + 1
-    row = CoordinatorStart(node.node_id, node.host, node.port, epoch, now)
-    write_deltalake(handle, to_arrow(COORDINATORS, [row]), mode="append")
     query = f"SELECT started_at FROM starts ORDER BY started_at DESC LIMIT {REMEMBERED_STARTS}"
     latest = _query(handle, query).column("started_at").cast(pa.int64()).to_pylist()
-    return tuple(sorted(micros // 1000 for micros in latest))
+    return epoch, tuple(sorted(micros // 1000 for micros in latest))
 
 
 def _query(handle: DeltaTable, sql: str) -> pa.Table:
@@ -248,7 +263,8 @@ def innermost(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
     chosen = errors[-1] if errors else lines[0]
-    return chosen.removeprefix("pyspark.errors.exceptions.captured.")
+    name, _, message = chosen.partition(":")
+    return f"{name.rpartition('.')[2]}:{message}" if message else chosen
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

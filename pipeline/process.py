@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ _LAST_LINES = 15
 
 
 class CoordinatorProcess:
-    """`group-coordinator run` in a process of its own; what it logs goes to `log_path`.
+    """`group-coordinator run` in a session of its own; what it logs goes to `log_path`.
 
     `module` runs another coordinator job in its place.
     """
@@ -33,7 +34,11 @@ class CoordinatorProcess:
         self._out_path = log_path.with_suffix(".out")
         with log_path.open("ab") as log, self._out_path.open("wb") as out:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=log
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                start_new_session=True,
             )
 
     @property
@@ -80,6 +85,21 @@ class CoordinatorProcess:
         """End it at once, as a power cut would."""
         self._process.kill()
         self._process.wait()
+
+    def pause(self) -> None:
+        """Let it and its JVM stand still, as a machine does that is short of everything."""
+        os.killpg(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        os.killpg(self.pid, signal.SIGCONT)
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait until it ends by itself; returns its exit status, raises Failure if it does not."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired as error:
+            raise Failure(f"still running after {timeout_s:g} s") from error
 
     def last_lines(self) -> str:
         """The end of its log."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 
 from coordinator.group.batch import GroupOutput
-from pipeline.commit import open_appender
+from pipeline.commit import check_epoch, open_appender
 from pipeline.store import open_table, table_uri
 from schemas.tables import (
     GROUP_EVENTS,
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# The tables that a coordinator writes, in the order in which it writes a batch.
+WRITTEN = (OFFSETS_TOPIC, GROUP_EVENTS, REJECTED_REQUESTS, RESPONSES)
+
 _decode = msgspec.msgpack.Decoder(GroupOutput).decode
 
 
@@ -50,12 +53,13 @@ class Sink:
         root: str,
         settings: CoordinatorSettings,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        epoch: int | None = None,
     ) -> None:
         self._root = root
+        self._epoch = epoch
         self._spark_rows = settings.append_spark_rows
         self._appenders = {
-            table.name: open_appender(table_uri(root, table))
-            for table in (OFFSETS_TOPIC, GROUP_EVENTS, REJECTED_REQUESTS, RESPONSES)
+            table.name: open_appender(table_uri(root, table), epoch) for table in WRITTEN
         }
         self._log = OffsetsLog(
             open_table(root, OFFSETS_TOPIC),
@@ -74,6 +78,12 @@ class Sink:
         blobs = frame.toArrow().column(0).to_pylist()
         self.write([_decode(blob) for blob in blobs], app_id, batch_id, spark)
         self.batches += 1
+
+    def check_epoch(self) -> None:
+        """Raise FencedError if a later coordinator has taken over."""
+        appender = self._appenders[RESPONSES.name]
+        appender.forget()
+        check_epoch(appender, RESPONSES.name, self._epoch)
 
     def write(
         self,
@@ -113,6 +123,9 @@ class Sink:
         appender = self._appenders[table.name]
         if spark is None or rows.num_rows <= self._spark_rows:
             return appender.append(rows, app_id, batch_id)
+        # Spark's writer knows nothing of epochs: it is asked before the commit, not by it.
+        appender.forget()
+        check_epoch(appender, table.name, self._epoch)
         if appender.last_version(app_id) >= batch_id:
             return False
         append_with_spark(spark, self._root, table, rows, app_id, batch_id)

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from pipeline.bench.answer import Report
 from pipeline.bench.compaction import CompactionFigures
+from pipeline.bench.take_over import TakeOverFigures
 from pipeline.show import grid
 
 
@@ -40,3 +41,28 @@ def show_compaction(figures: CompactionFigures, json: bool) -> None:
     ]
     rows.append(["ratio", f"{figures.ratio:.2f}", "", ""])
     Console().print(grid(["process", "s", "records after", "peak MB (python)"], rows))
+
+
+def show_take_over(figures: TakeOverFigures, json: bool) -> None:
+    """Print the figures of a take-over as a table, or as one JSON object."""
+    if json:
+        sys.stdout.write(msgspec.json.encode(figures).decode() + "\n")
+        return
+    rows: list[list[object]] = [
+        [
+            name,
+            f"{start.seconds:.1f}",
+            f"{start.empty_seconds:.1f}",
+            f"{start.rows_seconds:.1f}",
+            *(f"{peak / 1e6:.0f}" for peak in (start.peaks.driver, start.peaks.jvm)),
+            f"{start.peaks.worker / 1e6:.0f}",
+        ]
+        for name, start in (
+            ("Spark, read and group", figures.floor),
+            ("coordinator", figures.coordinator),
+        )
+    ]
+    ratios = [f"{figures.ratio:.2f}", "", f"{figures.ratio_rows:.2f}"]
+    rows.append(["ratio", *ratios, "", "", ""])
+    columns = ["process", "s", "s, no rows", "s, rows", "peak MB: driver", "JVM", "worker"]
+    Console().print(grid(columns, rows))

@@ -4,82 +4,16 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
-from pipeline.bench.fleet import Fleet, Member
 from pipeline.job import CHECKPOINT
 from pipeline.process import CoordinatorProcess
 from pipeline.store import ensure_tables
-from schemas.messages import (
-    OffsetCommitPartition,
-    OffsetCommitRequest,
-    OffsetCommitTopic,
-    RequestEvent,
-)
+from tests.end_to_end.live import LiveFleet, committed_offsets
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
-
-GROUPS, MEMBERS = 3, 4
-WAIT_S = 120.0
-
-
-class LiveFleet:
-    """Members that heartbeat and commit, and remember what was acknowledged."""
-
-    def __init__(self, root: str) -> None:
-        self.root = root
-        self.fleet = Fleet(root, GROUPS, MEMBERS)
-        self.asked: dict[str, tuple[Member, int | None]] = {}
-        self.answers: Counter[str] = Counter()
-        self.errors: list[tuple[str, int]] = []
-        self.acknowledged: dict[str, int] = {}
-        self._next = 0
-
-    def ask(self) -> None:
-        """Every member heartbeats, and the first of each group commits."""
-        requests = []
-        for group in self.fleet.groups:
-            self._next += 1
-            requests.append(self._remember(group[0], self._commit(group[0]), self._next))
-            requests += [self._remember(member, member.heartbeat(), None) for member in group]
-        self.fleet.requests.append(requests)
-
-    def _commit(self, member: Member) -> RequestEvent:
-        partition = OffsetCommitPartition(0, self._next)
-        body = OffsetCommitRequest(
-            generation_id=member.generation,
-            member_id=member.member_id,
-            topics=(OffsetCommitTopic("t", (partition,)),),
-        )
-        return member.commit(body)
-
-    def _remember(self, member: Member, event: RequestEvent, offset: int | None) -> RequestEvent:
-        self.asked[event.request_id] = (member, offset)
-        return event
-
-    def listen(self) -> None:
-        for row in self.fleet.answers():
-            asked = self.asked.get(row["request_id"])
-            if asked is None:
-                continue
-            self.answers[row["request_id"]] += 1
-            member, offset = asked
-            if row["error_code"]:
-                self.errors.append((row["request_id"], row["error_code"]))
-            elif offset is not None:
-                before = self.acknowledged.get(member.group_id, -1)
-                self.acknowledged[member.group_id] = max(before, offset)
-
-    def await_all(self) -> None:
-        limit = time.monotonic() + WAIT_S
-        while len(self.answers) < len(self.asked):
-            assert time.monotonic() < limit, f"{len(self.asked) - len(self.answers)} unanswered"
-            self.listen()
-            time.sleep(0.05)
 
 
 def test_a_killed_coordinator_without_its_checkpoint_loses_nothing(tmp_path: Path) -> None:
@@ -113,18 +47,7 @@ def test_a_killed_coordinator_without_its_checkpoint_loses_nothing(tmp_path: Pat
     live.listen()
     assert set(live.answers.values()) == {1}, "every request is answered once"
     assert not live.errors, "everybody is still a member of the generation it was in"
-    committed = _committed(root)
+    committed = committed_offsets(root)
     for group_id, offset in acknowledged.items():
         assert committed[group_id] >= offset
     assert committed == live.acknowledged
-
-
-def _committed(root: str) -> dict[str, int]:
-    """The newest committed offset of each group, as the log has it."""
-    rows = DeltaTable(f"{root}/offsets_topic").to_pyarrow_table().to_pylist()
-    newest: dict[str, tuple[int, int]] = {}
-    for row in rows:
-        if row["record_type"] == "offset_commit":
-            found = (row["log_offset"], row["offset_commit"]["offset"])
-            newest[row["group_id"]] = max(newest.get(row["group_id"], found), found)
-    return {group_id: offset for group_id, (_, offset) in newest.items()}

@@ -124,7 +124,8 @@ def test_starts_are_remembered_up_to_a_hundred(tmp_path):
     ensure_tables(str(tmp_path))
     node = job.Node(3, "h", 1)
     for at in range(101, 0, -1):
-        starts = job.record_start(str(tmp_path), node, at)
+        epoch, starts = job.record_start(str(tmp_path), node, at)
+    assert epoch == 100
     assert starts == tuple(range(2, 102))
     assert {row["node_id"] for row in rows(str(tmp_path), "coordinators")} == {3}
 

@@ -1,0 +1,115 @@
+"""How long a coordinator takes to come back without its checkpoint, beside Spark reading the same.
+
+The time runs from the start of the process until it prints `ready`: Python, the JVM and the first
+batch included. Each of the two is also started with nothing to read; what is left without that is
+the price of the rows. Every start is a process of its own, so that its peaks of memory are too.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from pipeline.bench.memory import Peaks, peaks_of
+from pipeline.bench.offsets_log import group_names, write_log
+from pipeline.bench.take_over_floor import MODULE as FLOOR
+from pipeline.errors import Failure
+from pipeline.process import CoordinatorProcess
+from pipeline.store import ensure_tables, open_table
+from schemas.tables import GROUP_EVENTS
+
+RECORDS = 1_000_000
+GROUPS = 10_000
+COORDINATOR = "pipeline"
+
+
+class Start(Struct, frozen=True):
+    """One process: seconds until `ready`, with the rows and with none, and the peaks of memory."""
+
+    seconds: float
+    empty_seconds: float
+    peaks: Peaks
+
+    @property
+    def rows_seconds(self) -> float:
+        """What the rows cost."""
+        return self.seconds - self.empty_seconds
+
+
+class TakeOverFigures(Struct, frozen=True):
+    """One run. `ratio` is of the whole times, `ratio_rows` of those without an empty start's."""
+
+    records: int
+    groups: int
+    offsets: int
+    groups_loaded: int
+    coordinator: Start
+    floor: Start
+    ratio: float
+    ratio_rows: float
+
+
+def bench_take_over(
+    records: int = RECORDS, groups: int = GROUPS, say: Callable[[str], None] = print
+) -> TakeOverFigures:
+    """Make a log, and start a coordinator and the floor on it; `say` hears of progress.
+
+    Raises Failure unless the coordinator has every group again.
+    """
+    with tempfile.TemporaryDirectory(prefix="bench-take-over-") as folder:
+        here = Path(folder)
+        empty, full = here / "empty", here / "full"
+        for root in (empty, full):
+            ensure_tables(str(root))
+        say(f"making a log of {records:,} records of {groups:,} groups")
+        offsets = write_log(str(full), records, groups, time.time_ns() // 1_000_000)
+        # The floor first: what it reads is what the coordinator will find.
+        floor = _measure(FLOOR, empty, full, here, say)
+        coordinator = _measure(COORDINATOR, empty, full, here, say)
+        loaded = loaded_groups(str(full))
+    missing = set(group_names(groups)) - loaded
+    if missing:
+        raise Failure(f"{len(missing)} of {groups} groups are not there again")
+    return TakeOverFigures(
+        records,
+        groups,
+        offsets,
+        len(loaded),
+        coordinator,
+        floor,
+        coordinator.seconds / floor.seconds,
+        coordinator.rows_seconds / floor.rows_seconds,
+    )
+
+
+def loaded_groups(root: str) -> set[str]:
+    """The groups that a coordinator at this root says it took over."""
+    columns = ["group_id", "event"]
+    events = open_table(root, GROUP_EVENTS).to_pyarrow_table(columns=columns)
+    loaded = events.filter(pc.field("event") == "loaded")
+    return set(loaded.column("group_id").to_pylist())
+
+
+def _measure(
+    module: str, empty: Path, full: Path, folder: Path, say: Callable[[str], None]
+) -> Start:
+    name = "coordinator" if module == COORDINATOR else "floor"
+    without, _ = _start(module, empty, folder / f"{name}-empty.log")
+    seconds, peaks = _start(module, full, folder / f"{name}.log")
+    say(f"{name}: {seconds:.1f} s, {without:.1f} s with no rows")
+    return Start(seconds, without, peaks)
+
+
+def _start(module: str, root: Path, log: Path) -> tuple[float, Peaks]:
+    began = time.monotonic()
+    process = CoordinatorProcess(str(root), None, log, module)
+    try:
+        process.await_ready()
+        return time.monotonic() - began, peaks_of(process.pid)
+    finally:
+        process.stop()
