@@ -111,6 +111,22 @@ def local_folder(uri: str) -> Path | None:
     return None if url.scheme else Path(uri)
 
 
+def open_delta(uri: str) -> DeltaTable:
+    """Open a table through delta-rs; raises deltalake's TableNotFoundError.
+
+    delta-rs lists a log and then reads it. If a commit and its checksum land in between, it finds
+    the checksum of a version that it has not listed, and fails; the next look finds both.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            return DeltaTable(uri)
+        except DeltaError as error:
+            if "CRC file version" not in str(error) or attempt == ATTEMPTS - 1:
+                raise
+            back_off(attempt)
+    raise AssertionError("the last attempt returns or raises")
+
+
 def back_off(attempt: int) -> None:
     """Wait up to 2 ms, doubling with each attempt up to a quarter of a second."""
     time.sleep(random.uniform(0, min(0.25, 0.002 * 2**attempt)))
@@ -129,7 +145,7 @@ class RemoteAppender:
     """Commits through delta-rs, which records a transaction but does not skip its repetition."""
 
     def __init__(self, uri: str, epoch: int | None = None) -> None:
-        self._handle = DeltaTable(uri)
+        self._handle = open_delta(uri)
         self._epoch = epoch
         self._last: dict[str, int] = {}
 
@@ -199,9 +215,9 @@ _decode_action = msgspec.json.Decoder(Action).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def read_commit(path: Path) -> list[Action]:
-    """Read one `<version>.json`; raises FileNotFoundError."""
-    return [_decode_action(line) for line in path.read_bytes().splitlines() if line]
+def parse_commit(content: bytes) -> list[Action]:
+    """The actions of one `<version>.json`."""
+    return [_decode_action(line) for line in content.splitlines() if line]
 
 
 class LocalAppender:
@@ -253,7 +269,7 @@ class LocalAppender:
     def last_version(self, app_id: str) -> int:
         """Return the last version that the application wrote, -1 if none."""
         if app_id not in self._transactions:
-            version = DeltaTable(str(self._folder)).transaction_version(app_id)
+            version = open_delta(str(self._folder)).transaction_version(app_id)
             self._transactions[app_id] = -1 if version is None else version
         return self._transactions[app_id]
 
@@ -265,7 +281,7 @@ class LocalAppender:
 
     def _load(self) -> None:
         """Read the table's present version, its size, and what a checksum repeats."""
-        handle = DeltaTable(str(self._folder))
+        handle = open_delta(str(self._folder))
         metadata, protocol = handle.metadata(), handle.protocol()
         files = pa.table(handle.get_add_actions(flatten=True))
         self._version = handle.version()
@@ -300,7 +316,8 @@ class LocalAppender:
             self._load()
         while True:
             try:
-                actions = read_commit(self._log / f"{self._version + 1:020}.json")
+                commit = self._log / f"{self._version + 1:020}.json"
+                actions = parse_commit(commit.read_bytes())
             except FileNotFoundError:
                 return
             if any(each.meta_data or each.protocol or each.remove for each in actions):
@@ -375,7 +392,7 @@ class LocalAppender:
 def checkpoint(folder: Path) -> None:
     """Write a checkpoint and clean the log up; a thread of its own, as it takes 100 ms and more."""
     try:
-        handle = DeltaTable(str(folder))
+        handle = open_delta(str(folder))
         handle.create_checkpoint()
         handle.cleanup_metadata()
     except (DeltaError, OSError) as error:

@@ -24,6 +24,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
+from pipeline.commit import open_delta
 from pipeline.errors import Failure
 from pipeline.store import table_uri
 from pipeline.upkeep_files import (
@@ -126,7 +127,7 @@ def _retain_table(
     name: str, uri: str, retention_ms: int | None, settings: UpkeepSettings, now_ms: int
 ) -> RetentionResult:
     started = time.monotonic()
-    handle = DeltaTable(uri)
+    handle = open_delta(uri)
     before = data_files(handle)
     with (
         tempfile.TemporaryDirectory(prefix="retention-") as scratch,

@@ -10,6 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from msgspec import Struct
 
+from pipeline.commit import open_delta
 from pipeline.errors import Failure
 from pipeline.store import table_uri
 from schemas.tables import TABLES, Table
@@ -47,7 +48,7 @@ class Catalog:
             uri = table_uri(root, table)
             if DeltaTable.is_deltatable(uri):
                 found += 1
-                self._register(table, DeltaTable(uri).to_pyarrow_dataset())
+                self._register(table, open_delta(uri).to_pyarrow_dataset())
             else:
                 self._register(table, table.schema.empty_table())
         if not found:

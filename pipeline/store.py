@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.commit import open_appender
+from pipeline.commit import open_appender, open_delta
 from pipeline.errors import Failure
 from schemas.tables import REQUESTS, TABLES, Table, to_requests
 
@@ -59,14 +59,14 @@ def ensure_table(root: str, table: Table) -> DeltaTable:
                 "delta.logRetentionDuration": retention,
             },
         )
-    handle = DeltaTable(uri)
+    handle = open_delta(uri)
     check_schema(handle, table)
     return handle
 
 
 def open_table(root: str, table: Table) -> DeltaTable:
     """Open an existing table; raises deltalake's TableNotFoundError."""
-    return DeltaTable(table_uri(root, table))
+    return open_delta(table_uri(root, table))
 
 
 def check_schema(handle: DeltaTable, table: Table) -> None:

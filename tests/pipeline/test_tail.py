@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from deltalake import DeltaTable
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import PyFileSystem
 
 from pipeline.commit import LocalAppender
-from pipeline.tail import LocalTail, RemoteTail, follow
+from pipeline.store import table_uri
+from pipeline.tail import Tail, follow
 from schemas.tables import RESPONSES, to_arrow
 from tests.pipeline.rows import response
 
 
 @pytest.fixture
 def append(root):
-    appender = LocalAppender(follow(root, RESPONSES, [])._folder)
+    appender = LocalAppender(Path(table_uri(root, RESPONSES)))
     return lambda *ids: appender.append(to_arrow(RESPONSES, [response(each) for each in ids]))
 
 
@@ -22,7 +27,9 @@ def open_tail(request, root):
     def tail():
         if request.param == "local":
             return follow(root, RESPONSES, ["request_id"])
-        return RemoteTail(f"{root}/responses", ["request_id"])
+        uri = table_uri(root, RESPONSES)
+        files = PyFileSystem(DeltaStorageHandler(uri))
+        return Tail(files, DeltaTable(uri).version(), ["request_id"])
 
     return tail
 
@@ -42,12 +49,8 @@ def test_it_begins_at_the_present_end(append, open_tail):
     assert seen(tail) is None
 
 
-def test_a_local_root_is_followed_by_its_commits(root):
-    assert isinstance(follow(root, RESPONSES, []), LocalTail)
-
-
-def test_a_compaction_brings_nothing_new(root, append):
-    tail = follow(root, RESPONSES, ["request_id"])
+def test_a_compaction_brings_nothing_new(root, append, open_tail):
+    tail = open_tail()
     append("a")
     append("b")
     assert seen(tail) == ["a", "b"]
