@@ -23,8 +23,9 @@ from py4j.protocol import Py4JError
 from coordinator.config import ConfigError, parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings
 from coordinator.group.coordinator import Node
-from pipeline.commit import EPOCH_APP_ID, open_appender, raise_epoch
+from pipeline.commit import EPOCH_APP_ID, local_folder, open_appender, raise_epoch
 from pipeline.errors import Failure
+from pipeline.log_trim import consumed_version, trim_log
 from pipeline.recovery import existing_seed, prepare_seed
 from pipeline.session import create_session
 from pipeline.settings import load_settings
@@ -34,7 +35,7 @@ from pipeline.stateful import answer
 from pipeline.store import RequestLog, ensure_tables, open_table, table_uri
 from pipeline.upkeep import Upkeep
 from schemas.messages import FindCoordinatorRequest, RequestEvent
-from schemas.tables import COORDINATORS, CoordinatorStart, to_arrow
+from schemas.tables import COORDINATORS, REQUESTS, CoordinatorStart, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,6 +54,7 @@ QUERY_NAME = "group-coordinator"
 # The group that a starting coordinator asks about: see `_ask_itself`.
 START_GROUP = "__coordinator_start"
 REMEMBERED_STARTS = 100
+_TRIM_INTERVAL_S = 5.0
 _BATCH_WAIT_S = 10.0
 
 # What ends a start with one line rather than a traceback.
@@ -66,9 +68,10 @@ class QueryFailed(Failure):
 class Coordinator:
     """A running coordinator: its query and its sink."""
 
-    def __init__(self, query: StreamingQuery, sink: Sink) -> None:
+    def __init__(self, query: StreamingQuery, sink: Sink, root: str) -> None:
         self.query = query
         self.sink = sink
+        self._requests = local_folder(table_uri(root, REQUESTS))
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
         """Return once a batch was answered; raises QueryFailed, also if none was in time."""
@@ -87,6 +90,19 @@ class Coordinator:
         self.sink.check_epoch()
         error = self.query.exception()
         raise QueryFailed("the query was stopped" if error is None else innermost(str(error)))
+
+    def trim(self) -> int:
+        """Delete what the query has consumed of the log of `requests`; returns how many files."""
+        if self._requests is None:
+            return 0
+        folder = self._requests.resolve()
+        version = consumed_version(self.query.lastProgress, f"{folder}]")
+        try:
+            return 0 if version is None else trim_log(folder, version)
+        except OSError as error:
+            # A longer log is slower, not wrong; if the root is gone, the query will say so.
+            log.warning("the log of requests was not trimmed: %s", error)
+            return 0
 
     def stop(self) -> None:
         """Stop the query, between two batches if one ends soon.
@@ -147,7 +163,7 @@ def start(
         .trigger(processingTime=f"{ours.trigger_interval_ms} milliseconds")
         .start()
     )
-    return Coordinator(query, sink)
+    return Coordinator(query, sink, root)
 
 
 def has_begun(spark: SparkSession, checkpoint: str) -> bool:
@@ -246,9 +262,13 @@ def _stop_on_signals(stop: threading.Event) -> None:
 
 def _watch(coordinator: Coordinator, stop: threading.Event, upkeep: Upkeep) -> None:
     announced = False
+    trim_at = 0.0
     try:
         while not stop.wait(0.5 if announced else 0.02):
             coordinator.check()
+            if time.monotonic() >= trim_at:
+                trim_at = time.monotonic() + _TRIM_INTERVAL_S
+                coordinator.trim()
             if not announced and coordinator.sink.batches:
                 print("ready", flush=True)
                 announced = True

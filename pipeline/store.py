@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 # Delta's default interval of 10 would write a Parquet checkpoint every second at ten commits a
 # second; listing and reading a hundred small JSON files costs less than that.
 CHECKPOINT_INTERVAL = "100"
-# Log files older than this go whenever a checkpoint is written. Every reader of a table lists its
-# log folder, so a log of days makes every batch slow. It bounds how long a coordinator may be down
-# without missing a request, and how far back time travel reaches.
-LOG_RETENTION = {"requests": "interval 1 days"}
+# Log files older than this go whenever a checkpoint is written: every reader of a table lists its
+# log folder. It bounds how far back time travel reaches. The log of `requests` is trimmed by what
+# the coordinator has consumed (`pipeline.log_trim`), so that none is lost while there is none.
+LOG_RETENTION = {"requests": "interval 30 days"}
 DEFAULT_LOG_RETENTION = "interval 1 hours"
 
 

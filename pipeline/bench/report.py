@@ -62,7 +62,8 @@ def show_take_over(figures: TakeOverFigures, json: bool) -> None:
             ("coordinator", figures.coordinator),
         )
     ]
-    ratios = [f"{figures.ratio:.2f}", "", f"{figures.ratio_rows:.2f}"]
+    of_rows = "" if figures.ratio_rows is None else f"{figures.ratio_rows:.2f}"
+    ratios = [f"{figures.ratio:.2f}", "", of_rows]
     rows.append(["ratio", *ratios, "", "", ""])
     columns = ["process", "s", "s, no rows", "s, rows", "peak MB: driver", "JVM", "worker"]
     Console().print(grid(columns, rows))

@@ -42,7 +42,10 @@ class Start(Struct, frozen=True):
 
 
 class TakeOverFigures(Struct, frozen=True):
-    """One run. `ratio` is of the whole times, `ratio_rows` of those without an empty start's."""
+    """One run. `ratio` is of the whole times, `ratio_rows` of those without an empty start's.
+
+    The second is None where the floor's rows cost it nothing that can be measured.
+    """
 
     records: int
     groups: int
@@ -51,7 +54,7 @@ class TakeOverFigures(Struct, frozen=True):
     coordinator: Start
     floor: Start
     ratio: float
-    ratio_rows: float
+    ratio_rows: float | None
 
 
 def bench_take_over(
@@ -83,7 +86,7 @@ def bench_take_over(
         coordinator,
         floor,
         coordinator.seconds / floor.seconds,
-        coordinator.rows_seconds / floor.rows_seconds,
+        coordinator.rows_seconds / floor.rows_seconds if floor.rows_seconds > 0 else None,
     )
 
 

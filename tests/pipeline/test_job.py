@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -12,12 +13,12 @@ from chispa import assert_df_equality
 from deltalake import write_deltalake
 
 from coordinator.group.batch import BatchResult
-from pipeline import job
+from pipeline import commit, job
 from pipeline.empty import EmptyMachine
 from pipeline.job import Coordinator, QueryFailed, innermost
 from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.sink import Sink
-from pipeline.store import RequestLog, ensure_tables
+from pipeline.store import RequestLog, ensure_tables, table_uri
 from schemas.tables import REQUESTS
 from tests.pipeline.rows import commit_record, counts, heartbeat, output, rows
 
@@ -156,3 +157,26 @@ def test_the_innermost_error_is_the_cause():
     text = "[STREAM_FAILED] Query x\n  File y, line 3\nKeyError: 'z'\n\n=== Streaming Query ==="
     assert innermost(text) == "KeyError: 'z'"
     assert innermost("something else\nfurther") == "something else"
+
+
+def test_a_stream_goes_on_when_what_it_consumed_is_trimmed(start, root, monkeypatch):
+    monkeypatch.setattr(commit, "CHECKPOINT_EVERY", 5)
+    requests = RequestLog(root)
+    running = start(state_store="memory")
+    running.await_ready(WAIT_S)
+    for n in range(12):
+        requests.append([heartbeat(f"before-{n}", "g")])
+    await_rows(root, "responses", {f"before-{n}" for n in range(12)})
+    log = Path(table_uri(root, REQUESTS)) / "_delta_log"
+    limit = time.monotonic() + WAIT_S
+    while running.trim() == 0:
+        assert time.monotonic() < limit, "nothing was consumed"
+        time.sleep(0.1)
+    assert not (log / f"{0:020}.json").exists()
+    requests.append([heartbeat("after", "g")])
+    await_rows(root, "responses", {"after"})
+    running.stop()
+    again = start(state_store="memory")
+    requests.append([heartbeat("later", "g")])
+    await_rows(root, "responses", {"later"})
+    again.stop()
