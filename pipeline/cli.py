@@ -17,6 +17,7 @@ import typer
 from pipeline.errors import Failure
 
 if TYPE_CHECKING:
+    from pipeline.admin import Change
     from pipeline.records_io import Tally
     from pipeline.sql import Result
 
@@ -28,8 +29,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-groups_app = typer.Typer(help="Consumer groups, read from the tables.", no_args_is_help=True)
-offsets_app = typer.Typer(help="Committed offsets, read from the tables.", no_args_is_help=True)
+groups_app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
+offsets_app = typer.Typer(help="Committed offsets.", no_args_is_help=True)
 records_app = typer.Typer(
     help="The offsets topic as Kafka's own binary records.", no_args_is_help=True
 )
@@ -197,6 +198,74 @@ def groups_describe(group: str, root: Root, json: Json = False) -> None:
     if not found.rows:
         raise Failure(f"there is no group {group!r} under {root}")
     _show(root, "SELECT * EXCLUDE group_id FROM group_members WHERE group_id = ?", json, group)
+
+
+@groups_app.command("delete")
+def groups_delete(group: str, root: Root) -> None:
+    """Delete an Empty group and its offsets, through the running coordinator."""
+    from pipeline.admin import delete_group
+
+    delete_group(root, group)
+    typer.echo(f"group {group!r} deleted")
+
+
+Topics = Annotated[
+    list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")
+]
+Execute = Annotated[
+    bool, typer.Option("--execute", help="Do it; without this, only show what would change.")
+]
+
+
+@offsets_app.command("reset")
+def offsets_reset(
+    group: str,
+    root: Root,
+    topic: Topics = None,
+    to_offset: Annotated[int | None, typer.Option(help="The offset to go to.")] = None,
+    shift_by: Annotated[
+        int | None, typer.Option(help="How many offsets to go on, or back.")
+    ] = None,
+    execute: Execute = False,
+    json: Json = False,
+) -> None:
+    """Put an Empty group's committed offsets elsewhere, through the running coordinator."""
+    from pipeline.admin import plan_reset
+
+    _change(root, group, plan_reset(root, group, topic or [], to_offset, shift_by), execute, json)
+
+
+@offsets_app.command("undo")
+def offsets_undo(group: str, root: Root, execute: Execute = False, json: Json = False) -> None:
+    """Put the committed offsets back to what they were before the last reset."""
+    from pipeline.admin import plan_undo
+
+    _change(root, group, plan_undo(root, group), execute, json)
+
+
+@offsets_app.command("delete")
+def offsets_delete(
+    group: str, root: Root, topic: Topics = None, execute: Execute = False, json: Json = False
+) -> None:
+    """Delete committed offsets of topics that no member consumes."""
+    from pipeline.admin import plan_deletion
+
+    _change(root, group, plan_deletion(root, group, topic or []), execute, json)
+
+
+def _change(root: str, group: str, changes: list[Change], execute: bool, json: bool) -> None:
+    from pipeline.admin import carry_out
+    from pipeline.show import Format, show
+    from pipeline.sql import Result
+
+    rows = [(c.topic, c.partition, c.current, c.wanted) for c in changes]
+    result = Result(["topic", "partition", "current", "wanted"], rows)
+    show(result, Format.JSON if json else Format.TABLE)
+    if execute and changes:
+        carry_out(root, group, changes)
+        typer.echo(f"{len(changes)} offsets of group {group!r} changed", err=True)
+    elif changes:
+        typer.echo("nothing was changed: add --execute to do it", err=True)
 
 
 @offsets_app.command("show")

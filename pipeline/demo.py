@@ -21,7 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from pipeline.process import CoordinatorProcess
 from pipeline.recorded import load_trace, trace_names
 from pipeline.replay import TraceReplay, to_answers
-from pipeline.show import grid
+from pipeline.show import PLAIN_WIDTH, grid
 from pipeline.sql import Catalog
 from pipeline.store import RequestLog, ensure_tables
 from pipeline.tail import Tail, follow
@@ -36,8 +36,6 @@ _CONFIG = """\
 _TICK_S = 0.02
 _TIME_LIMIT_S = 150.0
 _PROGRESS_EVERY_S = 5.0
-# Columns of a line that goes to a file or a pipe.
-_PLAIN_WIDTH = 160
 # The groups of real clients. The others are those of a driver that tried what clients do not.
 _CLIENTS = "orders-"
 # Events worth a line; the rest is in the table.
@@ -237,7 +235,7 @@ def run_demo(keep: Path | None = None) -> bool:
     """Run the demo in a temporary folder, or in `keep`, which then stays to be looked at."""
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = _PLAIN_WIDTH
+        console.width = PLAIN_WIDTH
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         return Demo(keep, console).run()

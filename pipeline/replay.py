@@ -209,12 +209,13 @@ def to_answers(rows: Iterable[Json]) -> list[Json]:
 def _answer(row: Json) -> Json:
     api = row["api"]
     head = {key: row[key] for key in ("request_id", "group_id", "api", "error_code", "error")}
-    return {**head, api: _json(row.get(api) or {})}
+    return {**head, api: to_json(row.get(api) or {})}
 
 
-def _json(value: Any) -> Any:
+def to_json(value: Any) -> Any:
+    """A row's value as JSON has it: bytes in base64."""
     if isinstance(value, dict):
-        return {key: _json(one) for key, one in value.items()}
+        return {key: to_json(one) for key, one in value.items()}
     if isinstance(value, list):
-        return [_json(one) for one in value]
+        return [to_json(one) for one in value]
     return b64encode(value).decode() if isinstance(value, bytes) else value

@@ -15,6 +15,9 @@ from rich.table import Table as Grid
 
 from pipeline.sql import Result
 
+# Columns of a line that goes to a file or a pipe.
+PLAIN_WIDTH = 160
+
 
 class Format(str, Enum):
     """How rows are printed."""
@@ -35,6 +38,8 @@ def show(result: Result, format_: Format = Format.TABLE, title: str | None = Non
         writer.writerows(result.rows)
     else:
         console = Console()
+        if not console.is_terminal:
+            console.width = PLAIN_WIDTH
         console.print(grid(result.columns, result.rows, title))
         count = len(result.rows)
         console.print(f"{count} row{'' if count == 1 else 's'}", style="dim")
