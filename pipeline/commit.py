@@ -371,7 +371,11 @@ class LocalAppender:
 
     def _write_partial(self, content: bytes) -> Path:
         partial = self._log / f".{uuid.uuid4().hex}.tmp"
-        partial.write_bytes(content)
+        try:
+            partial.write_bytes(content)
+        except OSError:
+            partial.unlink(missing_ok=True)
+            raise
         return partial
 
     def _committed(self, added: dict[str, Any] | None) -> None:
@@ -380,13 +384,20 @@ class LocalAppender:
             self._files += 1
             self._bytes += added["size"]
         if self._plain:
-            checksum = {"tableSizeBytes": self._bytes, "numFiles": self._files, **self._described}
-            target = self._log / f"{self._version:020}.crc"
+            self._leave_checksum()
+        if self._version % CHECKPOINT_EVERY == 0:
+            threading.Thread(target=checkpoint, args=(self._folder,), daemon=True).start()
+
+    def _leave_checksum(self) -> None:
+        checksum = {"tableSizeBytes": self._bytes, "numFiles": self._files, **self._described}
+        target = self._log / f"{self._version:020}.crc"
+        try:
             os.replace(self._write_partial(_encode(checksum)), target)
             # Only the newest is read, and every reader lists this folder.
             (self._log / f"{self._version - 2:020}.crc").unlink(missing_ok=True)
-        if self._version % CHECKPOINT_EVERY == 0:
-            threading.Thread(target=checkpoint, args=(self._folder,), daemon=True).start()
+        except OSError as error:
+            # The commit stands; without the checksum the next reader is slower.
+            log.warning("no checksum for version %d of %s: %s", self._version, self._folder, error)
 
 
 def checkpoint(folder: Path) -> None:

@@ -24,6 +24,7 @@ from coordinator.config import ConfigError, parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings
 from coordinator.group.coordinator import Node
 from pipeline.commit import EPOCH_APP_ID, local_folder, open_appender, raise_epoch
+from pipeline.diagnosis import one_line
 from pipeline.errors import Failure
 from pipeline.log_trim import consumed_version, trim_log
 from pipeline.recovery import existing_seed, prepare_seed
@@ -87,7 +88,11 @@ class Coordinator:
         if self.query.isActive:
             return
         # Two coordinators on one checkpoint also trip over Spark's own log; this says why.
-        self.sink.check_epoch()
+        try:
+            self.sink.check_epoch()
+        except (DeltaError, OSError) as unread:
+            # Where the tables cannot be read, that is why the query ended.
+            log.debug("the epoch cannot be checked: %s", unread)
         error = self.query.exception()
         raise QueryFailed("the query was stopped" if error is None else innermost(str(error)))
 
@@ -246,7 +251,7 @@ def run(
             # Who stops a process often stops its children with it: the JVM was first to go.
             log.warning("the JVM ended before the query was stopped; its batch will be run again")
             return 0
-        print(f"group-coordinator: {error}", file=sys.stderr)
+        print(f"group-coordinator: {one_line(error, root)}", file=sys.stderr)
         return 1
     return 0
 
@@ -281,6 +286,8 @@ def _watch(coordinator: Coordinator, stop: threading.Event, upkeep: Upkeep) -> N
 def innermost(text: str) -> str:
     """Return the line that names the cause in the text of a failed query."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # The JVM's causes of a Python error come after it, and theirs after them.
+    lines = [line.removeprefix("Caused by: ") for line in lines]
     errors = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
     chosen = errors[-1] if errors else lines[0]
     name, _, message = chosen.partition(":")

@@ -15,7 +15,7 @@ import pytest
 from pipeline.errors import Failure
 from pipeline.process import CoordinatorProcess
 from pipeline.store import ensure_tables
-from tests.end_to_end.live import LiveFleet
+from tests.end_to_end.live import LiveFleet, committed_offsets
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -64,8 +64,8 @@ def begin(root: Path, config: Path, log: Path) -> tuple[CoordinatorProcess, Live
         live.fleet.form_groups()
         for _ in range(5):
             live.ask()
-            live.listen()
             time.sleep(0.1)
+        live.await_all()
     except BaseException:
         process.kill()
         raise
