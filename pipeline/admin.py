@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 from pipeline.sql import Catalog
 from pipeline.store import RequestLog
@@ -164,7 +165,7 @@ def _request(group_id: str, api: str, **body: Any) -> RequestEvent:
         group_id=group_id,
         api=api,
         client_id="group-coordinator",
-        sent_at=time.time_ns() // 1_000_000,
+        sent_at=clock_ms(),
         **body,
     )
 

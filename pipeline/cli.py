@@ -7,13 +7,13 @@ is imported when it runs: `simulate` and `sql` start in a blink because they sta
 from __future__ import annotations
 
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
+from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def compact_topic(
     from pipeline.compaction import compact
     from pipeline.settings import load_settings
 
-    result = compact(root, load_settings(config).upkeep, _now_ms(), _progress, force)
+    result = compact(root, load_settings(config).upkeep, clock_ms(), _progress, force)
     typer.echo(_encoded(result) if json else result.line())
 
 
@@ -127,7 +127,7 @@ def retain_tables(root: Root, config: Config = None, json: Json = False) -> None
     from pipeline.retention import retain
     from pipeline.settings import load_settings
 
-    results = retain(root, load_settings(config).upkeep, _now_ms(), _progress)
+    results = retain(root, load_settings(config).upkeep, clock_ms(), _progress)
     if not results:
         raise Failure(f"no tables under {root}")
     for result in results:
@@ -337,10 +337,6 @@ def _show_tally(verb: str, tally: Tally, json: bool, note: str = "", err: bool =
 
 def _progress(text: str) -> None:
     typer.echo(text, err=True)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _encoded(result: Any) -> str:

@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 
 log = logging.getLogger(__name__)
@@ -335,7 +336,7 @@ class LocalAppender:
 
     def _commit_info(self) -> dict[str, Any]:
         return {
-            "timestamp": time.time_ns() // 1_000_000,
+            "timestamp": clock_ms(),
             "operation": "WRITE",
             "operationParameters": {"mode": "Append"},
             "isBlindAppend": True,

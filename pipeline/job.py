@@ -23,6 +23,7 @@ from py4j.protocol import Py4JError
 from coordinator.config import ConfigError, parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings
 from coordinator.group.coordinator import Node
+from pipeline.clock import clock_ms
 from pipeline.commit import EPOCH_APP_ID, local_folder, open_appender, raise_epoch
 from pipeline.diagnosis import one_line
 from pipeline.errors import Failure
@@ -142,7 +143,7 @@ def start(
     config = parse_config(settings.group)
     ours = settings.coordinator
     node = Node(ours.node_id, ours.advertised_host, ours.advertised_port)
-    epoch, starts = record_start(root, node, _now_ms())
+    epoch, starts = record_start(root, node, clock_ms())
     for table in WRITTEN:
         raise_epoch(table_uri(root, table), epoch)
     if make_machine is None:
@@ -243,7 +244,7 @@ def run(
         _stop_on_signals(stop)
         try:
             coordinator = start(spark, root, settings, make_machine)
-            _watch(coordinator, stop, Upkeep(root, settings.upkeep, _now_ms))
+            _watch(coordinator, stop, Upkeep(root, settings.upkeep, clock_ms))
         finally:
             spark.stop()
     except (*START_ERRORS, Py4JError) as error:
@@ -254,10 +255,6 @@ def run(
         print(f"group-coordinator: {one_line(error, root)}", file=sys.stderr)
         return 1
     return 0
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
@@ -277,7 +274,7 @@ def _watch(coordinator: Coordinator, stop: threading.Event, upkeep: Upkeep) -> N
             if not announced and coordinator.sink.batches:
                 print("ready", flush=True)
                 announced = True
-            upkeep.run_due(_now_ms())
+            upkeep.run_due(clock_ms())
         coordinator.stop()
     finally:
         upkeep.stop()

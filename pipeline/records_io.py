@@ -29,6 +29,7 @@ from msgspec import Struct
 
 from coordinator.config import parse_config
 from coordinator.group.partition import partition_for
+from pipeline.clock import clock_ms
 from pipeline.commit import Appender, open_appender
 from pipeline.errors import Failure
 from pipeline.sink import OffsetsLog
@@ -339,9 +340,7 @@ def _open_log(root: str, settings: Settings) -> tuple[OffsetsLog, Appender]:
     """Open the offsets topic, made if it is missing, at its end."""
     handle = ensure_table(root, OFFSETS_TOPIC)
     ours = settings.coordinator
-    log = OffsetsLog(
-        handle, ours.segment_bytes, ours.segment_ms, lambda: time.time_ns() // 1_000_000
-    )
+    log = OffsetsLog(handle, ours.segment_bytes, ours.segment_ms, clock_ms)
     return log, open_appender(table_uri(root, OFFSETS_TOPIC))
 
 

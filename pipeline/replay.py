@@ -12,7 +12,6 @@ still in it, so neither does the replay: it sends heartbeats for the members tha
 from __future__ import annotations
 
 import itertools
-import time
 from base64 import b64encode
 from bisect import bisect_right
 from collections import Counter, deque
@@ -22,6 +21,7 @@ from typing import Any
 import msgspec
 
 from coordinator.config import parse_config
+from pipeline.clock import clock_ms
 from pipeline.recorded import Json, MemberIds, Trace, mentioned_ids, same_answer
 from pipeline.simulate import Simulator
 from schemas.messages import RequestEvent, decode_request
@@ -101,7 +101,7 @@ class TraceReplay:
             **self._ids.translate(request),
             "request_id": f"{self.trace.name}/{request['request_id']}",
         }
-        named["sent_at"] = time.time_ns() // 1_000_000
+        named["sent_at"] = clock_ms()
         event = decode_request(msgspec.json.encode(named))
         if not isinstance(event, RequestEvent):
             raise ValueError(f"trace {self.trace.name}: {event.message}")

@@ -9,7 +9,6 @@ Every commit carries (query, batch), so a batch that is run again writes what is
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 from deltalake import QueryBuilder
 
 from coordinator.group.batch import GroupOutput
+from pipeline.clock import clock_ms
 from pipeline.commit import check_epoch, open_appender
 from pipeline.store import open_table, table_uri
 from schemas.tables import (
@@ -52,7 +52,7 @@ class Sink:
         self,
         root: str,
         settings: CoordinatorSettings,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock: Callable[[], int] = clock_ms,
         epoch: int | None = None,
     ) -> None:
         self._root = root

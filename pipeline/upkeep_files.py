@@ -10,7 +10,6 @@ Elsewhere than on a local disk the files are copied to the scratch folder and ba
 
 from __future__ import annotations
 
-import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +25,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from msgspec import Struct
 from pyarrow import fs
 
+from pipeline.clock import clock_ms
 from pipeline.commit import local_folder
 from pipeline.errors import Failure
 
@@ -187,7 +187,7 @@ class TableFiles:
         if self._folder is None:
             self._copy(target, path, upload=True)
             target.unlink()
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = clock_ms()
         return DataFile(path, size, modified_ms or now_ms, records, dict(values))
 
     def exchange(
@@ -201,7 +201,7 @@ class TableFiles:
 
         `data_change` False says that the rows are the same. Raises RewriteConflict.
         """
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = clock_ms()
         actions: list[AddAction | RemoveAction] = [
             RemoveAction(
                 path=file.path,

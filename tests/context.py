@@ -16,6 +16,8 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from coordinator.config import GroupCoordinatorConfig, parse_config
 from coordinator.group.coordinator import GroupCoordinator, Node, Ownership
 from coordinator.group.group import Group
@@ -179,7 +181,7 @@ class Context:
     def _take(self, step: Step) -> None:
         self.group = step.group
         for record in step.records:
-            self.log.append(_numbered(record, len(self.log)))
+            self.log.append(msgspec.structs.replace(record, log_offset=len(self.log)))
         self.events.extend(step.events)
         for response in step.responses:
             call = self.calls[response.request_id]
@@ -396,8 +398,3 @@ def committed(group: Group | None) -> dict[tuple[str, int], OffsetCommitValue]:
 
 def _id(member: Call | str) -> str:
     return member if isinstance(member, str) else member.member_id
-
-
-def _numbered(record: Record, log_offset: int) -> Record:
-    fields = {name: getattr(record, name) for name in record.__struct_fields__}
-    return Record(**{**fields, "log_offset": log_offset})

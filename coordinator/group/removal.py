@@ -46,6 +46,6 @@ def expire_pending_join(turn: Turn, member_id: str) -> None:
     """A member id was given out and never used: the rebalance waits for it no longer."""
     group = turn.present
     del group.pending_joins[member_id]
-    turn.note_id("member_expired", "was given its id and never joined with it", member_id)
+    turn.note("member_expired", "was given its id and never joined with it", member_id=member_id)
     if group.state is GroupState.PREPARING_REBALANCE and group.has_all_members_joined:
         complete(turn)

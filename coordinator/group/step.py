@@ -186,32 +186,20 @@ class Turn:
 
     # --- events ---------------------------------------------------------------------------------
 
-    def note(self, event: str, reason: str, member: Member | None = None) -> None:
-        """Write one line of the audit log."""
+    def note(
+        self, event: str, reason: str, member: Member | None = None, member_id: str | None = None
+    ) -> None:
+        """Write one line of the audit log; `member_id` is for an id that has no member yet."""
         self.events.append(
             GroupEvent(
                 at=self.now,
                 group_id=self.group_id,
                 event=event,
                 generation=self._generation,
-                member_id=None if member is None else member.member_id,
+                member_id=member_id if member is None else member.member_id,
                 group_instance_id=None if member is None else member.group_instance_id,
                 client_id=None if member is None else member.client_id,
                 client_host=None if member is None else member.client_host,
-                reason=reason,
-                request_id=self.request_id,
-            )
-        )
-
-    def note_id(self, event: str, reason: str, member_id: str) -> None:
-        """Write one line of the audit log about a member id that has no member yet."""
-        self.events.append(
-            GroupEvent(
-                at=self.now,
-                group_id=self.group_id,
-                event=event,
-                generation=self._generation,
-                member_id=member_id,
                 reason=reason,
                 request_id=self.request_id,
             )

@@ -25,6 +25,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from msgspec import Struct
 
+from pipeline.clock import clock_ms
 from pipeline.compaction import compact
 from pipeline.session import create_session
 from pipeline.settings import load_settings
@@ -127,9 +128,7 @@ def make_log(root: str, records: int, keys: int) -> int:
         engine.execute(f"COPY ({query}) TO '{target}' (FORMAT parquet)")
         values: dict[str, str | None] = {"segment": str(segment)}
         stats = f'{{"numRecords":{last - first}}}'
-        added.append(
-            AddAction(path, target.stat().st_size, values, time.time_ns() // 1_000_000, True, stats)
-        )
+        added.append(AddAction(path, target.stat().st_size, values, clock_ms(), True, stats))
     handle.create_write_transaction(added, "append", handle.schema(), ["segment"])
     return sum(action.size for action in added)
 
@@ -144,7 +143,7 @@ def _measure(what: str, root: str) -> Measured:
 def _compact(root: str) -> Measured:
     settings = UpkeepSettings(log_cleaner_threads=THREADS)
     before = open_table(root, OFFSETS_TOPIC).count()
-    result = compact(root, settings, time.time_ns() // 1_000_000, _to_stderr)
+    result = compact(root, settings, clock_ms(), _to_stderr)
     _to_stderr(result.line())
     topic, history = (open_table(root, table).count() for table in (OFFSETS_TOPIC, OFFSETS_HISTORY))
     if topic + history != before:

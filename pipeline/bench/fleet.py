@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 from pipeline.store import RequestLog
 from pipeline.tail import follow
@@ -47,7 +48,7 @@ class Member:
             api=api,
             client_id=self.name,
             client_host="/127.0.0.1",
-            sent_at=time.time_ns() // 1_000_000,
+            sent_at=clock_ms(),
             **fields,  # type: ignore[arg-type]
         )
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from pipeline.bench.memory import Peaks, peaks_of
 from pipeline.bench.offsets_log import group_names, write_log
 from pipeline.bench.take_over_floor import MODULE as FLOOR
+from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 from pipeline.process import CoordinatorProcess
 from pipeline.store import ensure_tables, open_table
@@ -70,7 +71,7 @@ def bench_take_over(
         for root in (empty, full):
             ensure_tables(str(root))
         say(f"making a log of {records:,} records of {groups:,} groups")
-        offsets = write_log(str(full), records, groups, time.time_ns() // 1_000_000)
+        offsets = write_log(str(full), records, groups, clock_ms())
         # The floor first: what it reads is what the coordinator will find.
         floor = _measure(FLOOR, empty, full, here, say)
         coordinator = _measure(COORDINATOR, empty, full, here, say)
