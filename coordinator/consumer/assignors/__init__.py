@@ -1,0 +1,42 @@
+"""Kafka's assignors: range, roundrobin, sticky and cooperative-sticky, by their names."""
+
+from __future__ import annotations
+
+from coordinator.consumer.assignors.base import Assignor, RebalanceProtocol
+from coordinator.consumer.assignors.cooperative_sticky import CooperativeStickyAssignor
+from coordinator.consumer.assignors.range import RangeAssignor
+from coordinator.consumer.assignors.roundrobin import RoundRobinAssignor
+from coordinator.consumer.assignors.sticky import StickyAssignor
+
+__all__ = [
+    "ASSIGNORS",
+    "Assignor",
+    "CooperativeStickyAssignor",
+    "RangeAssignor",
+    "RebalanceProtocol",
+    "RoundRobinAssignor",
+    "StickyAssignor",
+    "UnknownAssignor",
+    "assignor",
+]
+
+_ALL: tuple[Assignor, ...] = (
+    RangeAssignor(),
+    RoundRobinAssignor(),
+    StickyAssignor(),
+    CooperativeStickyAssignor(),
+)
+ASSIGNORS: dict[str, Assignor] = {one.name: one for one in _ALL}
+
+
+class UnknownAssignor(ValueError):
+    """A name that is no assignor's; the message lists those that are."""
+
+
+def assignor(name: str) -> Assignor:
+    """Return the assignor of that name. Raises UnknownAssignor."""
+    try:
+        return ASSIGNORS[name]
+    except KeyError:
+        known = ", ".join(ASSIGNORS)
+        raise UnknownAssignor(f"no assignor is called {name!r}; there are {known}") from None

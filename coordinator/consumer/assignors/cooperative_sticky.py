@@ -1,0 +1,63 @@
+"""The cooperative sticky assignor: the sticky one, in two rounds (KIP-429).
+
+Source: CooperativeStickyAssignor. Members keep what they own while they join. A partition that is
+to change hands is given to nobody at first: its owner sees it gone from its assignment, gives it
+up and joins again, and then it is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from coordinator.consumer.assignors.base import RebalanceProtocol
+from coordinator.consumer.assignors.ownership import settle
+from coordinator.consumer.assignors.sticky import assign_sticky
+from coordinator.consumer.assignors.user_data import Claim, decode_generation, encode_generation
+from coordinator.consumer.protocol import Subscription, TopicPartition
+from schemas.messages import NO_GENERATION
+
+
+class CooperativeStickyAssignor:
+    """`cooperative-sticky`."""
+
+    name = "cooperative-sticky"
+    protocols = (RebalanceProtocol.COOPERATIVE, RebalanceProtocol.EAGER)
+    version = 0
+
+    def user_data(
+        self,
+        topics: Sequence[str],  # noqa: ARG002
+        owned: Sequence[TopicPartition] | None,  # noqa: ARG002
+        generation: int,
+    ) -> bytes:
+        """The generation, for leaders that read subscriptions of versions 0 and 1 only."""
+        return encode_generation(generation)
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
+    ) -> dict[str, list[TopicPartition]]:
+        """Divide the partitions, less those that somebody has to give up first.
+
+        A partition that several members claim in one generation is also left out, so that they all
+        give it up. (Kafka leaves it out only if all members subscribe alike.)
+        """
+        claims = {member_id: _claim(member) for member_id, member in members.items()}
+        ownership = settle(claims)
+        target = assign_sticky(partition_counts, members, claims, ownership)
+        return {
+            member_id: [
+                partition
+                for partition in partitions
+                if partition not in ownership.disputed
+                and ownership.owners.get(partition, member_id) == member_id
+            ]
+            for member_id, partitions in target.items()
+        }
+
+
+def _claim(member: Subscription) -> Claim:
+    """What a member owns; before version 2 the generation is in the user data alone."""
+    generation = member.generation_id
+    if generation == NO_GENERATION:
+        generation = decode_generation(member.user_data)
+    return Claim(member.owned_partitions, generation)

@@ -1,0 +1,188 @@
+"""The sticky assignment of members that subscribe to different topics.
+
+Source: AbstractStickyAssignor.GeneralAssignmentBuilder. What is owned stays where it is; what is
+free goes to the subscriber with the least; then partitions move from a member to a subscriber that
+has at least two fewer, until there is no such pair: balanced is what Kafka's isBalanced says.
+
+Kafka goes from partition to partition and asks for the whole balance each time. Here a topic is
+taken at a time, since its partitions have the same subscribers: a heap knows which has the least.
+A member that has to give up a partition gives one that is not its own if it has one of that topic,
+where Kafka takes the one it has come to: so a few fewer move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heapify, heappush, heapreplace
+
+from coordinator.consumer.protocol import TopicPartition
+
+
+def assign_general(
+    counts: Mapping[str, int],
+    topics: Mapping[str, Iterable[str]],
+    owned: Mapping[str, Sequence[TopicPartition]],
+    former: Mapping[TopicPartition, str],
+) -> dict[str, list[TopicPartition]]:
+    """Divide the partitions of `counts` among their subscribers.
+
+    `topics`: what each member subscribes to. `owned`: what it owns, whether it still subscribes to
+    it or not. `former`: who owned a partition in an older generation, and gets it back in
+    preference if it must move.
+    """
+    subscribers: dict[str, list[str]] = {topic: [] for topic in counts}
+    for member_id in sorted(topics):
+        for topic in counts.keys() & set(topics[member_id]):
+            subscribers[topic].append(member_id)
+    load = dict.fromkeys(sorted(topics), 0)
+    # Topics with few subscribers first: they have the least choice.
+    divided = [
+        _Topic(topic, counts[topic], subscribers[topic], load, former)
+        for topic in sorted(counts, key=lambda topic: (len(subscribers[topic]), topic))
+    ]
+    _keep(divided, owned)
+    for each in divided:
+        each.assign_free()
+    _move_until_balanced(divided, new_only=True)
+    _move_until_balanced(divided, new_only=False)
+    assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in load}
+    for each in sorted(divided, key=lambda each: each.name):
+        for number, member_id in enumerate(each.holders):
+            assigned[member_id].append(TopicPartition(each.name, number))
+    return assigned
+
+
+def _keep(divided: list[_Topic], owned: Mapping[str, Sequence[TopicPartition]]) -> None:
+    by_name = {topic.name: topic for topic in divided}
+    for member_id, partitions in owned.items():
+        for name, number in partitions:
+            by_name[name].keep(number, member_id)
+
+
+def _move_until_balanced(divided: list[_Topic], new_only: bool) -> None:
+    """Move partitions until none can move, or only those that had no owner (`new_only`).
+
+    There is an end, since every move makes the loads more even.
+    """
+    contested = [topic for topic in divided if len(topic.subscribers) > 1]
+    moved = True
+    while moved:
+        moved = False
+        for topic in contested:
+            moved |= topic.even_out(new_only)
+
+
+class _Topic:
+    """A topic's partitions while they are divided. `load` is every member's, shared by all."""
+
+    __slots__ = (
+        "_away",
+        "_former",
+        "_guests",
+        "_load",
+        "_owners",
+        "holders",
+        "name",
+        "subscribers",
+    )
+
+    def __init__(
+        self,
+        name: str,
+        count: int,
+        subscribers: list[str],
+        load: dict[str, int],
+        former: Mapping[TopicPartition, str],
+    ) -> None:
+        self.name = name
+        self.subscribers = dict.fromkeys(subscribers)
+        self._load = load
+        # By partition number: who has it now, and who owned it before. "" is nobody.
+        self.holders = [""] * count
+        self._owners = [""] * count
+        self._former = {
+            number: member_id
+            for number in (range(count) if former else ())
+            if (member_id := former.get(TopicPartition(name, number), "")) in self.subscribers
+        }
+        # The partitions that are not with their owner: by holder, and by owner and holder.
+        self._guests: dict[str, dict[int, None]] = {}
+        self._away: dict[tuple[str, str], dict[int, None]] = {}
+
+    def keep(self, number: int, member_id: str) -> None:
+        """Leave a partition with its owner, if that still subscribes to the topic."""
+        if member_id in self.subscribers:
+            self._owners[number] = member_id
+            self._put(number, member_id)
+
+    def assign_free(self) -> None:
+        """Give each partition that nobody has to the subscriber with the least."""
+        free = [number for number, holder in enumerate(self.holders) if not holder]
+        if not free:
+            return
+        load = self._load
+        by_load = [(load[member_id], member_id) for member_id in self.subscribers]
+        heapify(by_load)
+        for number in free:
+            least, member_id = by_load[0]
+            heapreplace(by_load, (least + 1, member_id))
+            self._put(number, member_id)
+
+    def even_out(self, new_only: bool) -> bool:
+        """Go once through the partitions and move those that can; whether any has moved."""
+        load = self._load
+        least = min(load[member_id] for member_id in self.subscribers)
+        if max(load[member_id] for member_id in set(self.holders)) <= least + 1:
+            return False
+        by_load = [(load[member_id], member_id) for member_id in self.subscribers]
+        heapify(by_load)
+        moved = False
+        for number, owner in enumerate(self._owners):
+            if new_only and owner:
+                continue
+            holder = self.holders[number]
+            # A load that has grown since is found here; one that has shrunk was pushed anew.
+            while by_load[0][0] != load[by_load[0][1]]:
+                heapreplace(by_load, (load[by_load[0][1]], by_load[0][1]))
+            for target in (self._former.get(number, holder), by_load[0][1]):
+                if load[holder] > load[target] + 1:
+                    self._give(number, target)
+                    heappush(by_load, (load[holder], holder))
+                    moved = True
+                    break
+        return moved
+
+    def _give(self, number: int, target: str) -> None:
+        """Move a partition, or another of this topic if that spares an owner the loss of its own.
+
+        Two members of a topic never give each other one of theirs: that would be two moves in
+        place of none.
+        """
+        holder = self.holders[number]
+        if back := self._away.get((target, holder)):
+            self._move(next(iter(back)), target)
+            return
+        if self._owners[number] == holder and (guests := self._guests.get(holder)):
+            number = next(iter(guests))
+        owner = self._owners[number]
+        if owner not in ("", holder) and (back := self._away.get((target, owner))):
+            # Both go home: the owner has as many as before.
+            self._move(number, owner)
+            number = next(iter(back))
+        self._move(number, target)
+
+    def _move(self, number: int, target: str) -> None:
+        holder, owner = self.holders[number], self._owners[number]
+        if owner != holder:
+            del self._guests[holder][number]
+            del self._away[owner, holder][number]
+        self._put(number, target)
+        self._load[holder] -= 1
+
+    def _put(self, number: int, member_id: str) -> None:
+        owner = self._owners[number]
+        if owner != member_id:
+            self._guests.setdefault(member_id, {})[number] = None
+            self._away.setdefault((owner, member_id), {})[number] = None
+        self.holders[number] = member_id
+        self._load[member_id] += 1

@@ -1,0 +1,48 @@
+"""The range assignor: topic by topic, each member a run of neighbouring partitions.
+
+Source: RangeAssignor. Topics with the same subscribers and number of partitions are divided alike,
+so that partition n of each goes to one member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from coordinator.consumer.assignors.base import RebalanceProtocol, in_order, subscribed_counts
+from coordinator.consumer.protocol import Subscription, TopicPartition
+
+
+class RangeAssignor:
+    """`range`, Kafka's default."""
+
+    name = "range"
+    protocols = (RebalanceProtocol.EAGER,)
+    version = 0
+
+    def user_data(
+        self,
+        topics: Sequence[str],  # noqa: ARG002
+        owned: Sequence[TopicPartition] | None,  # noqa: ARG002
+        generation: int,  # noqa: ARG002
+    ) -> None:
+        """It sends nothing of its own."""
+        return
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
+    ) -> dict[str, list[TopicPartition]]:
+        """Divide each topic; the first members take one more if it does not come out even."""
+        assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
+        counts = subscribed_counts(partition_counts, members)
+        subscribers: dict[str, list[str]] = {topic: [] for topic in counts}
+        for member_id in in_order(members):
+            for topic in counts.keys() & set(members[member_id].topics):
+                subscribers[topic].append(member_id)
+        for topic, count in counts.items():
+            each, extra = divmod(count, len(subscribers[topic]))
+            start = 0
+            for place, member_id in enumerate(subscribers[topic]):
+                end = start + each + (place < extra)
+                assigned[member_id].extend(TopicPartition(topic, n) for n in range(start, end))
+                start = end
+        return assigned

@@ -1,0 +1,55 @@
+"""The sticky assignor: as balanced as can be, and then as much as before as can be (KIP-54).
+
+Source: StickyAssignor, AbstractStickyAssignor. Members are eager: what they owned, and in which
+generation, they send as user data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from coordinator.consumer.assignors.base import RebalanceProtocol, subscribed_counts
+from coordinator.consumer.assignors.general import assign_general
+from coordinator.consumer.assignors.ownership import Ownership, settle
+from coordinator.consumer.assignors.uniform import assign_uniform
+from coordinator.consumer.assignors.user_data import Claim, decode_claim, encode_claim
+from coordinator.consumer.protocol import Subscription, TopicPartition
+
+
+class StickyAssignor:
+    """`sticky`."""
+
+    name = "sticky"
+    protocols = (RebalanceProtocol.EAGER,)
+    version = 0
+
+    def user_data(
+        self,
+        topics: Sequence[str],  # noqa: ARG002
+        owned: Sequence[TopicPartition] | None,
+        generation: int,
+    ) -> bytes | None:
+        """The member's last assignment and its generation; nothing before the first."""
+        return None if owned is None else encode_claim(owned, generation)
+
+    def assign(
+        self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
+    ) -> dict[str, list[TopicPartition]]:
+        """Divide all partitions; the owned ones of the subscriptions do not count, user data do."""
+        claims = {member_id: decode_claim(m.user_data) for member_id, m in members.items()}
+        return assign_sticky(partition_counts, members, claims, settle(claims))
+
+
+def assign_sticky(
+    partition_counts: Mapping[str, int],
+    members: Mapping[str, Subscription],
+    claims: Mapping[str, Claim],
+    ownership: Ownership,
+) -> dict[str, list[TopicPartition]]:
+    """Divide all partitions in the way that the subscriptions allow."""
+    counts = subscribed_counts(partition_counts, members)
+    owned = ownership.by_member(counts, claims)
+    topics = {member_id: frozenset(member.topics) for member_id, member in members.items()}
+    if len(set(topics.values())) <= 1:
+        return assign_uniform(counts, owned)
+    return assign_general(counts, topics, owned, ownership.former)

@@ -1,0 +1,78 @@
+"""What the sticky assignors send of their own in a member's subscription.
+
+Source: StickyAssignor (version 0: the previous assignment; version 1: and its generation) and
+CooperativeStickyAssignor (version 0: the generation). Neither says its version in the bytes: a
+reader tries the newest first. What cannot be read is taken for nothing, as Kafka takes it, since a
+member of another make must not keep a group from its assignment.
+
+kafka-python 3.0 puts a version before its own sticky user data, which Kafka's members do not read;
+nor is it read here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData
+from msgspec import Struct
+
+from coordinator.consumer.protocol import (
+    ProtocolError,
+    TopicPartition,
+    TopicPartitions,
+    flatten,
+    group,
+    read_message,
+)
+from schemas.messages import NO_GENERATION, Int32
+
+_GENERATION = struct.Struct(">i")
+
+
+class Claim(Struct, frozen=True):
+    """What a member says it owned, and in which generation; -1 if it does not know."""
+
+    partitions: tuple[TopicPartition, ...] = ()
+    generation: int = NO_GENERATION
+
+
+class _UserData(Struct):
+    previous_assignment: tuple[TopicPartitions, ...]
+    generation: Int32
+
+
+def encode_claim(partitions: Sequence[TopicPartition], generation: int) -> bytes:
+    """Return `sticky`'s user data, version 1."""
+    data = StickyAssignorUserData(
+        previous_assignment=group(StickyAssignorUserData.TopicPartition, partitions),
+        generation=generation,
+    )
+    encoded: bytes = data.encode(version=1, header=False)
+    return encoded
+
+
+def decode_claim(user_data: bytes | None) -> Claim:
+    """Read `sticky`'s user data, version 1 or 0; what cannot be read claims nothing."""
+    if not user_data:
+        return Claim()
+    for version in (1, 0):
+        try:
+            read = read_message(StickyAssignorUserData, user_data, version, _UserData)
+        except ProtocolError:
+            continue
+        return Claim(flatten(read.previous_assignment), max(read.generation, NO_GENERATION))
+    return Claim()
+
+
+def encode_generation(generation: int) -> bytes:
+    """Return `cooperative-sticky`'s user data."""
+    return _GENERATION.pack(generation)
+
+
+def decode_generation(user_data: bytes | None) -> int:
+    """Read `cooperative-sticky`'s user data; -1 if it cannot be read."""
+    if user_data is None or len(user_data) < _GENERATION.size:
+        return NO_GENERATION
+    (generation,) = _GENERATION.unpack_from(user_data)
+    return max(int(generation), NO_GENERATION)

@@ -1,0 +1,183 @@
+"""What the assignors have in common: names, members that get nothing, and speed."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import pytest
+
+from coordinator.consumer.assignors import (
+    ASSIGNORS,
+    Assignor,
+    RebalanceProtocol,
+    UnknownAssignor,
+    assignor,
+)
+from coordinator.consumer.protocol import Subscription
+from tests.coordinator.consumer.assigning import (
+    STICKY_KINDS,
+    Assigned,
+    check_balanced,
+    check_valid,
+    moved,
+    subscription,
+    tps,
+)
+
+ALL = ["range", "roundrobin", *STICKY_KINDS]
+
+
+def test_the_names_are_kafkas() -> None:
+    assert list(ASSIGNORS) == ALL
+    assert [assignor(name).name for name in ALL] == ALL
+    assert {assignor(name).version for name in ALL} == {0}
+
+
+def test_only_cooperative_sticky_is_cooperative_and_it_can_be_eager_too() -> None:
+    """So a group changes over in two rolling restarts: first both assignors, then it alone."""
+    eager, cooperative = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
+    assert [assignor(name).protocols for name in ALL] == [
+        (eager,),
+        (eager,),
+        (eager,),
+        (cooperative, eager),
+    ]
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(
+        UnknownAssignor,
+        match="no assignor is called 'stickey'; there are range, roundrobin, sticky, "
+        "cooperative-sticky",
+    ):
+        assignor("stickey")
+
+
+@pytest.mark.parametrize("name", ALL)
+class TestEach:
+    """Facts of AbstractPartitionAssignor, and of each assignor's test in Kafka."""
+
+    def test_no_members(self, name: str) -> None:
+        assert assignor(name).assign({"t": 3}, {}) == {}
+
+    def test_a_member_without_topics_gets_nothing(self, name: str) -> None:
+        assert assignor(name).assign({"t": 3}, {"c": Subscription(())}) == {"c": []}
+
+    @pytest.mark.parametrize("counts", [{}, {"t": 0}], ids=["unknown", "without partitions"])
+    def test_a_topic_that_is_not_there(self, name: str, counts: dict[str, int]) -> None:
+        assert assignor(name).assign(counts, {"c": Subscription(("t",))}) == {"c": []}
+
+    def test_the_topics_that_are_there_do_not_wait_for_one_that_is_not(self, name: str) -> None:
+        given = assignor(name).assign({"t1": 1, "t3": 2}, {"c": Subscription(("t1", "t2", "t3"))})
+        assert sorted(given["c"]) == tps("t1-0 t3-0 t3-1")
+
+    def test_only_subscribed_topics_are_assigned(self, name: str) -> None:
+        given = assignor(name).assign({"t": 2, "other": 2}, {"c": Subscription(("t",))})
+        assert given == {"c": tps("t-0 t-1")}
+
+    def test_more_members_than_partitions(self, name: str) -> None:
+        members = {f"c{n}": Subscription(("t",)) for n in range(4)}
+        given = assignor(name).assign({"t": 2}, members)
+        assert given == {"c0": tps("t-0"), "c1": tps("t-1"), "c2": [], "c3": []}
+
+    def test_a_topic_named_twice_counts_once(self, name: str) -> None:
+        members = {"a": Subscription(("t", "t")), "b": Subscription(("t",))}
+        given = assignor(name).assign({"t": 2}, members)
+        assert given == {"a": tps("t-0"), "b": tps("t-1")}
+
+    def test_the_order_of_members_and_topics_makes_no_difference(self, name: str) -> None:
+        counts = {"t1": 3, "t2": 5, "t3": 2}
+        members = {
+            "c3": subscription(name, ["t3", "t1", "t2"], tps("t1-0 t2-1 t3-1"), 4),
+            "c1": subscription(name, ["t1", "t2", "t3"], tps("t2-0 t2-2 t2-3 t2-4"), 4, "static"),
+            "c2": subscription(name, ["t2", "t3", "t1"], tps("t1-0 t1-1 t1-2"), 4),
+        }
+        turned = dict(reversed(members.items()))
+        one = assignor(name).assign(counts, members)
+        assert one == assignor(name).assign(dict(reversed(counts.items())), turned)
+
+
+# --- user data ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["range", "roundrobin"])
+def test_range_and_round_robin_send_nothing_of_their_own(name: str) -> None:
+    assert assignor(name).user_data(("t",), tps("t-0"), 3) is None
+
+
+def test_what_sticky_sends() -> None:
+    """The last assignment by topic, then its generation; no version before them."""
+    sticky = assignor("sticky")
+    assert sticky.user_data(("t",), None, -1) is None
+    assert sticky.user_data(("t",), tps("t-0 t-2"), 3) == bytes.fromhex(
+        "00000001 0001 74 00000002 00000000 00000002 00000003"
+    )
+    assert sticky.user_data(("t",), [], 3) == bytes.fromhex("00000000 00000003")
+
+
+def test_what_cooperative_sticky_sends() -> None:
+    cooperative = assignor("cooperative-sticky")
+    assert cooperative.user_data(("t",), None, -1) == bytes.fromhex("ffffffff")
+    assert cooperative.user_data(("t",), tps("t-0 t-2"), 3) == bytes.fromhex("00000003")
+
+
+# --- size -----------------------------------------------------------------------------------------
+
+MEMBERS, TOPICS, PARTITIONS = 1000, 100, 100
+LIMIT_S = 1.0
+
+
+def large(uniform: bool) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
+    """10,000 partitions in 100 topics; members that subscribe to all, or to any number of them."""
+    random_ = random.Random(1)
+    counts = {f"t{n:02}": PARTITIONS for n in range(TOPICS)}
+    return counts, {
+        f"c{n:04}": tuple(counts)
+        if uniform
+        else tuple(random_.sample(sorted(counts), random_.randint(1, TOPICS)))
+        for n in range(MEMBERS + 1)
+    }
+
+
+def timed(
+    by: Assignor, counts: dict[str, int], topics: dict[str, tuple[str, ...]], owned: Assigned
+) -> Assigned:
+    """Assign within the limit, in seconds of this process, whatever else the machine does."""
+    members = {
+        m: subscription(by.name, names, owned.get(m), 1 if m in owned else -1)
+        for m, names in topics.items()
+    }
+    start = time.process_time()
+    given = by.assign(counts, members)
+    assert time.process_time() - start < LIMIT_S
+    return given
+
+
+@pytest.mark.parametrize("uniform", [True, False], ids=["alike", "different topics"])
+@pytest.mark.parametrize("name", ALL)
+def test_a_thousand_members_and_ten_thousand_partitions_take_less_than_a_second(
+    name: str, uniform: bool
+) -> None:
+    counts, topics = large(uniform)
+    newcomer = f"c{MEMBERS:04}"
+    here = {m: names for m, names in topics.items() if m != newcomer}
+    first = timed(assignor(name), counts, here, {})
+    check_valid(counts, here, first)
+
+    left = dict(here)
+    gone = first[min(left)]
+    del left[min(left)]
+    after_leave = timed(assignor(name), counts, left, first)
+    after_join = timed(assignor(name), counts, topics, first)
+    if name == "sticky":
+        for group, given in ((here, first), (left, after_leave), (topics, after_join)):
+            check_valid(counts, group, given)
+            check_balanced(group, given)
+    if name in STICKY_KINDS:
+        if uniform:
+            assert not moved(first, after_leave)
+            assert len(moved(first, after_join)) == len(counts) * PARTITIONS // (MEMBERS + 1)
+        else:
+            assert len(moved(first, after_leave)) < len(gone)
+            assert len(moved(first, after_join)) < 3 * len(gone)
