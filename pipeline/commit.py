@@ -42,17 +42,28 @@ CHECKPOINT_EVERY = 100
 ENGINE = "group-coordinator"
 
 
-# The transaction whose version is the epoch of the latest coordinator of a root.
-EPOCH_APP_ID = "coordinator-epoch"
+class Epoch(msgspec.Struct, frozen=True):
+    """One start of a coordinator: its node, and the epoch of the root that the start was given.
+
+    The latest epoch of a node is a transaction of each table that coordinators write.
+    """
+
+    node_id: int
+    number: int
+
+    @property
+    def app_id(self) -> str:
+        """The transaction whose version is the node's latest epoch."""
+        return f"coordinator-epoch-{self.node_id}"
 
 
 class FencedError(Failure):
     """A later coordinator has taken over: nothing of this one's may be written any more."""
 
-    def __init__(self, table: str, mine: int, latest: int) -> None:
+    def __init__(self, table: str, mine: Epoch, latest: int) -> None:
         super().__init__(
-            f"fenced: the coordinator of epoch {latest} has taken over; this one, of epoch {mine}, "
-            f"writes nothing more to {table}"
+            f"fenced: the coordinator of epoch {latest} has taken over from node {mine.node_id}; "
+            f"this one, of epoch {mine.number}, writes nothing more to {table}"
         )
 
 
@@ -81,26 +92,27 @@ class Appender(Protocol):
         ...
 
 
-def open_appender(uri: str, epoch: int | None = None) -> Appender:
+def open_appender(uri: str, epoch: Epoch | None = None) -> Appender:
     """Return the appender for an existing table; raises deltalake's TableNotFoundError.
 
-    With an `epoch` it writes only while the table knows of no later one (`raise_epoch`).
+    With an `epoch` it writes only while the table knows of no later one of that node's
+    (`raise_epoch`).
     """
     folder = local_folder(uri)
     return RemoteAppender(uri, epoch) if folder is None else LocalAppender(folder, epoch)
 
 
-def raise_epoch(uri: str, epoch: int) -> None:
-    """Fence off every coordinator of an earlier epoch: the table takes nothing of theirs any more.
+def raise_epoch(uri: str, epoch: Epoch) -> None:
+    """Fence off every earlier start of a node: the table takes nothing of theirs any more.
 
     It is one commit of Delta's own, so the order of commits decides: what an earlier coordinator
     committed before it stands, what comes after it is refused. Raises FencedError if the table
     knows a later epoch.
     """
     appender = open_appender(uri)
-    if not appender.append(None, EPOCH_APP_ID, epoch):
-        latest = appender.last_version(EPOCH_APP_ID)
-        if latest > epoch:
+    if not appender.append(None, epoch.app_id, epoch.number):
+        latest = appender.last_version(epoch.app_id)
+        if latest > epoch.number:
             raise FencedError(uri, epoch, latest)
 
 
@@ -133,9 +145,9 @@ def back_off(attempt: int) -> None:
     time.sleep(random.uniform(0, min(0.25, 0.002 * 2**attempt)))
 
 
-def check_epoch(appender: Appender, table: str, epoch: int | None) -> None:
+def check_epoch(appender: Appender, table: str, epoch: Epoch | None) -> None:
     """Raise FencedError if the table knows a later epoch than this one, if it is one."""
-    if epoch is not None and (latest := appender.last_version(EPOCH_APP_ID)) > epoch:
+    if epoch is not None and (latest := appender.last_version(epoch.app_id)) > epoch.number:
         raise FencedError(table, epoch, latest)
 
 
@@ -145,7 +157,7 @@ def check_epoch(appender: Appender, table: str, epoch: int | None) -> None:
 class RemoteAppender:
     """Commits through delta-rs, which records a transaction but does not skip its repetition."""
 
-    def __init__(self, uri: str, epoch: int | None = None) -> None:
+    def __init__(self, uri: str, epoch: Epoch | None = None) -> None:
         self._handle = open_delta(uri)
         self._epoch = epoch
         self._last: dict[str, int] = {}
@@ -155,7 +167,7 @@ class RemoteAppender:
         transactions = [] if app_id is None else [Transaction(app_id, version)]
         if self._epoch is not None:
             # Said again with every commit, a later epoch that is committed beside one conflicts.
-            transactions.append(Transaction(EPOCH_APP_ID, self._epoch))
+            transactions.append(Transaction(self._epoch.app_id, self._epoch.number))
         if rows is None:
             rows = pa.schema(self._handle.schema().to_arrow()).empty_table()
         for attempt in range(ATTEMPTS):
@@ -224,7 +236,7 @@ def parse_commit(content: bytes) -> list[Action]:
 class LocalAppender:
     """Commits to a table in a local folder."""
 
-    def __init__(self, folder: Path, epoch: int | None = None) -> None:
+    def __init__(self, folder: Path, epoch: Epoch | None = None) -> None:
         self._folder = folder
         self._log = folder / "_delta_log"
         self._epoch = epoch

@@ -24,12 +24,19 @@ class CoordinatorProcess:
     """
 
     def __init__(
-        self, root: str, config: Path | None, log_path: Path, module: str = "pipeline"
+        self,
+        root: str,
+        config: Path | None,
+        log_path: Path,
+        module: str = "pipeline",
+        node_id: int | None = None,
     ) -> None:
         verb = ["run"] if module == "pipeline" else []
         command = [sys.executable, "-m", module, *verb, "--root", root]
         if config is not None:
             command += ["--config", str(config)]
+        if node_id is not None:
+            command += ["--node-id", str(node_id)]
         self.log_path = log_path
         self._out_path = log_path.with_suffix(".out")
         with log_path.open("ab") as log, self._out_path.open("wb") as out:

@@ -6,7 +6,8 @@ topic one event that loads it, and every request that no answer was written for.
 requests begin where the seed ends. So a lost checkpoint loses nothing: no acknowledged commit,
 because it is a record; no waiting request, because it has no answer; and nothing is answered twice.
 
-All of it is done by Spark, in executors: the log may be larger than the driver's memory.
+On a local disk DuckDB writes the seed, within a bound of memory, and no JVM is needed; elsewhere
+Spark does, in executors. `seed_without_spark` decides.
 """
 
 from __future__ import annotations
@@ -21,18 +22,21 @@ from msgspec import Struct
 from pyspark.sql import functions as F
 
 from coordinator.group.control import PREFIX
-from pipeline.source import EVENT_COLUMNS, FIRST_KEY, KEY_WIDTH, pack
+from pipeline.commit import local_folder
+from pipeline.errors import Failure
+from pipeline.seed import KEY, RECORD, SEED_SCHEMA, add_files, write_load_events
+from pipeline.seed_requests import write_waiting_requests
+from pipeline.source import FIRST_KEY, KEY_WIDTH, pack
 from pipeline.store import open_table, table_uri
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT
 from schemas.tables import OFFSETS_TOPIC, REJECTED_REQUESTS, REQUESTS, RESPONSES
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark.sql import Column, DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
-
-_SEED_SCHEMA = pa.schema([(name, pa.string()) for name in EVENT_COLUMNS])
-_KEY = ("record_type", "group_id", "topic", "topic_partition")
 
 
 class Seed(Struct, frozen=True):
@@ -44,19 +48,60 @@ class Seed(Struct, frozen=True):
     first_version: int
 
 
-def prepare_seed(spark: SparkSession, root: str, uri: str) -> Seed:
+def prepare_seed(
+    spark: SparkSession, root: str, uri: str, partitions: Collection[int] | None = None
+) -> Seed:
     """Write what the tables hold as events to the table at `uri`, replacing what is there.
 
-    Must be done before the first batch of a checkpoint, and never after it: a batch that is run
-    again reads the same seed.
+    `partitions` are the offsets partitions whose groups are loaded, None for all of them; requests
+    are not told apart. Must be done before the first batch of a checkpoint, and never after it: a
+    batch that is run again reads the same seed.
+    """
+    return seed_without_spark(root, uri, partitions) or _seed_by_spark(spark, root, uri, partitions)
+
+
+def seed_without_spark(
+    root: str, uri: str, partitions: Collection[int] | None = None
+) -> Seed | None:
+    """`prepare_seed` where no Spark is needed; None, and maybe half a seed, where it is.
+
+    It is for a root that is not on a local disk, and for tables that DuckDB cannot read.
     """
     began = time.monotonic()
-    version = open_table(root, REQUESTS).version()
+    requests = open_table(root, REQUESTS)
+    seed = Seed(uri, requests.version() + 1)
     if _is_empty(root):
-        write_deltalake(uri, _SEED_SCHEMA.empty_table(), mode="overwrite")
-        return Seed(uri, version + 1)
+        _replace_by_none(uri)
+        return seed
+    folder = local_folder(uri)
+    if folder is None or local_folder(root) is None:
+        return None
     warn_of_others(open_table(root, OFFSETS_TOPIC))
-    loads = load_events(read(spark, root))
+    try:
+        files = write_load_events(root, folder, partitions)
+        files += write_waiting_requests(root, requests, folder)
+    except Failure as error:
+        # Strings that are not UTF-8, for one: Spark makes them so.
+        log.warning("Spark takes over from the tables, as DuckDB cannot: %s", error)
+        return None
+    _replace_by_none(uri)
+    if files:
+        add_files(uri, files)
+    log.info("took over from the tables in %.1f s", time.monotonic() - began)
+    return seed
+
+
+def _replace_by_none(uri: str) -> None:
+    write_deltalake(uri, SEED_SCHEMA.empty_table(), mode="overwrite")
+
+
+def _seed_by_spark(
+    spark: SparkSession, root: str, uri: str, partitions: Collection[int] | None
+) -> Seed:
+    began = time.monotonic()
+    version = open_table(root, REQUESTS).version()
+    warn_of_others(open_table(root, OFFSETS_TOPIC))
+    loads = load_events(read(spark, root), partitions)
     waiting = waiting_requests(spark, root, version)
     (
         loads.unionByName(waiting)
@@ -65,7 +110,7 @@ def prepare_seed(spark: SparkSession, root: str, uri: str) -> Seed:
         .option("overwriteSchema", "true")
         .save(uri)
     )
-    log.info("took over from the tables in %.1f s", time.monotonic() - began)
+    log.info("took over from the tables by Spark in %.1f s", time.monotonic() - began)
     return Seed(uri, version + 1)
 
 
@@ -81,17 +126,20 @@ def read(spark: SparkSession, root: str) -> DataFrame:
     return spark.read.format("delta").load(table_uri(root, OFFSETS_TOPIC))
 
 
-def load_events(records: DataFrame) -> DataFrame:
+def load_events(records: DataFrame, partitions: Collection[int] | None = None) -> DataFrame:
     """One event per group that loads it from its newest records: columns `group_id`, `event`.
 
-    Rows that name no group, or have no place in the log, cannot be anybody's; they are left out, as
-    are record types that nobody here knows (`warn_of_others`).
+    `partitions` are the offsets partitions whose groups are wanted, None for all of them. Left out
+    are groups of tombstones alone; rows that name no group, or have no place in the log, which
+    cannot be anybody's; and record types that nobody here knows (`warn_of_others`).
     """
     known = F.col("record_type").isin(OFFSET_COMMIT, GROUP_METADATA)
     readable = known & F.col("group_id").isNotNull() & F.col("log_offset").isNotNull()
+    if partitions is not None:
+        readable &= F.col("partition").isin(*partitions)
     newest = (
         records.where(readable)
-        .groupBy(*_KEY)
+        .groupBy(*KEY)
         .agg(F.max_by(_record(), F.col("log_offset")).alias("record"))
         .where("record.offset_commit is not null or record.group_metadata is not null")
     )
@@ -101,8 +149,8 @@ def load_events(records: DataFrame) -> DataFrame:
 
 
 def _record() -> Column:
-    """A row of the offsets topic as the Struct has it: times in ms, no segment."""
-    names = [field.name for field in OFFSETS_TOPIC.schema if field.name != "segment"]
+    """A row of the offsets topic as a group is loaded from it: times in ms."""
+    names = [field.name for field in RECORD]
     timestamp = F.unix_millis("timestamp").alias("timestamp")
     return F.struct(*(timestamp if name == "timestamp" else F.col(name) for name in names))
 
@@ -137,11 +185,3 @@ def waiting_requests(spark: SparkSession, root: str, version: int) -> DataFrame:
         .drop("text")
     )
     return waiting.unionByName(broken)
-
-
-def existing_seed(uri: str) -> Seed | None:
-    """The seed that a checkpoint began with; None if there is none.
-
-    The stream that reads it no longer asks for a first version: its checkpoint knows.
-    """
-    return Seed(uri, 0) if DeltaTable.is_deltatable(uri) else None

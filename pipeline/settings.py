@@ -42,6 +42,7 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     node_id: NotNegative = field(name="node.id", default=1)
     advertised_host: str = field(name="advertised.host", default="localhost")
     advertised_port: NotNegative = field(name="advertised.port", default=9092)
+    lease_ms: Annotated[int, Meta(ge=1000)] = field(name="lease.ms", default=10_000)
     trigger_interval_ms: Positive = field(name="trigger.interval.ms", default=100)
     max_files_per_trigger: Positive = field(name="max.files.per.trigger", default=10_000)
     shuffle_partitions: NotNegative = field(name="shuffle.partitions", default=0)
@@ -59,6 +60,13 @@ class Settings(Struct, frozen=True, kw_only=True):
     group: dict[str, Any] = {}
     upkeep: UpkeepSettings = UpkeepSettings()
     spark: dict[str, str] = {}
+
+    def with_node_id(self, node_id: int | None) -> Settings:
+        """These settings for another node of the root; None changes nothing."""
+        if node_id is None:
+            return self
+        ours = msgspec.structs.replace(self.coordinator, node_id=node_id)
+        return msgspec.structs.replace(self, coordinator=ours)
 
 
 def load_settings(path: str | Path | None = None) -> Settings:

@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table as Grid
 
@@ -43,6 +44,17 @@ def show(result: Result, format_: Format = Format.TABLE, title: str | None = Non
         console.print(grid(result.columns, result.rows, title))
         count = len(result.rows)
         console.print(f"{count} row{'' if count == 1 else 's'}", style="dim")
+
+
+def show_structs(rows: Sequence[Struct], json: bool) -> None:
+    """Print Structs of one kind, a row each, as a table or as JSON Lines."""
+    if json:
+        for row in rows:
+            sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
+        return
+    columns = rows[0].__struct_fields__ if rows else ()
+    values = [msgspec.structs.astuple(row) for row in rows]
+    show(Result(list(columns), values))
 
 
 def grid(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> Grid:

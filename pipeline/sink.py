@@ -18,7 +18,7 @@ from deltalake import QueryBuilder
 
 from coordinator.group.batch import GroupOutput
 from pipeline.clock import clock_ms
-from pipeline.commit import check_epoch, open_appender
+from pipeline.commit import Epoch, check_epoch, open_appender
 from pipeline.store import open_table, table_uri
 from schemas.tables import (
     GROUP_EVENTS,
@@ -53,7 +53,7 @@ class Sink:
         root: str,
         settings: CoordinatorSettings,
         clock: Callable[[], int] = clock_ms,
-        epoch: int | None = None,
+        epoch: Epoch | None = None,
     ) -> None:
         self._root = root
         self._epoch = epoch

@@ -14,15 +14,17 @@ producer that sends many events in one millisecond numbers them in the microseco
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from pyspark.sql import functions as F
 
 from pipeline.store import table_uri
 from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from pipeline.settings import CoordinatorSettings
 
@@ -34,12 +36,24 @@ _NO_TIME = "9" * KEY_WIDTH
 EVENT_COLUMNS = ("group_id", "event")
 
 
+class Share(Struct, frozen=True):
+    """The offsets partitions of one coordinator, out of how many."""
+
+    partitions: Collection[int]
+    of: int
+
+
 def read_requests(
-    spark: SparkSession, root: str, settings: CoordinatorSettings, first_version: int = 0
+    spark: SparkSession,
+    root: str,
+    settings: CoordinatorSettings,
+    first_version: int = 0,
+    share: Share | None = None,
 ) -> DataFrame:
     """Stream the `requests` table as packed events: columns `group_id` and `event`.
 
-    `first_version` is the version of the table that a new checkpoint begins with.
+    `first_version` is the version of the table that a new checkpoint begins with; `share` says
+    whose requests are wanted, None wants all.
     """
     requests = (
         spark.readStream.format("delta")
@@ -49,7 +63,7 @@ def read_requests(
         .option("skipChangeCommits", "true")
         .load(table_uri(root, REQUESTS))
     )
-    return pack(requests)
+    return only(pack(requests), share)
 
 
 def read_seed(spark: SparkSession, uri: str) -> DataFrame:
@@ -69,6 +83,42 @@ def pack(requests: DataFrame) -> DataFrame:
     # A group id that is not UTF-8 would fail on its way to Python and stop every group.
     group_id = F.make_valid_utf8("group_id").alias("group_id")
     return requests.select(group_id, F.concat(key, F.to_json(F.struct(*fields))).alias("event"))
+
+
+def only(events: DataFrame, share: Share | None) -> DataFrame:
+    """The events of the groups of some offsets partitions.
+
+    Decided in the JVM: a group that is another coordinator's costs no call to Python.
+    """
+    if share is None:
+        return events
+    return events.where(partition_of("group_id", share.of).isin(sorted(share.partitions)))
+
+
+def partition_of(group_id: str, num_partitions: int) -> Column:
+    """The offsets partition of a group id column; 0 where it is null.
+
+    As `coordinator.group.partition.partition_for`: Java's hash goes over UTF-16 code units, which
+    are four hexadecimal digits each.
+    """
+    digits = F.hex(F.encode(group_id, "UTF-16BE"))
+    units = (F.length(digits) / 4).cast("int")
+    value = F.aggregate(
+        F.sequence(F.lit(0), units - 1),
+        F.lit(0).cast("bigint"),
+        lambda so_far, unit: (
+            so_far * 31 + F.conv(F.substr(digits, unit * 4 + 1, F.lit(4)), 16, 10).cast("bigint")
+        ).bitwiseAND(0xFFFFFFFF),
+    )
+    # Within a function of its own, or each mention of the value would compute it anew.
+    partition = F.transform(
+        F.array(value),
+        lambda each: (
+            F.when(each < 1 << 31, each).when(each == 1 << 31, 0).otherwise((1 << 32) - each)
+            % num_partitions
+        ),
+    )[0]
+    return F.when(units > 0, partition).otherwise(0).cast("int")
 
 
 def unpack(events: list[str]) -> list[str]:

@@ -15,6 +15,8 @@ from schemas.records import GROUP_METADATA, OFFSET_COMMIT, Record
 
 # How every control event's JSON begins: no request event has a field of that name.
 PREFIX = '{"control"'
+UNLOAD_EVENT = f'{PREFIX}:"unload"}}'
+WAKE_EVENT = f'{PREFIX}:"wake"}}'
 _KNOWN_TYPES = frozenset({GROUP_METADATA, OFFSET_COMMIT})
 
 
@@ -28,7 +30,11 @@ class Unload(Struct, frozen=True, tag_field="control", tag="unload"):
     """Give the group up: its partition has another owner."""
 
 
-Control = Load | Unload
+class Wake(Struct, frozen=True, tag_field="control", tag="wake"):
+    """Nothing: Spark runs a stream's first batch, and so any timer, only once an event arrives."""
+
+
+Control = Load | Unload | Wake
 
 _decode: Callable[[str], Control] = msgspec.json.Decoder(Control).decode
 _decode_record = msgspec.json.Decoder(Record).decode

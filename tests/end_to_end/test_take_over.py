@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.job import CHECKPOINT
+from pipeline.node import checkpoint_uri
 from pipeline.process import CoordinatorProcess
 from pipeline.store import ensure_tables
 from tests.end_to_end.live import LiveFleet, committed_offsets
@@ -35,7 +35,7 @@ def test_a_killed_coordinator_without_its_checkpoint_loses_nothing(tmp_path: Pat
         first.kill()
     acknowledged = dict(live.acknowledged)
     live.ask()
-    shutil.rmtree(Path(root) / CHECKPOINT)
+    shutil.rmtree(checkpoint_uri(root, 1))
     second = CoordinatorProcess(root, config, tmp_path / "second.log")
     try:
         second.await_ready()

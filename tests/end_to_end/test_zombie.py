@@ -45,7 +45,7 @@ def test_a_zombie_is_fenced_says_so_and_stops(tmp_path: Path) -> None:
         zombie.kill()
         if successor is not None:
             assert successor.stop() == 0
-    assert "group-coordinator: fenced: the coordinator of epoch 1 has taken over" in (
+    assert "group-coordinator: fenced: the coordinator of epoch 2 has taken over" in (
         zombie.last_lines()
     )
     live.listen()

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipeline import job
 from pipeline.commit import (
-    EPOCH_APP_ID,
     Appender,
+    Epoch,
     FencedError,
     LocalAppender,
     RemoteAppender,
@@ -25,6 +24,7 @@ from pipeline.store import ensure_tables, table_uri
 from schemas.tables import RESPONSES
 from tests.pipeline.rows import commit_record, output, rows
 
+EPOCH_0, EPOCH_1 = Epoch(1, 0), Epoch(1, 1)
 KINDS = {"local": lambda uri, epoch: LocalAppender(Path(uri), epoch), "remote": RemoteAppender}
 
 
@@ -49,34 +49,34 @@ def written(uri: str) -> list[int]:
 
 
 def test_a_later_epoch_stops_the_earlier_writer(table: str, open_at: Any) -> None:
-    earlier: Appender = open_at(table, 0)
-    raise_epoch(table, 0)
+    earlier: Appender = open_at(table, EPOCH_0)
+    raise_epoch(table, Epoch(1, 0))
     assert earlier.append(numbers(1), "q", 0)
-    raise_epoch(table, 1)
-    with pytest.raises(FencedError, match="epoch 1 has taken over; this one, of epoch 0"):
+    raise_epoch(table, Epoch(1, 1))
+    with pytest.raises(FencedError, match="epoch 1 has taken over from node 1"):
         earlier.append(numbers(2), "q", 1)
-    assert open_at(table, 1).append(numbers(3), "q", 1)
+    assert open_at(table, EPOCH_1).append(numbers(3), "q", 1)
     assert written(table) == [1, 3]
 
 
 def test_a_fenced_append_leaves_no_file_behind(table: str) -> None:
-    earlier = LocalAppender(Path(table), 0)
-    raise_epoch(table, 1)
+    earlier = LocalAppender(Path(table), EPOCH_0)
+    raise_epoch(table, Epoch(1, 1))
     with pytest.raises(FencedError):
         earlier.append(numbers(2))
     assert not list(Path(table).glob("*.parquet"))
 
 
 def test_an_epoch_cannot_go_back(table: str) -> None:
-    raise_epoch(table, 2)
-    raise_epoch(table, 2)
-    with pytest.raises(FencedError, match="epoch 2 has taken over; this one, of epoch 1"):
-        raise_epoch(table, 1)
+    raise_epoch(table, Epoch(1, 2))
+    raise_epoch(table, Epoch(1, 2))
+    with pytest.raises(FencedError, match="epoch 2 has taken over from node 1"):
+        raise_epoch(table, Epoch(1, 1))
 
 
 def test_the_fence_falls_between_two_commits_of_a_busy_writer(table: str, open_at: Any) -> None:
     """Whatever the instant: all commits before the fence stand, and none comes after it."""
-    appender: Appender = open_at(table, 0)
+    appender: Appender = open_at(table, EPOCH_0)
     acknowledged: list[int] = []
     fenced = threading.Event()
 
@@ -93,7 +93,7 @@ def test_the_fence_falls_between_two_commits_of_a_busy_writer(table: str, open_a
     writer.start()
     while len(acknowledged) < 5:
         pass
-    raise_epoch(table, 1)
+    raise_epoch(table, Epoch(1, 1))
     version_of_fence = _version_of(table, 1)
     writer.join(60)
     assert fenced.is_set()
@@ -104,34 +104,17 @@ def test_the_fence_falls_between_two_commits_of_a_busy_writer(table: str, open_a
 def _version_of(uri: str, epoch: int) -> int:
     """The version of the table in which the epoch was raised."""
     log = Path(uri) / "_delta_log"
-    mark = f'"{EPOCH_APP_ID}","version":{epoch}'
+    mark = f'"{Epoch(1, epoch).app_id}","version":{epoch}'
     (found,) = (p for p in log.glob("*.json") if mark in p.read_text().replace(" ", ""))
     return int(found.stem)
-
-
-def test_two_starts_at_once_get_two_epochs(tmp_path: Path) -> None:
-    root = str(tmp_path)
-    ensure_tables(root)
-    epochs: list[int] = []
-
-    def start(node_id: int) -> None:
-        epoch, _ = job.record_start(root, job.Node(node_id, "h", 1), 1)
-        epochs.append(epoch)
-
-    threads = [threading.Thread(target=start, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert sorted(epochs) == [0, 1, 2, 3]
 
 
 def test_a_zombie_s_batch_is_refused_whole(tmp_path: Path) -> None:
     root = str(tmp_path)
     ensure_tables(root)
-    zombie = Sink(root, CoordinatorSettings(), epoch=0)
+    zombie = Sink(root, CoordinatorSettings(), epoch=EPOCH_0)
     for written_table in WRITTEN:
-        raise_epoch(table_uri(root, written_table), 1)
+        raise_epoch(table_uri(root, written_table), Epoch(1, 1))
     with pytest.raises(FencedError):
         zombie.write([output(1, [commit_record(0, 1)], 1, 1)], "query", 0)
     with pytest.raises(FencedError):

@@ -13,9 +13,10 @@ from chispa import assert_df_equality
 from deltalake import write_deltalake
 
 from coordinator.group.batch import BatchResult
-from pipeline import commit, job
+from pipeline import commit, node
 from pipeline.empty import EmptyMachine
-from pipeline.job import Coordinator, QueryFailed, innermost
+from pipeline.node import Coordinator, named
+from pipeline.serving import QueryFailed, innermost
 from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.sink import Sink
 from pipeline.store import RequestLog, ensure_tables, table_uri
@@ -33,7 +34,7 @@ def start(spark, root) -> Iterator[Callable[..., Coordinator]]:
     running: list[Coordinator] = []
 
     def start_one(make_machine=EmptyMachine, **settings: Any) -> Coordinator:
-        coordinator = job.start(
+        coordinator = node.start(
             spark, root, Settings(coordinator=CoordinatorSettings(**settings)), make_machine
         )
         running.append(coordinator)
@@ -42,6 +43,7 @@ def start(spark, root) -> Iterator[Callable[..., Coordinator]]:
     yield start_one
     for coordinator in running:
         coordinator.query.stop()
+        coordinator.abandon()
 
 
 def await_rows(root: str, name: str, ids: set[str], column: str = "request_id") -> None:
@@ -61,12 +63,17 @@ def test_every_request_is_answered_once_over_a_restart(start, root):
     assert not first.query.isActive
     log.append([heartbeat("c", "g1")])
     second = start(state_store="memory")
-    asked = {row["request_id"] for row in rows(root, "requests")}
-    await_rows(root, "responses", asked)
+    await_rows(root, "responses", {"a", "b", "c"})
     second.stop()
-    assert len(asked) == 5, "three of ours, and each start asks itself"
-    assert counts(root)["responses"] == 5
-    assert sorted(row["epoch"] for row in rows(root, "coordinators")) == [0, 1]
+    assert counts(root)["responses"] == 3
+    decided = sorted((row["epoch"], row["event"]) for row in rows(root, "coordinators"))
+    assert sorted(set(decided)) == [
+        (0, "started"),
+        (1, "claimed"),
+        (2, "stopped"),
+        (3, "started"),
+        (4, "stopped"),
+    ], "what was claimed is still its own after a restart"
 
 
 def test_an_event_that_names_nobody_is_rejected_whole_and_the_rest_is_answered(start, root):
@@ -99,13 +106,14 @@ class Once:
 
 
 def test_a_timer_goes_off_once(start, root):
+    RequestLog(root).append([heartbeat("a", "g")])
     coordinator = start(make_machine=Once)
     await_rows(root, "responses", {"r0"})
-    then = coordinator.sink.batches
-    while coordinator.sink.batches < then + 5:
+    then = coordinator.batches
+    while coordinator.batches < then + 5:
         coordinator.check()
         time.sleep(0.05)
-    assert counts(root)["responses"] == 1, "only the start's own group was armed"
+    assert counts(root)["responses"] == 2, "one for the group, one for what woke the stream"
 
 
 class Broken:
@@ -121,14 +129,8 @@ def test_a_failed_query_is_named_in_one_line(start):
     assert str(failed.value) == "LookupError: no such luck"
 
 
-def test_starts_are_remembered_up_to_a_hundred(tmp_path):
-    ensure_tables(str(tmp_path))
-    node = job.Node(3, "h", 1)
-    for at in range(101, 0, -1):
-        epoch, starts = job.record_start(str(tmp_path), node, at)
-    assert epoch == 100
-    assert starts == tuple(range(2, 102))
-    assert {row["node_id"] for row in rows(str(tmp_path), "coordinators")} == {3}
+def test_partitions_are_named_as_ranges():
+    assert named([7, 1, 0, 2, 9]) == "0-2, 7, 9"
 
 
 def test_both_ways_of_writing_give_the_same_table(spark, root, tmp_path):

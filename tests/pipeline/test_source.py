@@ -10,7 +10,8 @@ from chispa import assert_df_equality
 from deltalake import write_deltalake
 from pyspark.sql import functions as F
 
-from pipeline.source import KEY_WIDTH, pack, unpack
+from coordinator.group.partition import partition_for
+from pipeline.source import KEY_WIDTH, Share, only, pack, partition_of, unpack
 from pipeline.store import RequestLog
 from schemas.messages import (
     DescribeGroupsRequest,
@@ -97,3 +98,23 @@ def test_a_broken_row_is_packed_like_any_other(spark, root):
     (row,) = packed(spark, root).collect()
     assert row.group_id is None
     assert row.event == "9" * KEY_WIDTH + "{}"
+
+
+def test_the_jvm_finds_the_partition_that_the_coordinator_finds(spark):
+    groups = ["", "a", "groupId", "ünïcödé", "😀 group", "x" * 300, "polygenelubricants"]
+    groups += [f"group-{n}" for n in range(200)]
+    frame = spark.createDataFrame([(group,) for group in [*groups, None]], "group_id string")
+    found = frame.select("group_id", partition_of("group_id", 50).alias("partition")).collect()
+    expected = {group: partition_for(group, 50) for group in groups} | {None: 0}
+    assert {row["group_id"]: row["partition"] for row in found} == expected
+
+
+def test_only_the_share_s_requests_come(spark):
+    mine = [f"group-{n}" for n in range(20) if partition_for(f"group-{n}", 4) in (0, 3)]
+    frame = spark.createDataFrame(
+        [(f"group-{n}", "e") for n in range(20)] + [(None, "nobody's")],
+        "group_id string, event string",
+    )
+    found = only(frame, Share({0, 3}, 4)).collect()
+    assert sorted(row["group_id"] or "" for row in found) == sorted(["", *mine])
+    assert only(frame, None) is frame

@@ -1,0 +1,335 @@
+"""A coordinator node: the partitions it owns, and its query, begun anew whenever they change.
+
+A node looks at the board several times a second and does what `coordinator.ownership.decide` says.
+Between two batches its query is stopped; what was given up is unloaded and what was claimed is
+loaded by control events in the stream's second source; and the query begins again with the new set,
+1 to 2 s later. The other groups' requests wait that long, as do those of a partition under way: no
+request is answered COORDINATOR_LOAD_IN_PROGRESS, because a request here is a row that can wait, and
+an error would cost its sender a round trip and a back-off for nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from coordinator.config import parse_config
+from coordinator.group.batch import BatchMachine, BatchSettings
+from coordinator.group.coordinator import Node
+from coordinator.ownership import (
+    CLAIMED,
+    MOVE,
+    NO_EPOCH,
+    RELEASED,
+    STARTED,
+    STOPPED,
+    UNLOADING,
+    Board,
+    PartitionState,
+    Plan,
+    decide,
+)
+from pipeline.clock import clock_ms
+from pipeline.commit import Epoch, FencedError, raise_epoch
+from pipeline.handover import begin_afresh, begun_with, bring_in, give_up, wake
+from pipeline.ownership import LeaseRenewal, Ledger, Observer
+from pipeline.serving import Serving, serve
+from pipeline.sink import WRITTEN, Sink
+from pipeline.source import Share
+from pipeline.store import ensure_tables, open_table, table_uri
+from schemas.records import CoordinatorEvent
+from schemas.tables import REQUESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from pipeline.recovery import Seed
+    from pipeline.settings import Settings
+    from pipeline.stateful import MachineFactory
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_STARTS = 100
+_LOOK_INTERVAL_S = 0.25
+_TRIM_INTERVAL_S = 5.0
+
+
+def checkpoint_uri(root: str, node_id: int) -> str:
+    """Where a node's query keeps how far it is, and its groups."""
+    return f"{root.rstrip('/')}/_checkpoints/group-coordinator-{node_id}"
+
+
+class Coordinator:
+    """A running node. `start` makes one; `tick` is to be called again and again."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        settings: Settings,
+        make_machine: MachineFactory | None = None,
+    ) -> None:
+        self.serving: Serving | None = None
+        self._spark = spark
+        self._root = root
+        self._ours = settings.coordinator
+        self._config = parse_config(settings.group)
+        self._make_machine = make_machine
+        self._num_partitions = self._config.offsets_topic_num_partitions
+        ours = settings.coordinator
+        self.node = Node(ours.node_id, ours.advertised_host, ours.advertised_port)
+        self._checkpoint = checkpoint_uri(root, self.node.node_id)
+        self._seed = f"{self._checkpoint}-seed"
+        self._ledger = Ledger(root)
+        self._observer = Observer(self.node.node_id, ours.lease_ms)
+        self._look_at = 0.0
+        self._trim_at = 0.0
+        self._starts: tuple[int, ...] = ()
+        self._board = self._record_start()
+        self.epoch = Epoch(self.node.node_id, self._board.epoch)
+        for table in WRITTEN:
+            raise_epoch(table_uri(root, table), self.epoch)
+        self._lease = LeaseRenewal(root, self.node.node_id, ours.lease_ms)
+
+    # --- what others ask ------------------------------------------------------------------------
+
+    @property
+    def query(self) -> StreamingQuery:
+        """The streaming query; there must be one."""
+        assert self.serving is not None
+        return self.serving.query
+
+    @property
+    def batches(self) -> int:
+        """How many batches the present query has written."""
+        return 0 if self.serving is None else self.serving.sink.batches
+
+    def await_ready(self, timeout_s: float = 120.0) -> None:
+        """Return once a batch was answered; raises QueryFailed, also if none was in time."""
+        assert self.serving is not None, "this node has no partition yet"
+        self.serving.await_ready(timeout_s)
+
+    def does_upkeep(self) -> bool:
+        """Whether the tables' upkeep is this node's: it is one's, the owner of partition 0."""
+        first = self._board.partitions.get(0)
+        return first is not None and first.owner == self.node.node_id
+
+    # --- running --------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise QueryFailed if the query has ended by itself, FencedError if others ended it."""
+        if self.serving is not None:
+            self.serving.check()
+        latest = self._board.nodes[self.node.node_id].epoch
+        if latest > self.epoch.number:
+            raise FencedError("any table", self.epoch, latest)
+
+    def tick(self) -> None:
+        """Look at the board if it is time, and carry out what there is to do."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._board = self._ledger.read()
+        self.check()
+        alive = self._observer.alive(self._board, self._ledger.lease_of)
+        self._carry_out(decide(self._board, self.node.node_id, alive, self._num_partitions))
+        if now >= self._trim_at:
+            self.trim(alive)
+            self._trim_at = now + _TRIM_INTERVAL_S
+        self._look_at = time.monotonic() + _LOOK_INTERVAL_S
+
+    def trim(self, alive: Collection[int] = ()) -> int:
+        """Delete what every node has consumed of the log of `requests`; returns how many files."""
+        mine = self._say_consumed()
+        if mine is None or self.serving is None or not self.does_upkeep():
+            return 0
+        owners = {state.owner for state in self._board.partitions.values()}
+        others = {n for n in {*alive, *owners} if n is not None} - {self.node.node_id}
+        return self.serving.trim(min([mine, *map(self._ledger.consumed_by, others)]))
+
+    def _say_consumed(self) -> int | None:
+        if self.serving is not None:
+            version = self.serving.consumed()
+        else:
+            # A node without partitions needs nothing of what is there: its first claim loads it.
+            version = open_table(self._root, REQUESTS).version()
+        if version is not None:
+            self._ledger.say_consumed(self.node.node_id, version)
+        return version
+
+    def stop(self) -> None:
+        """Stop between two batches, and say so: other nodes need not wait for the lease to end."""
+        if self.serving is not None:
+            self.serving.stop()
+        self._lease.stop()
+        self._ledger.decide_until(lambda board: self._stopped(board))
+
+    def abandon(self) -> None:
+        """End the lease's renewal, and nothing else: what a process that ends leaves undone."""
+        self._lease.stop()
+
+    def _stopped(self, board: Board) -> list[CoordinatorEvent]:
+        latest = board.nodes[self.node.node_id].epoch == self.epoch.number
+        return [self._event(STOPPED)] if latest else []
+
+    # --- decisions ------------------------------------------------------------------------------
+
+    def _record_start(self) -> Board:
+        board, _ = self._ledger.decide_until(lambda _: [self._event(STARTED)])
+        starts = [
+            event.at
+            for event in self._ledger.events()
+            if event.event == STARTED and event.node_id == self.node.node_id
+        ]
+        self._starts = tuple(starts[-REMEMBERED_STARTS:])
+        return board
+
+    def _event(self, what: str, partition: int | None = None) -> CoordinatorEvent:
+        node = self.node
+        return CoordinatorEvent(clock_ms(), -1, what, node.node_id, partition, node.host, node.port)
+
+    def _events(self, what: str, partitions: Iterable[int]) -> list[CoordinatorEvent]:
+        return [self._event(what, partition) for partition in partitions]
+
+    def _carry_out(self, plan: Plan) -> None:
+        if plan.unload:
+            self._give_up(plan.unload)
+        elif plan.claim:
+            self._take(plan)
+        elif plan.moves:
+            moves = [
+                CoordinatorEvent(
+                    clock_ms(), -1, MOVE, self.node.node_id, partition, to_node=to, reason="joined"
+                )
+                for partition, to in plan.moves
+            ]
+            self._ledger.decide(self._board, moves)
+        elif self.serving is None and self._board.kept_by(self.node.node_id):
+            self._begin()
+
+    def _give_up(self, partitions: tuple[int, ...]) -> None:
+        """Unload partitions, then release them to whom they are meant for."""
+        fresh = [p for p in partitions if not self._board.partitions[p].unloading]
+        if fresh:
+            board = self._ledger.decide(self._board, self._events(UNLOADING, fresh))
+            if board is None:
+                return
+            self._board = board
+        log.info("giving up %d partitions: %s", len(partitions), named(partitions))
+        self._begin(unload=partitions)
+        assert self.serving is not None
+        self.serving.await_ready()
+        self._board, _ = self._ledger.decide_until(
+            lambda board: self._events(
+                RELEASED, (p for p, s in board.owned_by(self.node.node_id).items() if s.unloading)
+            )
+        )
+
+    def _take(self, plan: Plan) -> None:
+        """Claim partitions, once their dead owners are fenced, and load them."""
+        try:
+            for node_id in plan.fence:
+                log.warning("node %d is gone: its partitions are taken over", node_id)
+                for table in WRITTEN:
+                    raise_epoch(table_uri(self._root, table), Epoch(node_id, self._board.epoch + 1))
+        except FencedError:
+            # It came back meanwhile: the board has more to tell.
+            return
+        if self.serving is not None:
+            # First: a batch that was planned before the claim is known by its time.
+            self.serving.stop()
+        claimed = self._ledger.decide(self._board, self._events(CLAIMED, plan.claim))
+        if claimed is not None:
+            log.info("claimed %d partitions: %s", len(plan.claim), named(plan.claim))
+        self._board = claimed or self._ledger.read()
+        self._begin()
+
+    # --- the query ------------------------------------------------------------------------------
+
+    def _begin(self, unload: Collection[int] = ()) -> None:
+        """Begin the query, or begin it anew, with the partitions that are this node's by now."""
+        began = time.monotonic()
+        kept = self._board.kept_by(self.node.node_id)
+        if self.serving is not None:
+            self.serving.stop()
+        share = None
+        if len(kept) < self._num_partitions:
+            share = Share(frozenset(kept), self._num_partitions)
+        seed = self._prepare(kept, share)
+        if unload:
+            give_up(self._root, self._seed, Share(frozenset(unload), self._num_partitions))
+        wake(self._seed)
+        self.serving = serve(
+            self._spark,
+            self._root,
+            self._ours,
+            self._make_machine or self._machine(),
+            Sink(self._root, self._ours, epoch=self.epoch),
+            self._checkpoint,
+            seed,
+            share,
+        )
+        log.info("serving %d partitions after %.1f s", len(kept), time.monotonic() - began)
+
+    def _prepare(self, kept: dict[int, PartitionState], share: Share | None) -> Seed:
+        """Have the stream's seed hold what this node's claims bring with them."""
+        newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
+        begun = begun_with(self._spark, self._checkpoint, self._seed)
+        if begun is None or (self.serving is None and begun[1] < self._oldest_claim()):
+            return begin_afresh(
+                self._spark, self._root, self._checkpoint, self._seed, share, newest
+            )
+        seed, loaded = begun
+        new = frozenset(p for p, state in kept.items() if state.epoch > loaded)
+        if new:
+            wanted = Share(new, self._num_partitions)
+            bring_in(self._spark, self._root, self._seed, wanted, newest)
+        return seed
+
+    def _oldest_claim(self) -> int:
+        """The epoch of the oldest claim; what a checkpoint holds from before all claims is void."""
+        mine = self._board.owned_by(self.node.node_id)
+        return min((state.epoch for state in mine.values()), default=0)
+
+    def _machine(self) -> MachineFactory:
+        kept = self._board.kept_by(self.node.node_id)
+        batch = BatchSettings(
+            config=self._config,
+            node=self.node,
+            starts=self._starts,
+            dedup_window_ms=self._ours.request_dedup_window_ms,
+            claims={partition: state.claimed_at for partition, state in kept.items()},
+        )
+        return functools.partial(BatchMachine, batch)
+
+
+def start(
+    spark: SparkSession, root: str, settings: Settings, make_machine: MachineFactory | None = None
+) -> Coordinator:
+    """Start a node at `root`, creating the tables that are missing.
+
+    `make_machine` null is the real one. Every earlier start of the same node is fenced off: it can
+    write nothing more, and stops. The query begins at once if there are partitions for it, else
+    once there are. Raises SchemaMismatch, ConfigError, and FencedError if the node was started
+    again meanwhile.
+    """
+    ensure_tables(root)
+    coordinator = Coordinator(spark, root, settings, make_machine)
+    coordinator.tick()
+    return coordinator
+
+
+def named(partitions: Collection[int]) -> str:
+    """Partitions as ranges: 0-3, 7."""
+    parts: list[list[int]] = []
+    for number in sorted(partitions):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)

@@ -1,0 +1,137 @@
+"""One run of the streaming query: source -> stateful -> sink, for a fixed set of partitions."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+
+from pipeline.commit import local_folder
+from pipeline.errors import Failure
+from pipeline.log_trim import consumed_version, trim_log
+from pipeline.sink import Sink
+from pipeline.source import Share, read_requests, read_seed
+from pipeline.stateful import answer
+from pipeline.store import table_uri
+from schemas.tables import REQUESTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from pipeline.recovery import Seed
+    from pipeline.settings import CoordinatorSettings
+    from pipeline.stateful import MachineFactory
+
+log = logging.getLogger(__name__)
+
+QUERY_NAME = "group-coordinator"
+_BATCH_WAIT_S = 10.0
+
+
+class QueryFailed(Failure):
+    """The streaming query ended by itself; the message is the innermost reason."""
+
+
+class Serving:
+    """A running query and its sink."""
+
+    def __init__(self, query: StreamingQuery, sink: Sink, root: str) -> None:
+        self.query = query
+        self.sink = sink
+        self._requests = local_folder(table_uri(root, REQUESTS))
+
+    def await_ready(self, timeout_s: float = 120.0) -> None:
+        """Return once a batch was answered; raises QueryFailed, also if none was in time."""
+        limit = time.monotonic() + timeout_s
+        while self.sink.batches == 0:
+            self.check()
+            if time.monotonic() > limit:
+                raise QueryFailed(f"no batch within {timeout_s:g} s")
+            time.sleep(0.02)
+
+    def check(self) -> None:
+        """Raise QueryFailed if the query has ended by itself, FencedError if others ended it."""
+        if self.query.isActive:
+            return
+        # Two coordinators on one checkpoint also trip over Spark's own log; this says why.
+        try:
+            self.sink.check_epoch()
+        except (DeltaError, OSError) as unread:
+            # Where the tables cannot be read, that is why the query ended.
+            log.debug("the epoch cannot be checked: %s", unread)
+        error = self.query.exception()
+        raise QueryFailed("the query was stopped" if error is None else innermost(str(error)))
+
+    def consumed(self) -> int | None:
+        """The version of `requests` that a restart may read again; None if it is not known."""
+        if self._requests is None:
+            return None
+        return consumed_version(self.query.lastProgress, f"{self._requests.resolve()}]")
+
+    def trim(self, version: int) -> int:
+        """Delete the log of `requests` before a version; returns how many files."""
+        if self._requests is None:
+            return 0
+        try:
+            return trim_log(self._requests.resolve(), version)
+        except OSError as error:
+            # A longer log is slower, not wrong; if the root is gone, the query will say so.
+            log.warning("the log of requests was not trimmed: %s", error)
+            return 0
+
+    def stop(self) -> None:
+        """Stop the query, between two batches if one ends soon.
+
+        A batch that is cut off is run again, and written once, by the next start.
+        """
+        limit = time.monotonic() + _BATCH_WAIT_S
+        before = self._last_committed()
+        while self.query.isActive and time.monotonic() < limit:
+            # Batches follow each other without a pause when they take longer than the interval;
+            # just after a commit the next one is still looking for requests.
+            if not self.query.status["isTriggerActive"] or self._last_committed() > before:
+                break
+            time.sleep(0.002)
+        self.query.stop()
+
+    def _last_committed(self) -> int:
+        progress = self.query.lastProgress
+        return -1 if progress is None else progress["batchId"]
+
+
+def serve(
+    spark: SparkSession,
+    root: str,
+    settings: CoordinatorSettings,
+    make_machine: MachineFactory,
+    sink: Sink,
+    checkpoint: str,
+    seed: Seed,
+    share: Share | None,
+) -> Serving:
+    """Begin the query, at its checkpoint or at its seed; `share` None is every partition."""
+    requests = read_requests(spark, root, settings, seed.first_version, share)
+    events = requests.unionByName(read_seed(spark, seed.uri))
+    query = (
+        answer(events, make_machine)
+        .writeStream.foreachBatch(sink)
+        .queryName(QUERY_NAME)
+        .option("checkpointLocation", checkpoint)
+        .trigger(processingTime=f"{settings.trigger_interval_ms} milliseconds")
+        .start()
+    )
+    return Serving(query, sink, root)
+
+
+def innermost(text: str) -> str:
+    """Return the line that names the cause in the text of a failed query."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # The JVM's causes of a Python error come after it, and theirs after them.
+    lines = [line.removeprefix("Caused by: ") for line in lines]
+    errors = [line for line in lines if line.partition(":")[0].endswith(("Error", "Exception"))]
+    chosen = errors[-1] if errors else lines[0]
+    name, _, message = chosen.partition(":")
+    return f"{name.rpartition('.')[2]}:{message}" if message else chosen

@@ -1,0 +1,99 @@
+"""A coordinator of some offsets partitions: what is another's is not its business."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from coordinator.config import parse_config
+from coordinator.group.batch import BatchMachine, BatchResult, BatchSettings
+from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
+from coordinator.group.partition import partition_for
+from coordinator.group.snapshot import decode
+from tests.context import GROUP_ID, KAFKA_TEST_SETTINGS
+
+CONFIG = parse_config(KAFKA_TEST_SETTINGS)
+MINE = partition_for(GROUP_ID, CONFIG.offsets_topic_num_partitions)
+
+
+def machine(claims: dict[int, int]) -> BatchMachine:
+    return BatchMachine(BatchSettings(config=CONFIG, claims=claims))
+
+
+def commit(request_id: str, offset: int, group_id: str = GROUP_ID) -> str:
+    topic = {"name": "t", "partitions": [{"partition_index": 0, "committed_offset": offset}]}
+    body = {"generation_id": -1, "member_id": "", "topics": [topic]}
+    return json.dumps(
+        {"request_id": request_id, "group_id": group_id, "api": "offset_commit"}
+        | {"offset_commit": body}
+    )
+
+
+def committed(result: BatchResult) -> int:
+    group = decode(result.state).group
+    assert group is not None
+    return group.offsets["t"][0].offset
+
+
+def test_a_request_of_another_s_partition_is_left_alone():
+    theirs = machine({MINE + 1: 0})
+    assert theirs.process(GROUP_ID, None, [commit("r", 1)], 10) == BatchResult(None, None, None)
+
+
+def test_exactly_one_coordinator_rejects_an_event_that_names_no_group():
+    assert machine({0: 0}).process(None, None, ["{}"], 10).output is not None
+    assert machine({1: 0}).process(None, None, ["{}"], 10).output is None
+
+
+def test_a_batch_that_was_planned_before_the_claim_decides_nothing_of_it():
+    """Run again after a restart, it would meet the group before the group is loaded."""
+    mine = machine({MINE: 10})
+    assert mine.process(GROUP_ID, None, [commit("r", 1)], 10) == BatchResult(None, None, None)
+    assert committed(mine.process(GROUP_ID, None, [commit("r", 1)], 11)) == 1
+
+
+def test_what_was_kept_from_before_the_claim_is_void():
+    before = machine({MINE: 0}).process(GROUP_ID, None, [commit("r", 1)], 5).state
+    again = machine({MINE: 7})
+    fetch = {"request_id": "f", "group_id": GROUP_ID, "api": "offset_fetch", "offset_fetch": {}}
+    result = again.process(GROUP_ID, before, [json.dumps(fetch)], 9)
+    assert result.output is not None
+    body = result.output.responses[0].offset_fetch
+    assert body is not None and body.topics == ()
+
+
+def parked_join() -> str:
+    protocol = {"name": "range", "metadata": ""}
+    body = {
+        "session_timeout_ms": 10_000,
+        "member_id": "",
+        "protocol_type": "consumer",
+        "protocols": [protocol],
+    }
+    event = {"request_id": "j", "group_id": GROUP_ID, "api": "join_group", "api_version": 3}
+    return json.dumps(event | {"join_group": body})
+
+
+def test_whoever_waits_in_a_group_that_is_given_up_is_told_so():
+    slow = msgspec.structs.replace(CONFIG, group_initial_rebalance_delay_ms=3_000)
+    settings = BatchSettings(config=slow, claims={MINE: 0})
+    parked = BatchMachine(settings).process(GROUP_ID, None, [parked_join()], 5)
+    assert parked.output is None or not parked.output.responses
+    assert parked.state is not None
+    without = BatchMachine(msgspec.structs.replace(settings, claims={}))
+    for events in ([UNLOAD_EVENT], []):
+        result = without.process(GROUP_ID, parked.state, events, 9)
+        assert result.output is not None
+        (answer,) = result.output.responses
+        assert (answer.request_id, answer.error) == ("j", "NOT_COORDINATOR")
+        assert [event.event for event in result.output.events][-1] == "unloaded"
+
+
+def test_an_event_that_only_wakes_the_stream_changes_nothing():
+    mine = machine({MINE: 0})
+    assert mine.process(GROUP_ID, None, [WAKE_EVENT], 5) == BatchResult(None, None, None)
+    state = mine.process(GROUP_ID, None, [commit("r", 1)], 5).state
+    result = mine.process(GROUP_ID, state, [WAKE_EVENT], 6)
+    assert committed(result) == 1
+    assert result.output is None

@@ -1,0 +1,214 @@
+"""Coordinators share the offsets partitions: who has which, who takes and gives what next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import count
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator.ownership import (
+    CANCELLED,
+    CLAIMED,
+    MOVE,
+    RELEASED,
+    STARTED,
+    STOPPED,
+    UNLOADING,
+    Board,
+    Plan,
+    decide,
+    fold,
+)
+from schemas.records import CoordinatorEvent
+
+PARTITIONS = 10
+
+
+class Cluster:
+    """A log of decisions and the nodes that are alive; each decision is an epoch."""
+
+    def __init__(self, partitions: int = PARTITIONS) -> None:
+        self.partitions = partitions
+        self.board = Board()
+        self.alive: set[int] = set()
+        self.log: list[CoordinatorEvent] = []
+        self._clock = count(100, 100)
+
+    def say(self, event: str, node_id: int, *partitions: int | None, to: int | None = None) -> None:
+        at, epoch = next(self._clock), self.board.epoch + 1
+        rows = [
+            CoordinatorEvent(at, epoch, event, node_id, p, "h", 9092, to)
+            for p in partitions or (None,)
+        ]
+        self.log += rows
+        self.board = fold(self.board, rows)
+
+    def start(self, *node_ids: int) -> None:
+        for node_id in node_ids:
+            self.alive.add(node_id)
+            self.say(STARTED, node_id)
+
+    def die(self, node_id: int) -> None:
+        self.alive.discard(node_id)
+
+    def plan(self, node_id: int) -> Plan:
+        return decide(self.board, node_id, self.alive, self.partitions)
+
+    def act(self, node_id: int) -> bool:
+        """The node does what it plans; whether there was anything to do."""
+        plan = self.plan(node_id)
+        if plan.unload:
+            self.say(UNLOADING, node_id, *plan.unload)
+            self.say(RELEASED, node_id, *plan.unload)
+        if plan.claim:
+            self.say(CLAIMED, node_id, *plan.claim)
+        for partition, to in plan.moves:
+            self.say(MOVE, node_id, partition, to=to)
+        return plan != Plan()
+
+    def settle(self) -> None:
+        for _ in range(100):
+            acted = [self.act(node_id) for node_id in sorted(self.alive)]
+            if not any(acted):
+                return
+        raise AssertionError("it never comes to rest")
+
+    def counts(self) -> dict[int | None, int]:
+        return dict(Counter(state.owner for state in self.board.partitions.values()))
+
+
+def test_the_first_node_takes_every_partition():
+    cluster = Cluster()
+    cluster.start(1)
+    assert cluster.plan(1) == Plan(claim=tuple(range(PARTITIONS)))
+    cluster.settle()
+    assert cluster.counts() == {1: PARTITIONS}
+
+
+def test_a_node_that_joins_is_given_its_share():
+    cluster = Cluster()
+    cluster.start(1)
+    cluster.settle()
+    cluster.start(2)
+    assert cluster.plan(2) == Plan(), "it takes nothing that another one has"
+    assert [to for _, to in cluster.plan(1).moves] == [2] * 5
+    cluster.settle()
+    assert cluster.counts() == {1: 5, 2: 5}
+    cluster.start(3)
+    cluster.settle()
+    assert sorted(cluster.counts().values()) == [3, 3, 4]
+
+
+def test_what_was_moved_by_hand_stays_moved():
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.settle()
+    for partition in cluster.board.owned_by(2):
+        cluster.say(MOVE, 2, partition, to=1)
+    cluster.settle()
+    assert cluster.counts() == {1: PARTITIONS}
+
+
+def test_a_move_is_unloaded_then_claimed():
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.settle()
+    (partition, *_) = cluster.board.owned_by(1)
+    cluster.say(MOVE, 1, partition, to=2)
+    assert cluster.plan(1).unload == (partition,)
+    assert cluster.plan(2).claim == (), "not before it is released"
+    cluster.say(UNLOADING, 1, partition)
+    assert cluster.plan(1).unload == (partition,), "a node that died in the midst goes on"
+    assert partition not in cluster.board.kept_by(1)
+    cluster.say(RELEASED, 1, partition)
+    assert cluster.plan(1) == Plan()
+    assert cluster.plan(2) == Plan(claim=(partition,))
+
+
+def test_a_move_to_a_node_that_is_away_waits_and_can_be_cancelled():
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.settle()
+    (partition, *_) = cluster.board.owned_by(1)
+    cluster.say(MOVE, 1, partition, to=3)
+    assert cluster.plan(1) == Plan()
+    cluster.say(CANCELLED, 1, partition)
+    cluster.start(3)
+    assert cluster.plan(1).unload == ()
+
+
+def test_a_dead_node_s_partitions_go_to_the_others_once_it_is_fenced():
+    cluster = Cluster()
+    cluster.start(1, 2, 3)
+    cluster.settle()
+    cluster.die(2)
+    assert cluster.plan(1).fence == cluster.plan(3).fence == (2,)
+    cluster.settle()
+    assert cluster.counts() == {1: 5, 3: 5}
+
+
+def test_a_node_that_stopped_finds_its_partitions_again_if_nobody_took_them():
+    cluster = Cluster()
+    cluster.start(1)
+    cluster.settle()
+    epochs = {p: state.epoch for p, state in cluster.board.partitions.items()}
+    cluster.say(STOPPED, 1)
+    assert cluster.board.nodes[1].stopped
+    cluster.start(1)
+    assert not cluster.board.nodes[1].stopped
+    assert cluster.plan(1) == Plan(), "they are still its own"
+    assert {p: state.epoch for p, state in cluster.board.partitions.items()} == epochs
+
+
+def test_a_released_partition_whose_receiver_died_goes_to_somebody_else():
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.settle()
+    (partition, *_) = cluster.board.owned_by(1)
+    cluster.say(MOVE, 1, partition, to=2)
+    cluster.say(UNLOADING, 1, partition)
+    cluster.say(RELEASED, 1, partition)
+    cluster.die(2)
+    assert partition in cluster.plan(1).claim
+
+
+def test_an_event_that_a_later_release_may_write_changes_nothing():
+    cluster = Cluster()
+    cluster.start(1)
+    cluster.settle()
+    before = cluster.board.partitions
+    cluster.say("annotated", 1, 3)
+    cluster.say("annotated", 1)
+    assert cluster.board.partitions == before
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_whoever_comes_and_goes_every_partition_finds_one_owner_that_lives(data):
+    cluster = Cluster(data.draw(st.integers(1, 12)))
+    cluster.start(1)
+    for _ in range(data.draw(st.integers(0, 12))):
+        what = data.draw(st.sampled_from(["start", "die", "move", "cancel", "act"]))
+        node_id = data.draw(st.integers(1, 4))
+        partition = data.draw(st.integers(0, cluster.partitions - 1))
+        if what == "start":
+            cluster.start(node_id)
+        elif what == "die" and len(cluster.alive) > 1:
+            cluster.die(node_id)
+        elif what == "move":
+            cluster.say(MOVE, 0, partition, to=node_id)
+        elif what == "cancel":
+            cluster.say(CANCELLED, 0, partition)
+        elif node_id in cluster.alive:
+            cluster.act(node_id)
+        if not cluster.alive:
+            cluster.start(1)
+    cluster.settle()
+    owners = {p: state.owner for p, state in cluster.board.partitions.items()}
+    assert set(owners) == set(range(cluster.partitions))
+    assert set(owners.values()) <= cluster.alive
+    assert fold(Board(), cluster.log) == cluster.board, "folded at once or piece by piece"
+    claims = [e for e in cluster.log if e.event == CLAIMED]
+    assert len({(e.epoch, e.partition) for e in claims}) == len(claims)
