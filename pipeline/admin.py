@@ -6,18 +6,17 @@ coordinator decides whether the group's state allows it.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from msgspec import Struct
 
+from pipeline.client import RequestClient
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
+from pipeline.producer_settings import ProducerSettings
 from pipeline.sql import Catalog
-from pipeline.store import RequestLog
-from pipeline.tail import follow
 from schemas.errors import ERROR_NAMES
 from schemas.messages import (
     DeleteGroupsRequest,
@@ -27,11 +26,12 @@ from schemas.messages import (
     OffsetDeleteRequest,
     OffsetDeleteTopic,
     RequestEvent,
+    Response,
 )
-from schemas.tables import RESPONSES
 
 RESET_PREFIX = "offsets-reset/"
-_POLL_S = 0.02
+# Nothing else is sent that a request could wait for.
+_AT_ONCE = ProducerSettings(linger_ms=0)
 _HINTS = {
     "UNKNOWN_MEMBER_ID": "the group has members; stop them first",
     "NON_EMPTY_GROUP": "the group has members; stop them first",
@@ -49,24 +49,16 @@ class Change(Struct, frozen=True):
     wanted: int | None
 
 
-def ask(root: str, request: RequestEvent, timeout_s: float = 30.0) -> dict[str, Any]:
-    """Send a request and wait for its answer, a row of `responses`; Failure if none comes."""
-    tail = follow(root, RESPONSES, RESPONSES.schema.names)
-    RequestLog(root).append([request])
-    limit = time.monotonic() + timeout_s
-    while time.monotonic() < limit:
-        rows = tail.poll()
-        for row in [] if rows is None else rows.to_pylist():
-            if row["request_id"] == request.request_id:
-                return dict(row)
-        time.sleep(_POLL_S)
-    raise Failure(f"no answer within {timeout_s:g} s: is a coordinator running on {root}?")
+def ask(root: str, request: RequestEvent, timeout_s: float = 30.0) -> Response:
+    """Send one request and wait for its answer; Failure if none comes."""
+    with RequestClient(root, _AT_ONCE) as client:
+        return client.ask(request, round(timeout_s * 1000))
 
 
 def delete_group(root: str, group_id: str, timeout_s: float = 30.0) -> None:
     """Delete an Empty group with its offsets; raises Failure with the coordinator's reason."""
     request = _request(group_id, "delete_groups", delete_groups=DeleteGroupsRequest())
-    _refuse(group_id, [ask(root, request, timeout_s)["error_code"]])
+    _refuse(group_id, [ask(root, request, timeout_s).error_code])
 
 
 def plan_reset(
@@ -110,10 +102,12 @@ def plan_undo(root: str, group_id: str) -> list[Change]:
 
 def carry_out(root: str, group_id: str, changes: Sequence[Change], timeout_s: float = 30.0) -> None:
     """Make the changes; raises Failure with the coordinator's reason if it refuses any."""
-    for api, body in _bodies(changes):
-        answer = ask(root, _request(group_id, api, **{api: body}), timeout_s)
-        codes = [p["error_code"] for t in answer[api]["topics"] for p in t["partitions"]]
-        _refuse(group_id, codes or [answer["error_code"]])
+    for api, asked in _bodies(changes):
+        answer = ask(root, _request(group_id, api, **{api: asked}), timeout_s)
+        body = getattr(answer, api)
+        topics = () if body is None else body.topics
+        codes = [partition.error_code for topic in topics for partition in topic.partitions]
+        _refuse(group_id, codes or [answer.error_code])
 
 
 def _bodies(changes: Sequence[Change]) -> Iterable[tuple[str, Struct]]:

@@ -31,6 +31,7 @@ app = typer.Typer(
 )
 groups_app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
 offsets_app = typer.Typer(help="Committed offsets.", no_args_is_help=True)
+topics_app = typer.Typer(help="The catalogue of topics.", no_args_is_help=True)
 records_app = typer.Typer(
     help="The offsets topic as Kafka's own binary records.", no_args_is_help=True
 )
@@ -38,7 +39,12 @@ app.add_typer(records_app, name="records")
 bench_app = typer.Typer(help="Benchmarks, each beside its floor.", no_args_is_help=True)
 app.add_typer(bench_app, name="bench")
 app.add_typer(groups_app, name="groups")
+partitions_app = typer.Typer(
+    help="Offsets partitions and the coordinators that own them.", no_args_is_help=True
+)
+app.add_typer(partitions_app, name="partitions")
 app.add_typer(offsets_app, name="offsets")
+app.add_typer(topics_app, name="topics")
 
 Root = Annotated[str, typer.Option("--root", help="The folder or URI under which the tables lie.")]
 Config = Annotated[
@@ -49,12 +55,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON Lines.")]
 
 
 @app.command()
-def run(root: Root, config: Config = None) -> None:
+def run(
+    root: Root,
+    config: Config = None,
+    node_id: Annotated[
+        int | None,
+        typer.Option("--node-id", min=0, help="Which of several coordinators of the root it is."),
+    ] = None,
+) -> None:
     """Run the coordinator in the foreground, on a local Spark."""
     from pipeline.job import run as run_job
     from pipeline.settings import load_settings
 
-    raise SystemExit(run_job(root, load_settings(config)))
+    raise SystemExit(run_job(root, load_settings(config).with_node_id(node_id)))
 
 
 @app.command()
@@ -104,6 +117,79 @@ def bench_answer(
     from pipeline.bench.report import show_answer
 
     show_answer(measure(seconds, rounds, lambda text: typer.echo(text, err=True)), json)
+
+
+KafkaLibs = Annotated[
+    Path | None,
+    typer.Option(
+        "--kafka-libs",
+        envvar="GROUP_COORDINATOR_KAFKA_LIBS",
+        help="A folder with Kafka's jars, to measure its broker too; an empty one is filled.",
+    ),
+]
+
+
+@bench_app.command("throughput")
+def bench_of_throughput(
+    seconds: Annotated[float, typer.Option(help="How long each machine is measured, s.")] = 60.0,
+    kafka_libs: KafkaLibs = None,
+    json: Json = False,
+) -> None:
+    """Heartbeats a second, beside an empty function on Spark and beside Kafka's broker."""
+    from pipeline.bench.report import show_throughput
+    from pipeline.bench.throughput import bench_throughput
+
+    show_throughput(bench_throughput(seconds, kafka_libs, _progress), json)
+
+
+@bench_app.command("rebalance")
+def bench_of_rebalance(
+    rounds: Annotated[int, typer.Option(help="Groups of each machine that count.")] = 5,
+    kafka_libs: KafkaLibs = None,
+    json: Json = False,
+) -> None:
+    """How long 100 members take to be Stable, and one more, beside Kafka's broker."""
+    from pipeline.bench.rebalance import bench_rebalance
+    from pipeline.bench.report import show_rebalance
+
+    show_rebalance(bench_rebalance(rounds, kafka_libs, _progress), json)
+
+
+@bench_app.command("machine")
+def bench_of_machine(
+    batches: Annotated[int, typer.Option(help="Batches that count, of each load.")] = 5,
+    scale: Annotated[int, typer.Option(help="Divide the number of groups by this.")] = 1,
+    json: Json = False,
+) -> None:
+    """Requests a second through the pure machine, beside decoding and encoding alone."""
+    from pipeline.bench.machine import bench_machine
+    from pipeline.bench.report import show_machine
+
+    show_machine(bench_machine(batches, scale, _progress), json)
+
+
+@bench_app.command("commit")
+def bench_of_commit(
+    batches: Annotated[int, typer.Option(help="Batches that count, of each size.")] = 300,
+    json: Json = False,
+) -> None:
+    """Commits a second through the pure machine, by what the group holds already."""
+    from pipeline.bench.commit import bench_commit
+    from pipeline.bench.report import show_commit
+
+    show_commit(bench_commit(batches, _progress), json)
+
+
+@bench_app.command("producer")
+def bench_of_producer(
+    seconds: Annotated[float, typer.Option(help="How long each linger.ms is paced, s.")] = 10.0,
+    in_flight: Annotated[int, typer.Option(help="Commits under way at once.")] = 1,
+    json: Json = False,
+) -> None:
+    """Requests/s and acknowledgement times against linger.ms, beside bare appends of the same."""
+    from pipeline.bench.producer import bench_producer, show_producer
+
+    show_producer(bench_producer(seconds, _progress, in_flight=in_flight), json)
 
 
 @app.command("compact")
@@ -209,6 +295,41 @@ def groups_delete(group: str, root: Root) -> None:
     typer.echo(f"group {group!r} deleted")
 
 
+@partitions_app.command("list")
+def partitions_list(root: Root, json: Json = False) -> None:
+    """Every offsets partition, the node that owns it, and whether that node is alive."""
+    from pipeline.partitions import list_partitions, open_ledger
+    from pipeline.show import show_structs
+
+    show_structs(list_partitions(open_ledger(root)), json)
+
+
+@partitions_app.command("move")
+def partitions_move(
+    partition: int,
+    root: Root,
+    to: Annotated[int | None, typer.Option("--to", help="The node that shall own it.")] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Take a pending move back.")] = False,
+    timeout: Annotated[float, typer.Option(help="How long to wait for it, s; 0: not.")] = 60.0,
+) -> None:
+    """Move a partition to another node, or take the move back before it has begun."""
+    from pipeline import partitions
+
+    if cancel == (to is not None):
+        raise typer.BadParameter("either --to NODE or --cancel")
+    ledger = partitions.open_ledger(root)
+    if to is None:
+        partitions.cancel(ledger, partition)
+        typer.echo(f"the move of partition {partition} is cancelled")
+        return
+    partitions.move(ledger, partition, to)
+    if not timeout:
+        typer.echo(f"partition {partition} is to move to node {to}")
+        return
+    partitions.await_move(ledger, partition, to, timeout, _progress)
+    typer.echo(f"partition {partition} is at node {to}")
+
+
 Topics = Annotated[
     list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")
 ]
@@ -278,6 +399,50 @@ def offsets_show(group: str, root: Root, json: Json = False) -> None:
         json,
         group,
     )
+
+
+Partitions = Annotated[int, typer.Option("--partitions", help="How many partitions it has.")]
+
+
+@topics_app.command("create")
+def topics_create(name: str, root: Root, partitions: Partitions) -> None:
+    """Create a topic; the first one makes the catalogue, outside of which no topic is taken."""
+    from pipeline.topics import create_topic
+
+    create_topic(root, name, partitions)
+    typer.echo(f"topic {name!r} created with {_counted(partitions)}")
+
+
+@topics_app.command("alter")
+def topics_alter(name: str, root: Root, partitions: Partitions) -> None:
+    """Give a topic more partitions."""
+    from pipeline.topics import alter_topic
+
+    alter_topic(root, name, partitions)
+    typer.echo(f"topic {name!r} has {_counted(partitions)}")
+
+
+@topics_app.command("list")
+def topics_list(root: Root, json: Json = False) -> None:
+    """Every topic of the catalogue and its number of partitions."""
+    from pipeline.topics import has_catalogue
+
+    _show(root, "SELECT * FROM topics ORDER BY topic", json)
+    if not has_catalogue(root):
+        typer.echo("there is no catalogue: every topic is taken", err=True)
+
+
+@topics_app.command("delete")
+def topics_delete(name: str, root: Root) -> None:
+    """Take a topic out of the catalogue; the offsets committed for it stay."""
+    from pipeline.topics import delete_topic
+
+    delete_topic(root, name)
+    typer.echo(f"topic {name!r} deleted")
+
+
+def _counted(partitions: int) -> str:
+    return f"{partitions} partition{'' if partitions == 1 else 's'}"
 
 
 @records_app.command("export")

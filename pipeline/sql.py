@@ -13,7 +13,7 @@ from msgspec import Struct
 from pipeline.commit import open_delta
 from pipeline.errors import Failure
 from pipeline.store import table_uri
-from schemas.tables import TABLES, Table
+from schemas.tables import TABLES, TOPICS, Table
 
 
 class NoRoot(Failure):
@@ -35,6 +35,10 @@ class Result(Struct):
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
+# Tables of changes, whose own name is the view's of how things are.
+LOGS = {"topics": "topic_changes", "coordinators": "coordinator_events"}
+
+
 class Catalog:
     """The tables and views of one root, as they are when it is opened.
 
@@ -44,24 +48,25 @@ class Catalog:
     def __init__(self, root: str) -> None:
         self._connection = duckdb.connect(":memory:")
         found = 0
-        for table in TABLES.values():
+        for table in (*TABLES.values(), TOPICS):
+            name = LOGS.get(table.name, table.name)
             uri = table_uri(root, table)
             if DeltaTable.is_deltatable(uri):
                 found += 1
-                self._register(table, open_delta(uri).to_pyarrow_dataset())
+                self._register(name, table, open_delta(uri).to_pyarrow_dataset())
             else:
-                self._register(table, table.schema.empty_table())
+                self._register(name, table, table.schema.empty_table())
         if not found:
             raise NoRoot(f"no tables under {root}; start a coordinator with `run --root {root}`")
         self._connection.execute(resources.files("schemas").joinpath("views.sql").read_text())
 
-    def _register(self, table: Table, rows: Any) -> None:
+    def _register(self, name: str, table: Table, rows: Any) -> None:
         """Show the rows as a table. Times become plain UTC: zones need an extension."""
-        self._connection.register(f"{table.name}_rows", rows)
+        self._connection.register(f"{name}_rows", rows)
         times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
-        casts = ", ".join(f'CAST("{name}" AS TIMESTAMP) AS "{name}"' for name in times)
+        casts = ", ".join(f'CAST("{time}" AS TIMESTAMP) AS "{time}"' for time in times)
         self._connection.execute(
-            f"CREATE VIEW {table.name} AS SELECT * REPLACE ({casts}) FROM {table.name}_rows"
+            f"CREATE VIEW {name} AS SELECT * REPLACE ({casts}) FROM {name}_rows"
         )
 
     def query(self, sql: str, parameters: list[Any] | None = None) -> Result:

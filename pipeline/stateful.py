@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 import pandas as pd
+from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from pipeline.source import unpack
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # Lower case: Spark lower-cases a state's schema on its way to Python.
 STATE_SCHEMA = "state binary"
 OUTPUT_SCHEMA = "output binary"
+# The local property of a batch's job that its tasks find the catalogue in.
+TOPICS_PROPERTY = "group-coordinator.topics"
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -43,11 +46,18 @@ class Machine(Protocol):
         """Decide a group's events, JSON in order, and the timers that are due by `now`, ms."""
         ...
 
+    def set_topics(self, topics: dict[str, int] | None) -> None:
+        """Decide by this catalogue from now on: each topic's partitions, None for no catalogue."""
+        ...
+
 
 MachineFactory = Callable[[], Machine]
 
 # A worker process serves many batches, and unpickles the function anew for each.
 _machines: dict[str, Machine] = {}
+# The catalogue, as JSON, by which a machine decides; each begins without one.
+_topics: dict[str, str] = {}
+_NO_CATALOGUE = "null"
 
 
 class GroupFunction:
@@ -88,7 +98,17 @@ class GroupFunction:
             # takes 20 ms, which the next task waits for. What is here by now stays for good.
             gc.collect()
             gc.freeze()
+        topics = _topics_of_batch()
+        if topics is not None and topics != _topics.get(self._name, _NO_CATALOGUE):
+            machine.set_topics(msgspec.json.decode(topics))
+            _topics[self._name] = topics
         return machine
+
+
+def _topics_of_batch() -> str | None:
+    """The catalogue that the driver pinned for this batch (`pipeline.batch_topics`), if it did."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(TOPICS_PROPERTY)
 
 
 def answer(requests: DataFrame, make_machine: MachineFactory) -> DataFrame:

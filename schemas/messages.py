@@ -3,6 +3,9 @@
 Field names are those of Kafka's protocol guide in snake_case, and mean what that guide says they
 mean. `bytes` fields are `binary` in the tables and base64 in JSON. A field typed `X | None` may be
 null; a field without a default must be there.
+
+Messages are frozen trees, and so never part of a cycle: those of which a batch has thousands are
+kept from the garbage collector (`gc=False`), which would go through them every few hundred.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ class SyncGroupRequest(Struct, frozen=True):
     assignments: tuple[SyncGroupAssignment, ...] | None = None
 
 
-class HeartbeatRequest(Struct, frozen=True):
+class HeartbeatRequest(Struct, frozen=True, gc=False):
     """Heartbeat (API key 12)."""
 
     generation_id: Int32
@@ -95,7 +98,7 @@ class LeaveGroupRequest(Struct, frozen=True):
     members: tuple[LeavingMember, ...]
 
 
-class OffsetCommitPartition(Struct, frozen=True):
+class OffsetCommitPartition(Struct, frozen=True, gc=False):
     """An offset to commit. `commit_timestamp` null (or -1) means now; ms."""
 
     partition_index: Int32
@@ -105,14 +108,14 @@ class OffsetCommitPartition(Struct, frozen=True):
     committed_metadata: str | None = None
 
 
-class OffsetCommitTopic(Struct, frozen=True):
+class OffsetCommitTopic(Struct, frozen=True, gc=False):
     """The offsets to commit of one topic."""
 
     name: str
     partitions: tuple[OffsetCommitPartition, ...]
 
 
-class OffsetCommitRequest(Struct, frozen=True, kw_only=True):
+class OffsetCommitRequest(Struct, frozen=True, kw_only=True, gc=False):
     """OffsetCommit (API key 8). `retention_time_ms` null (or -1) means the broker's retention."""
 
     generation_id: Int32 | None = None
@@ -122,7 +125,7 @@ class OffsetCommitRequest(Struct, frozen=True, kw_only=True):
     topics: tuple[OffsetCommitTopic, ...]
 
 
-class OffsetFetchTopic(Struct, frozen=True):
+class OffsetFetchTopic(Struct, frozen=True, gc=False):
     """The partitions of one topic whose offsets are asked for."""
 
     name: str
@@ -161,7 +164,7 @@ class OffsetDeleteRequest(Struct, frozen=True):
     topics: tuple[OffsetDeleteTopic, ...]
 
 
-class RequestEvent(Struct, frozen=True, omit_defaults=True):
+class RequestEvent(Struct, frozen=True, omit_defaults=True, gc=False):
     """One request of one client to the coordinator of `group_id`: a row of the `requests` table.
 
     Exactly the body named by `api` is expected. `sent_at` is the producer's clock (ms); it orders
@@ -262,14 +265,14 @@ class LeaveGroupResponse(Struct, frozen=True):
     members: tuple[LeaveGroupResponseMember, ...] | None = ()
 
 
-class PartitionResult(Struct, frozen=True):
+class PartitionResult(Struct, frozen=True, gc=False):
     """How one partition of a commit or of a deletion went."""
 
     partition_index: Int32
     error_code: Int16
 
 
-class TopicResult(Struct, frozen=True):
+class TopicResult(Struct, frozen=True, gc=False):
     """How one topic's partitions went."""
 
     name: str
@@ -282,7 +285,7 @@ class OffsetCommitResponse(Struct, frozen=True):
     topics: tuple[TopicResult, ...] = ()
 
 
-class OffsetFetchPartition(Struct, frozen=True):
+class OffsetFetchPartition(Struct, frozen=True, gc=False):
     """A committed offset; -1 where there is none. The epoch is null below version 5."""
 
     partition_index: Int32
@@ -292,7 +295,7 @@ class OffsetFetchPartition(Struct, frozen=True):
     error_code: Int16 = 0
 
 
-class OffsetFetchTopicResult(Struct, frozen=True):
+class OffsetFetchTopicResult(Struct, frozen=True, gc=False):
     """The committed offsets of one topic."""
 
     name: str
@@ -335,7 +338,7 @@ class OffsetDeleteResponse(Struct, frozen=True):
     topics: tuple[TopicResult, ...] = ()
 
 
-class Response(Struct, frozen=True, omit_defaults=True):
+class Response(Struct, frozen=True, omit_defaults=True, gc=False):
     """The one answer to a request: a row of the `responses` table.
 
     `error` is Kafka's name of `error_code`; `error_message` says, for people, what was wrong.

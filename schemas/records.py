@@ -17,7 +17,7 @@ NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
 
 
-class OffsetCommitValue(Struct, frozen=True):
+class OffsetCommitValue(Struct, frozen=True, gc=False):
     """A committed offset. Timestamps in ms; `expire_timestamp` -1 means none was asked for."""
 
     offset: Int64
@@ -51,7 +51,7 @@ class GroupMetadataValue(Struct, frozen=True):
     members: tuple[MemberMetadata, ...]
 
 
-class Record(Struct, frozen=True, omit_defaults=True):
+class Record(Struct, frozen=True, omit_defaults=True, gc=False):
     """One row of the offsets topic. `log_offset` is given when the record is appended."""
 
     partition: Int32
@@ -82,6 +82,24 @@ class GroupEvent(Struct, frozen=True, omit_defaults=True):
     client_host: str | None = None
     reason: str | None = None
     request_id: str | None = None
+
+
+class CoordinatorEvent(Struct, frozen=True, omit_defaults=True):
+    """One decision about who coordinates what: a row of the `coordinators` table.
+
+    `event` is one of `coordinator.ownership`. Rows that were decided together have one `epoch`,
+    which rises with every decision; `partition` is null where a node as a whole is meant.
+    """
+
+    at: Timestamp
+    epoch: Int64
+    event: str
+    node_id: Int32
+    partition: Int32 | None = None
+    host: str | None = None
+    port: Int32 | None = None
+    to_node: Int32 | None = None
+    reason: str | None = None
 
 
 def binary_size(record: Record) -> int:

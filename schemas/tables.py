@@ -10,34 +10,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
 import pyarrow as pa
 from msgspec import Struct, inspect
 
-from schemas.messages import Int32, Int64, RejectedRequest, RequestEvent, Response, Timestamp
-from schemas.records import GroupEvent, Record
+from schemas.messages import Int32, RejectedRequest, RequestEvent, Response, Timestamp
+from schemas.records import CoordinatorEvent, GroupEvent, Record
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+_Row = TypeVar("_Row", bound=Struct)
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MILLIS = pa.timestamp("ms", tz="UTC")
+# So many rows of one millisecond keep their order.
+MOST_NUMBERED = 1000
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
-class CoordinatorStart(Struct, frozen=True):
-    """One start of a coordinator: a row of the `coordinators` table.
+class TopicChange(Struct, frozen=True):
+    """A row of the `topics` catalogue: what a topic's number of partitions is from now on.
 
-    `partition` null stands for every offsets partition.
+    The newest row of a topic is in force. `partitions` null: the topic was deleted. `at` rises from
+    row to row.
     """
 
-    node_id: Int32
-    host: str
-    port: Int32
-    epoch: Int64
-    started_at: Timestamp
-    partition: Int32 | None = None
+    topic: str
+    partitions: Int32 | None
+    at: Timestamp
 
 
 class Table(Struct, frozen=True):
@@ -113,7 +116,7 @@ OFFSETS_TOPIC = Table(
 # What compaction took out of the log and SQL may still ask for.
 OFFSETS_HISTORY = Table("offsets_history", arrow_schema(Record))
 GROUP_EVENTS = Table("group_events", arrow_schema(GroupEvent))
-COORDINATORS = Table("coordinators", arrow_schema(CoordinatorStart))
+COORDINATORS = Table("coordinators", arrow_schema(CoordinatorEvent))
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
@@ -126,6 +129,8 @@ TABLES: dict[str, Table] = {
         COORDINATORS,
     )
 }
+# The catalogue is there only where somebody made one: without it every topic's name is taken.
+TOPICS = Table("topics", arrow_schema(TopicChange))
 
 
 # --- rows to columns ----------------------------------------------------------------------------
@@ -168,17 +173,15 @@ def to_events(events: Sequence[GroupEvent]) -> pa.Table:
 def _numbered_times(times: Sequence[tuple[int | None, str | None]]) -> pa.Array:
     """Times in ms, each with whose it is, as timestamps that rise in the order given."""
     micros: list[int | None] = []
-    latest: dict[str | None, int] = {}
+    counts: dict[tuple[int, str | None], int] = {}
     for at, whose in times:
         if at is None:
             micros.append(None)
             continue
-        start = at * 1000
-        before = latest.get(whose, -1)
+        before = counts.get((at, whose), 0)
+        counts[at, whose] = before + 1
         # The last of a thousand share a microsecond, rather than run into the next millisecond.
-        now = min(before + 1, start + 999) if start <= before < start + 1000 else start
-        latest[whose] = now
-        micros.append(now)
+        micros.append(at * 1000 + min(before, MOST_NUMBERED - 1))
     return pa.array(micros, TIMESTAMP)
 
 
@@ -225,3 +228,20 @@ def _list_array(type_: pa.ListType, values: list[Any]) -> pa.Array:
     return pa.ListArray.from_arrays(
         pa.array(offsets, pa.int32()), _array(type_.value_type, items), type=type_
     )
+
+
+# --- columns to rows ----------------------------------------------------------------------------
+
+
+def from_arrow(struct: type[_Row], rows: pa.Table) -> list[_Row]:
+    """Turn rows of a table into its Structs; the way back from `to_arrow`.
+
+    Times are ms again. A body without fields has no column and comes back as its default. Columns
+    that the Struct does not have are passed over. Raises msgspec.ValidationError for a row that
+    lacks what the Struct must have.
+    """
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_timestamp(field.type):
+            millis = rows.column(place).cast(_MILLIS, safe=False).cast(pa.int64())
+            rows = rows.set_column(place, field.name, millis)
+    return msgspec.convert(rows.to_pylist(), list[struct])  # type: ignore[valid-type]

@@ -159,3 +159,18 @@ SELECT
     ) AS due_at
 FROM committed_offsets JOIN groups USING (group_id)
 WHERE state = 'Empty';
+
+-- The topics of the catalogue, where there is one: its newest row of each. `topic_changes` is the table
+-- `topics` itself, with every row.
+CREATE VIEW topics AS
+SELECT topic, partitions, "at" AS changed_at FROM topic_changes
+QUALIFY row_number() OVER (PARTITION BY topic ORDER BY "at" DESC) = 1 AND partitions > 0;
+
+-- Which coordinator owns which offsets partition, and where it is reached.
+CREATE VIEW coordinators AS
+SELECT "partition", node_id, host, port, epoch, "at" AS since
+FROM (
+    SELECT * FROM coordinator_events WHERE event IN ('claimed', 'released')
+    QUALIFY row_number() OVER (PARTITION BY "partition" ORDER BY epoch DESC) = 1
+)
+WHERE event = 'claimed';

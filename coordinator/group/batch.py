@@ -7,6 +7,8 @@ the stream's, not Kafka's:
 * A malformed event is answered with what was wrong, or rejected if it names nobody to answer.
 * A bug in a handler costs the one request: it is answered UNKNOWN_SERVER_ERROR, the group is as it
   was before it, and the traceback goes to the audit log.
+* A group of an offsets partition that this coordinator does not own is not its business. What it
+  kept of one from before its latest claim is void: the group was another's in between.
 * The coordinator's own silence is not the members' fault. Requests come before timers. After a
   restart every timer starts afresh. Timers found long overdue are held back for one batch, in which
   heartbeats that were already waiting arrive.
@@ -17,15 +19,15 @@ from __future__ import annotations
 import traceback
 import uuid
 
-import msgspec
 from msgspec import Struct
 
 from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.control import Load, decode_control, is_control, readable_records
+from coordinator.group.control import Load, Wake, decode_control, is_control, readable_records
 from coordinator.group.coordinator import GroupCoordinator, Node, refuse
 from coordinator.group.dedup import digest
 from coordinator.group.expiry import cleanup, next_expiry
 from coordinator.group.group import Group
+from coordinator.group.partition import partition_for
 from coordinator.group.snapshot import Snapshot, decode, encode
 from coordinator.group.state import GroupState
 from coordinator.group.step import Step, Turn
@@ -38,13 +40,17 @@ from schemas.records import GroupEvent, Record
 MEMBER_ID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://kafka.apache.org/protocol#member_id")
 # A timer that fails is tried again after this long, ms.
 _FAILED_TIMER_RETRY_MS = 60_000
+# No state was touched before, and every batch is after it.
+_SINCE_EVER = -1
 
 
 class BatchSettings(Struct, frozen=True):
     """What a coordinator process needs to know to decide. Times in ms, absolute for `starts`.
 
-    `starts` are the times at which coordinators of this root began to run. `silence_tolerance_ms`
-    is how late a timer may be before the coordinator takes itself for having been silent.
+    `starts` are the times at which this coordinator began to run. `silence_tolerance_ms` is how
+    late a timer may be before the coordinator takes itself for having been silent. `claims` maps
+    each offsets partition that it owns to the time from which on it does; None is all of them,
+    since ever.
     """
 
     config: GroupCoordinatorConfig = GroupCoordinatorConfig()
@@ -54,6 +60,7 @@ class BatchSettings(Struct, frozen=True):
     dedup_max_ids: int = 1024
     silence_tolerance_ms: int = 2_000
     topics: dict[str, int] | None = None
+    claims: dict[int, int] | None = None
 
 
 class GroupOutput(Struct, array_like=True):
@@ -116,37 +123,74 @@ class BatchMachine:
 
         Raises UnknownSnapshot if `state` is of another release; never for what events contain.
         """
+        claimed_at = self._claimed_at(group_id)
+        if claimed_at is None or now <= claimed_at:
+            return self._give_up(group_id, state, now)
         if group_id is None:
             return _reject_all(events, now)
-        share = _Share(self, group_id, decode(state), now)
+        snapshot = decode(state)
+        if snapshot.touched_at <= claimed_at:
+            state, snapshot = None, Snapshot()
+        share = _Share(self, group_id, state, snapshot, now)
         share.resume()
-        share.take_over([text for text in events if is_control(text)])
-        share.take([text for text in events if not is_control(text)])
+        controls = [text for text in events if is_control(text)]
+        if controls:
+            share.take_over(controls)
+            events = [text for text in events if not is_control(text)]
+        share.take(events)
         share.run_timers()
+        return share.result()
+
+    def _claimed_at(self, group_id: str | None) -> int | None:
+        """When the group became this coordinator's, None if it is another's."""
+        claims = self.settings.claims
+        if claims is None:
+            return _SINCE_EVER
+        # An event that names no group is partition 0's, so that exactly one coordinator rejects it.
+        partitions = self.settings.config.offsets_topic_num_partitions
+        return claims.get(0 if group_id is None else partition_for(group_id, partitions))
+
+    def _give_up(self, group_id: str | None, state: bytes | None, now: int) -> BatchResult:
+        """Forget a group that is another's; whoever waits in it is told so."""
+        if group_id is None or state is None:
+            return BatchResult(None, None, None)
+        share = _Share(self, group_id, state, decode(state), now)
+        share.unload()
         return share.result()
 
 
 class _Share:
-    """One group's share of one batch, while it is being processed."""
+    """One group's share of one batch, while it is being processed.
 
-    def __init__(self, machine: BatchMachine, group_id: str, snapshot: Snapshot, now: int) -> None:
+    `state` is what `snapshot` was decoded from.
+    """
+
+    def __init__(
+        self,
+        machine: BatchMachine,
+        group_id: str,
+        state: bytes | None,
+        snapshot: Snapshot,
+        now: int,
+    ) -> None:
         self.coordinator = machine.coordinator
         self.settings = machine.settings
         self.group_id = group_id
         self.snapshot = snapshot
         self.now = now
         self.output = GroupOutput([], [], [], [])
-        self._begin_turn(snapshot.group)
+        self._begin_turn(snapshot.group, state)
 
     # --- turns ----------------------------------------------------------------------------------
 
-    def _begin_turn(self, group: Group | None) -> None:
-        """Start gathering anew; `_safe` is the group to come back to if a handler fails.
+    def _begin_turn(self, group: Group | None, state: bytes | None = None) -> None:
+        """Start gathering anew; `_safe` is the state to come back to if a handler fails.
 
-        `_decided` is what was decided since: requests, and the answers to malformed ones.
+        It is `state` if that holds the group as it is. `_decided` is what was decided since:
+        requests, and the answers to malformed ones.
         """
         self.turn = self.coordinator.turn(self.group_id, group, self.now)
-        self._safe = None if group is None else msgspec.msgpack.encode(group)
+        self._safe = encode(Snapshot(group)) if state is None and group is not None else state
         self._decided: list[RequestEvent | Response] = []
 
     def _end_turn(self) -> None:
@@ -161,8 +205,7 @@ class _Share:
 
     def _undo_last(self) -> Turn:
         """The turn as it was before the request that failed: decided again up to there."""
-        group = None if self._safe is None else msgspec.msgpack.decode(self._safe, type=Group)
-        self.turn = self.coordinator.turn(self.group_id, group, self.now)
+        self.turn = self.coordinator.turn(self.group_id, decode(self._safe).group, self.now)
         for decided in self._decided:
             if isinstance(decided, Response):
                 self.turn.responses.append(decided)
@@ -184,9 +227,9 @@ class _Share:
         """Load the group from its records, or give it up, before anything else is decided."""
         for text in controls:
             control = decode_control(text)
-            group = self.turn.group
-            if group is not None:
-                self._carry_out(self.coordinator.unload(group, self.now))
+            if isinstance(control, Wake):
+                continue
+            self.unload()
             if isinstance(control, Load):
                 records, problems = readable_records(control.records)
                 self._carry_out(self.coordinator.load(self.group_id, records, self.now))
@@ -194,6 +237,11 @@ class _Share:
                     skipped = f"{len(problems)} rows of the offsets topic were skipped"
                     self.turn.note("loaded", f"{skipped}; the first: {problems[0]}")
             self._begin_new_turn()
+
+    def unload(self) -> None:
+        """Give the group up, if there is one."""
+        if self.turn.group is not None:
+            self._carry_out(self.coordinator.unload(self.turn.group, self.now))
 
     def _carry_out(self, step: Step) -> None:
         turn = self.turn
@@ -206,7 +254,8 @@ class _Share:
         """Decide the requests, each id once."""
         if not events:
             return
-        known = self.snapshot.recent.known()
+        recent = self.snapshot.recent
+        known = recent.known()
         digests = []
         for text in events:
             event = decode_request(text)
@@ -228,9 +277,7 @@ class _Share:
             else:
                 self._decide(event)
         settings = self.settings
-        self.snapshot.recent.remember(
-            digests, self.now, settings.dedup_window_ms, settings.dedup_max_ids
-        )
+        recent.remember(digests, self.now, settings.dedup_window_ms, settings.dedup_max_ids)
 
     def _decide(self, event: RequestEvent) -> None:
         try:

@@ -68,6 +68,10 @@ class Node(Struct, frozen=True):
     port: int
 
 
+# Looked up once: every request needs them.
+_NONE = ErrorCode.NONE
+_OWNED = Ownership.OWNED
+
 Handler = Callable[[Turn, RequestEvent, Any], None]
 
 HANDLERS: dict[str, Handler] = {
@@ -133,7 +137,7 @@ class GroupCoordinator:
             self._find_coordinator(turn, event)
             return
         code = self._check(event, ownership)
-        if code is ErrorCode.NONE:
+        if code is _NONE:
             HANDLERS[event.api](turn, event, getattr(event, event.api))
         else:
             refuse(turn, event, code)
@@ -206,7 +210,7 @@ class GroupCoordinator:
 
     def _check(self, event: RequestEvent, ownership: Ownership) -> ErrorCode:
         """The checks before any group is looked at, in the order of Kafka 4.1."""
-        if _lacks_protocol(event):
+        if event.api == "sync_group" and _lacks_protocol(event):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if not event.group_id and event.api in NEEDS_GROUP_ID:
             return ErrorCode.INVALID_GROUP_ID
@@ -216,11 +220,11 @@ class GroupCoordinator:
             high = self.config.group_max_session_timeout_ms
             if not low <= join.session_timeout_ms <= high:
                 return ErrorCode.INVALID_SESSION_TIMEOUT
+        if ownership is _OWNED:
+            return _NONE
         if ownership is Ownership.NOT_OWNED:
             return ErrorCode.NOT_COORDINATOR
-        if ownership is Ownership.LOADING:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        return ErrorCode.NONE
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
     def _find_coordinator(self, turn: Turn, event: RequestEvent) -> None:
         body = event.find_coordinator
@@ -242,7 +246,7 @@ class GroupCoordinator:
 def _lacks_protocol(event: RequestEvent) -> bool:
     """Whether a sync of a version that must name its protocol does not (KIP-559)."""
     sync = event.sync_group
-    if event.api != "sync_group" or sync is None:
+    if sync is None:
         return False
     # An event that names no version is taken at its word: it may leave out what it does not know.
     if event.api_version is None or event.api_version < PROTOCOL_VERSION:

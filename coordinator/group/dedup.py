@@ -6,7 +6,9 @@ kept as 8-byte digests, a chunk a batch, for a bounded time and up to a bounded 
 
 from __future__ import annotations
 
+from array import array
 from hashlib import blake2b
+from sys import byteorder
 
 from msgspec import Struct, field
 
@@ -18,18 +20,15 @@ class RecentRequests(Struct, array_like=True):
 
     chunks: list[tuple[int, bytes]] = field(default_factory=list)
 
-    def known(self) -> set[bytes]:
+    def known(self) -> set[int]:
         """The digests of all requests remembered."""
-        return {
-            chunk[start : start + _DIGEST_BYTES]
-            for _, chunk in self.chunks
-            for start in range(0, len(chunk), _DIGEST_BYTES)
-        }
+        # 1,024 of them in 30 us; a slice of bytes for each takes 100.
+        return set(memoryview(b"".join([chunk for _, chunk in self.chunks])).cast("Q"))
 
-    def remember(self, digests: list[bytes], now: int, window_ms: int, max_ids: int) -> None:
+    def remember(self, digests: list[int], now: int, window_ms: int, max_ids: int) -> None:
         """Add a batch's digests; forget what is older than the window or too many."""
         if digests:
-            self.chunks.append((now, b"".join(digests)))
+            self.chunks.append((now, array("Q", digests).tobytes()))
         self.forget(now - window_ms)
         excess = sum(len(chunk) for _, chunk in self.chunks) // _DIGEST_BYTES - max_ids
         while excess > 0:
@@ -55,6 +54,8 @@ class RecentRequests(Struct, array_like=True):
         return self.chunks[-1][0] if self.chunks else None
 
 
-def digest(request_id: str) -> bytes:
-    """Eight bytes that stand for a request id."""
-    return blake2b(request_id.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES).digest()
+def digest(request_id: str) -> int:
+    """The number of eight bytes that stands for a request id."""
+    text = request_id.encode("utf-8", "surrogatepass")
+    # In the machine's own order of bytes, so that `array` stores the digest as it is.
+    return int.from_bytes(blake2b(text, digest_size=_DIGEST_BYTES).digest(), byteorder)

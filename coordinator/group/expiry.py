@@ -32,7 +32,7 @@ def cleanup(turn: Turn) -> None:
     for topic, index in expired_offsets(group, turn.now, turn.config.offsets_retention_ms):
         # One by one, for they may be too many for one batch. What fails is tried again next time.
         if turn.append(turn.offset_record(topic, index, None, REASON)) is ErrorCode.NONE:
-            group.drop_offset(topic, index)
+            group.offsets.drop(topic, index)
             expired.append(f"{topic}-{index}")
     if expired:
         names = ", ".join(expired)

@@ -13,13 +13,15 @@ from collections.abc import Iterable
 from msgspec import Struct, field
 
 from coordinator.group.member import Member, ParkedRequest
+from coordinator.group.offsets import Offsets
 from coordinator.group.state import VALID_PREVIOUS_STATES, GroupState, IllegalTransition
 from coordinator.group.subscription import subscribed_topics
 from schemas.errors import ErrorCode
 from schemas.messages import JoinGroupProtocol
-from schemas.records import OffsetCommitValue
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
+# Looked up once: every heartbeat needs it.
+_NONE = ErrorCode.NONE
 
 
 class JoinTimer(Struct, frozen=True, array_like=True):
@@ -40,8 +42,7 @@ class Group(Struct, array_like=True):
     `supported_protocols` counts for each protocol the members that offer it. `pending_joins` holds
     the ids given out by a two-step join (KIP-394) and when they lapse; `pending_syncs` who owes a
     sync.
-    Deadlines are absolute, in ms. `offsets` is topic -> partition -> committed offset.
-    `announced_leader_id` is whom the audit log last named as leader.
+    Deadlines are absolute, in ms. `announced_leader_id` is whom the audit log last named as leader.
     """
 
     group_id: str
@@ -63,7 +64,7 @@ class Group(Struct, array_like=True):
     join_timer: JoinTimer | None = None
     sync_deadline: int | None = None
     recorded: bool = False
-    offsets: dict[str, dict[int, OffsetCommitValue]] = field(default_factory=dict)
+    offsets: Offsets = field(default_factory=Offsets)
     announced_leader_id: str | None = None
 
     # --- state ----------------------------------------------------------------------------------
@@ -175,7 +176,7 @@ class Group(Struct, array_like=True):
                 return ErrorCode.UNKNOWN_MEMBER_ID
             if known != member_id:
                 return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+        return _NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     @property
     def has_all_members_joined(self) -> bool:
@@ -266,14 +267,3 @@ class Group(Struct, array_like=True):
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics
-
-    # --- offsets --------------------------------------------------------------------------------
-
-    def drop_offset(self, topic: str, partition: int) -> bool:
-        """Forget one committed offset; False if there was none."""
-        partitions = self.offsets.get(topic)
-        if partitions is None or partitions.pop(partition, None) is None:
-            return False
-        if not partitions:
-            del self.offsets[topic]
-        return True

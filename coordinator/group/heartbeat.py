@@ -9,6 +9,10 @@ from schemas.errors import ErrorCode
 from schemas.messages import HeartbeatRequest, HeartbeatResponse, RequestEvent
 
 _EMPTY = HeartbeatResponse()
+# Nine requests in ten are heartbeats, and to look up an Enum's member takes 0.08 us.
+_NONE = ErrorCode.NONE
+_DEAD, _EMPTY_GROUP = GroupState.DEAD, GroupState.EMPTY
+_PREPARING_REBALANCE = GroupState.PREPARING_REBALANCE
 
 
 def heartbeat(turn: Turn, event: RequestEvent, body: HeartbeatRequest) -> None:
@@ -19,18 +23,18 @@ def heartbeat(turn: Turn, event: RequestEvent, body: HeartbeatRequest) -> None:
 def _decide(group: Group | None, body: HeartbeatRequest, now: int) -> ErrorCode:
     if group is None:
         return ErrorCode.UNKNOWN_MEMBER_ID
-    if group.state is GroupState.DEAD:
+    if group.state is _DEAD:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     code = group.validate_member(body.member_id, body.group_instance_id)
-    if code is not ErrorCode.NONE:
+    if code is not _NONE:
         return code
     if body.generation_id != group.generation_id:
         return ErrorCode.ILLEGAL_GENERATION
-    if group.state is GroupState.EMPTY:
+    if group.state is _EMPTY_GROUP:
         return ErrorCode.UNKNOWN_MEMBER_ID
     member = group.members[body.member_id]
     member.session_deadline = now + member.session_timeout_ms
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is _PREPARING_REBALANCE:
         return ErrorCode.REBALANCE_IN_PROGRESS
     # Members may heartbeat as soon as their join is answered: CompletingRebalance is fine too.
-    return ErrorCode.NONE
+    return _NONE

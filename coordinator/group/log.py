@@ -126,10 +126,9 @@ def _replay_offset(group: Group, record: Record) -> None:
     if record.topic is None or record.topic_partition is None:
         return
     if record.offset_commit is None:
-        group.drop_offset(record.topic, record.topic_partition)
+        group.offsets.drop(record.topic, record.topic_partition)
     else:
-        topic = group.offsets.setdefault(record.topic, {})
-        topic[record.topic_partition] = record.offset_commit
+        group.offsets.commit(record.topic, record.topic_partition, record.offset_commit)
 
 
 def _restore(group: Group, value: GroupMetadataValue) -> None:

@@ -7,14 +7,14 @@ from msgspec import Struct
 from schemas.messages import JoinGroupProtocol
 
 
-class ParkedRequest(Struct, frozen=True, array_like=True):
+class ParkedRequest(Struct, frozen=True, array_like=True, gc=False):
     """A join or sync that waits for its answer."""
 
     request_id: str
     api_version: int
 
 
-class Member(Struct, array_like=True):
+class Member(Struct, array_like=True, gc=False):
     """A member's data. Timeouts in ms; `session_deadline` None means no session is being timed.
 
     A member that waits in a parked join or sync satisfies its session by waiting: its timer may

@@ -138,7 +138,7 @@ def _commit(turn: Turn, body: OffsetCommitRequest, wanted: Wanted, codes: Codes)
         return append_error(error)
     turn.group = group
     for topic, index, committed in values:
-        group.offsets.setdefault(topic, {})[index] = committed
+        group.offsets.commit(topic, index, committed)
     return ErrorCode.NONE
 
 

@@ -36,7 +36,7 @@ def offset_delete(turn: Turn, event: RequestEvent, body: OffsetDeleteRequest) ->
             turn.answer(event, append_error(error), OffsetDeleteResponse())
             return
         for record in records:
-            group.drop_offset(record.topic or "", record.topic_partition or 0)
+            group.offsets.drop(record.topic or "", record.topic_partition or 0)
         names = ", ".join(f"{record.topic}-{record.topic_partition}" for record in records)
         turn.note("offsets_deleted", f"{len(records)} offsets deleted by request: {names}")
     turn.answer(event, ErrorCode.NONE, OffsetDeleteResponse(topics))
@@ -53,7 +53,7 @@ def _validate(group: Group | None) -> ErrorCode:
 def _decide(turn: Turn, topic: OffsetDeleteTopic, records: list[Record]) -> TopicResult:
     group = turn.present
     subscribed = group.is_subscribed(topic.name)
-    committed = group.offsets.get(topic.name, {})
+    committed = group.offsets.get(topic.name)
     results = []
     for index in topic.partitions:
         if not is_known_partition(turn.topics, topic.name, index):

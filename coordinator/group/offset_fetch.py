@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coordinator.group.offsets import Topics
 from coordinator.group.step import Turn
 from schemas.errors import ErrorCode
 from schemas.messages import (
@@ -25,7 +26,7 @@ def offset_fetch(turn: Turn, event: RequestEvent, body: OffsetFetchRequest) -> N
     """
     version = NEWEST_VERSION["offset_fetch"] if event.api_version is None else event.api_version
     with_epoch = version >= LEADER_EPOCH_VERSION
-    offsets = {} if turn.group is None else turn.group.offsets
+    offsets: Topics = {} if turn.group is None else turn.group.offsets.topics
     if body.topics is None:
         asked = [(name, tuple(sorted(partitions))) for name, partitions in sorted(offsets.items())]
     else:

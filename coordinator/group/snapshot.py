@@ -12,7 +12,7 @@ from msgspec import Struct, field
 from coordinator.group.dedup import RecentRequests
 from coordinator.group.group import Group
 
-VERSION = 1
+VERSION = 2
 
 
 class UnknownSnapshot(ValueError):
@@ -40,6 +40,8 @@ _decoder = msgspec.msgpack.Decoder(Snapshot)
 
 def encode(snapshot: Snapshot) -> bytes:
     """The snapshot as bytes."""
+    if snapshot.group is not None:
+        snapshot.group.offsets.pack()
     buffer = bytearray((VERSION,))
     _encoder.encode_into(snapshot, buffer, 1)
     return bytes(buffer)

@@ -17,7 +17,7 @@ from coordinator.group.member import Member, ParkedRequest
 from coordinator.group.partition import partition_for
 from coordinator.group.state import GroupState
 from schemas.errors import ERROR_NAMES, ErrorCode
-from schemas.messages import JoinGroupResponse, RequestEvent, Response, SyncGroupResponse
+from schemas.messages import APIS, JoinGroupResponse, RequestEvent, Response, SyncGroupResponse
 from schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
@@ -31,6 +31,13 @@ from schemas.records import (
 Append = Callable[[Sequence[Record]], ErrorCode]
 # Makes the unique part of a member id from the id of the request that asked for one.
 NewId = Callable[[str], str]
+
+
+# For each API a None for every body that comes before its own in a Response.
+_FIRST_BODY = Response.__struct_fields__.index("find_coordinator")
+_BODIES_BEFORE = {
+    api: (None,) * (Response.__struct_fields__.index(api) - _FIRST_BODY) for api in APIS
+}
 
 
 class Step(Struct):
@@ -242,16 +249,12 @@ def make_response(
     message: str | None = None,
 ) -> Response:
     """A response with the body in the field of its API."""
-    fields = {api: body}
-    return Response(
-        request_id=request_id,
-        group_id=group_id,
-        api=api,
-        error_code=int(code),
-        error=ERROR_NAMES[code],
-        error_message=message,
-        responded_at=now,
-        **fields,  # type: ignore[arg-type]
+    # By place: a dictionary for the one field whose name varies takes four times as long.
+    error = ERROR_NAMES[code]
+    absent = _BODIES_BEFORE[api]
+    # mypy counts the bodies that may be absent as given.
+    return Response(  # type: ignore[call-arg]
+        request_id, group_id, api, int(code), error, message, now, *absent, body
     )
 
 

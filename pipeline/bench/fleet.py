@@ -15,6 +15,7 @@ from schemas.messages import (
     JoinGroupProtocol,
     JoinGroupRequest,
     OffsetCommitRequest,
+    OffsetFetchRequest,
     RequestEvent,
     SyncGroupAssignment,
     SyncGroupRequest,
@@ -27,6 +28,7 @@ _SESSION_MS = 60_000
 # ConsumerProtocolSubscription version 0 of the topic "t", without user data.
 _SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00"
 _ANSWER_TIMEOUT_S = 60.0
+_MOMENT_S = 0.005
 _COLUMNS = ["request_id", "api", "error_code", "join_group"]
 
 
@@ -52,9 +54,10 @@ class Member:
             **fields,  # type: ignore[arg-type]
         )
 
-    def join(self) -> RequestEvent:
-        """Ask to join, in one step."""
+    def join(self, again: bool = False) -> RequestEvent:
+        """Ask to join, in one step; `again` with the id that an earlier join was given."""
         body = JoinGroupRequest(
+            member_id=self.member_id if again else "",
             session_timeout_ms=_SESSION_MS,
             rebalance_timeout_ms=_SESSION_MS,
             protocol_type="consumer",
@@ -72,6 +75,10 @@ class Member:
     def commit(self, body: OffsetCommitRequest) -> RequestEvent:
         """Commit offsets."""
         return self._event("offset_commit", offset_commit=body)
+
+    def fetch(self, body: OffsetFetchRequest) -> RequestEvent:
+        """Ask for committed offsets."""
+        return self._event("offset_fetch", offset_fetch=body)
 
     def heartbeat(self) -> RequestEvent:
         """Say that one is there."""
@@ -132,3 +139,22 @@ class Fleet:
         """The answers since the last call: request_id, api, error_code, join_group."""
         rows = self._tail.poll()
         return [] if rows is None else rows.to_pylist()
+
+
+class FleetPeer:
+    """The coordinator of a fleet as a `Peer`."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    def send(self, events: list[RequestEvent]) -> None:
+        """Append requests, in one commit."""
+        if events:
+            self._fleet.requests.append(events)
+
+    def answers(self) -> list[dict[str, Any]]:
+        """The answers since the last call, or those that come within a moment."""
+        rows = self._fleet.answers()
+        if not rows:
+            time.sleep(_MOMENT_S)
+        return rows

@@ -8,8 +8,12 @@ import msgspec
 from rich.console import Console
 
 from pipeline.bench.answer import Report
+from pipeline.bench.commit import CommitReport
 from pipeline.bench.compaction import CompactionFigures
+from pipeline.bench.machine import MachineReport
+from pipeline.bench.rebalance import RebalanceReport
 from pipeline.bench.take_over import TakeOverFigures
+from pipeline.bench.throughput import ThroughputReport
 from pipeline.show import grid
 
 
@@ -66,4 +70,85 @@ def show_take_over(figures: TakeOverFigures, json: bool) -> None:
     ratios = [f"{figures.ratio:.2f}", "", of_rows]
     rows.append(["ratio", *ratios, "", "", ""])
     columns = ["process", "s", "s, no rows", "s, rows", "peak MB: driver", "JVM", "worker"]
+    Console().print(grid(columns, rows))
+
+
+def show_machine(report: MachineReport, json: bool) -> None:
+    """Print what the pure machine decides as a table, or as one JSON object."""
+    if json:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+        return
+    rows: list[list[object]] = [
+        [
+            load.name,
+            f"{load.groups:,} x {load.members}",
+            load.requests,
+            f"{load.per_second:,.0f}",
+            f"{load.floor_per_second:,.0f}",
+            f"{load.ratio:.1f}",
+            f"{load.state_bytes:,}",
+        ]
+        for load in report.loads
+    ]
+    columns = ["load", "groups", "a batch", "requests/s", "floor", "ratio", "state bytes"]
+    Console().print(grid(columns, rows))
+
+
+def show_commit(report: CommitReport, json: bool) -> None:
+    """Print what commits cost as a table, or as one JSON object."""
+    if json:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+        return
+    rows: list[list[object]] = [
+        [
+            f"{figures.held:,}",
+            figures.a_batch,
+            f"{figures.per_second:,.0f}",
+            f"{figures.floor_per_second:,.0f}",
+            f"{figures.floor_per_second / figures.per_second:.1f}",
+            f"{figures.state_bytes:,}",
+        ]
+        for figures in report.figures
+    ]
+    columns = ["partitions held", "a batch", "commits/s", "floor", "ratio", "state bytes"]
+    Console().print(grid(columns, rows))
+
+
+def show_throughput(report: ThroughputReport, json: bool) -> None:
+    """Print heartbeats a second as a table, or as one JSON object."""
+    if json:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+        return
+    ours = report.coordinator
+    machines = [report.floor, ours] + ([] if report.kafka is None else [report.kafka])
+    rows: list[list[object]] = [
+        [
+            figures.machine,
+            f"{figures.groups} x {figures.members}",
+            f"{figures.per_second:,.0f}",
+            f"{ours.per_second / figures.per_second:.2f}",
+        ]
+        for figures in machines
+    ]
+    columns = ["machine", "groups", "heartbeats/s", "coordinator's share"]
+    Console().print(grid(columns, rows))
+
+
+def show_rebalance(report: RebalanceReport, json: bool) -> None:
+    """Print how long rebalances take as a table, or as one JSON object."""
+    if json:
+        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
+        return
+    ours, kafka = report.coordinator, report.kafka
+    rows: list[list[object]] = [
+        [figures.machine, f"{figures.first_join_s:.3f}", f"{figures.one_more_s:.3f}"]
+        for figures in ([ours] if kafka is None else [ours, kafka])
+    ]
+    if kafka is not None:
+        ratios = (
+            ours.first_join_s / kafka.first_join_s,
+            ours.one_more_s / kafka.one_more_s,
+        )
+        rows.append(["ratio", *(f"{ratio:.1f}" for ratio in ratios)])
+    columns = ["machine", f"{ours.members} from nothing, s", "one joins them, s"]
     Console().print(grid(columns, rows))

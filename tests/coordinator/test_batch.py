@@ -704,10 +704,10 @@ def test_a_snapshot_comes_back_the_same() -> None:
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        (b"\x02rest", "version 2, this release reads version 1"),
+        (b"\x01rest", "version 1, this release reads version 2"),
         (b"", "version None"),
-        (b"\x01\xc1", "cannot be read"),
-        (b"\x01", "cannot be read"),
+        (b"\x02\xc1", "cannot be read"),
+        (b"\x02", "cannot be read"),
     ],
 )
 def test_a_state_of_another_release_says_what_to_do(state: bytes, message: str) -> None:

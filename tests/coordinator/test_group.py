@@ -9,7 +9,6 @@ from coordinator.group.member import Member, ParkedRequest
 from coordinator.group.state import GroupState
 from schemas.errors import ErrorCode
 from schemas.messages import JoinGroupProtocol
-from schemas.records import OffsetCommitValue
 from tests.context import subscription
 
 WAITING = ParkedRequest("request", 9)
@@ -378,18 +377,7 @@ def test_before_the_first_generation_the_subscription_is_not_known() -> None:
     assert group.is_subscribed("salaries")
 
 
-# --- offsets ------------------------------------------------------------------------------------
-
-
-def test_a_dropped_offset_takes_its_empty_topic_along() -> None:
-    value = OffsetCommitValue(5, -1, "", 0)
-    group = Group("g", offsets={"orders": {0: value, 1: value}})
-    assert group.drop_offset("orders", 0) is True
-    assert group.drop_offset("orders", 0) is False
-    assert group.offsets == {"orders": {1: value}}
-    assert group.drop_offset("orders", 1) is True
-    assert group.offsets == {}
-    assert group.drop_offset("orders", 1) is False
+# --- simple groups --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

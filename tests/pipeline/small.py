@@ -14,6 +14,7 @@ from pipeline.replay import to_json
 from pipeline.settings import CoordinatorSettings
 from pipeline.sink import Sink
 from pipeline.tail import follow
+from pipeline.topics import TopicWatcher
 from schemas.tables import REQUESTS
 
 
@@ -24,6 +25,7 @@ class SmallCoordinator:
         self._tail = follow(root, REQUESTS, REQUESTS.schema.names)
         self._sink = Sink(root, CoordinatorSettings())
         self._machine = BatchMachine(BatchSettings())
+        self._topics = TopicWatcher(root)
         self._states: dict[str | None, bytes | None] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -49,6 +51,8 @@ class SmallCoordinator:
             present.pop("sent_at", None)
             events[row["group_id"]].append(msgspec.json.encode(present).decode())
         outputs = []
+        self._topics.poll()
+        self._machine.coordinator.topics = self._topics.counts
         for group_id, texts in events.items():
             result = self._machine.process(group_id, self._states.get(group_id), texts, now)
             self._states[group_id] = result.state

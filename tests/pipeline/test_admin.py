@@ -51,7 +51,7 @@ def commit(root: str, group_id: str, *offsets: int) -> None:
     body = OffsetCommitRequest(topics=(OffsetCommitTopic("t", partitions),))
     # Not by the tools: an ordinary commit, which undo must leave alone.
     request = RequestEvent(f"commit-{offsets}", group_id, "offset_commit", offset_commit=body)
-    assert ask(root, request)["error"] == "NONE"
+    assert ask(root, request).error == "NONE"
 
 
 def offsets(root: str) -> dict[int, int]:
@@ -95,7 +95,7 @@ def test_a_group_with_members_is_left_alone_and_why_is_said(root: str) -> None:
         protocols=(JoinGroupProtocol("range", b""),),
     )
     request = _request("g", "join_group", join_group=join)
-    assert ask(root, request)["error"] == "MEMBER_ID_REQUIRED"
+    assert ask(root, request).error == "MEMBER_ID_REQUIRED"
     second = _request("g", "join_group", join_group=_with_id(join, _member(root, request)))
     with pytest.raises(Failure, match=r"no answer within 0\.2 s"):
         ask(root, second, timeout_s=0.2)  # parked: the group is waiting for more members

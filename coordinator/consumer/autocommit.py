@@ -1,0 +1,60 @@
+"""Committing the positions by itself, every auto.commit.interval.ms, from the user's poll.
+
+Source: Kafka's ConsumerCoordinator (maybeAutoCommitOffsetsAsync). A failure is no exception: it is
+in the CommitDone that each automatic commit ends with.
+"""
+
+from __future__ import annotations
+
+from coordinator.consumer.calls import Operation
+from coordinator.consumer.commit import Commits
+from coordinator.consumer.settings import ConsumerSettings
+from coordinator.consumer.subscription import SubscriptionState
+
+
+class AutoCommit:
+    """The timer of automatic commits, if enable.auto.commit says that there are any."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        commits: Commits,
+        subscription: SubscriptionState,
+        now: int,
+    ) -> None:
+        self._settings = settings
+        self._commits = commits
+        self._subscription = subscription
+        self._running: Operation[None] | None = None
+        self._next_at = now + settings.auto_commit_interval_ms
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether positions are committed automatically."""
+        return self._settings.enable_auto_commit
+
+    @property
+    def deadline(self) -> int | None:
+        """When to call `poll` again, absolute ms; None if it is off."""
+        return self._next_at if self.is_enabled else None
+
+    def restart(self, now: int) -> None:
+        """There is a new assignment: count the interval from here."""
+        self._next_at = now + self._settings.auto_commit_interval_ms
+
+    def poll(self, now: int) -> None:
+        """Commit if it is time; after a passing failure that is soon."""
+        if not self.is_enabled:
+            return
+        running = self._running
+        if running is not None and running.done:
+            self._running = None
+            if running.error is not None and running.error.retriable:
+                self._next_at = now + self._settings.retry_backoff_ms
+        if now >= self._next_at:
+            self.restart(now)
+            self._running = self.commit(now)
+
+    def commit(self, now: int) -> Operation[None]:
+        """Commit every known position now, asynchronously."""
+        return self._commits.commit_async(now, self._subscription.consumed())

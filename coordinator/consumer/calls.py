@@ -1,0 +1,141 @@
+"""Calls that last longer than one request: sent again after a backoff, until their deadline.
+
+Source: the loops of Kafka's ConsumerCoordinator.commitOffsetsSync and fetchCommittedOffsets, and
+the commits that its commitOffsetsAsync lets wait for the coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from coordinator.consumer.backoff import Backoff
+from coordinator.consumer.errors import ConsumerError, CoordinatorTimeoutError
+from coordinator.consumer.lookup import CoordinatorLookup
+
+T = TypeVar("T")
+
+
+class Operation(Generic[T]):
+    """What becomes of a call: not done, or done with a value or an error."""
+
+    __slots__ = ("_value", "done", "error")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.error: ConsumerError | None = None
+        self._value: T | None = None
+
+    def succeed(self, value: T) -> None:
+        """End with a value; without effect once it is done."""
+        if not self.done:
+            self.done = True
+            self._value = value
+
+    def fail(self, error: ConsumerError) -> None:
+        """End with an error; without effect once it is done."""
+        if not self.done:
+            self.done = True
+            self.error = error
+
+    def result(self) -> T:
+        """The value. Raises the error, or RuntimeError while it is not done."""
+        if self.error is not None:
+            raise self.error
+        if not self.done:
+            raise RuntimeError("the operation is not done yet")
+        return self._value  # type: ignore[return-value]
+
+
+class Call:
+    """One call: how to send it, and where it stands.
+
+    `attempt` sends it. `tries_again` False: a failed attempt is its end. `deadline` (ms) None: it
+    has all the time it needs.
+    """
+
+    __slots__ = ("attempt", "attempts", "deadline", "fail", "retry_at", "tries_again", "what")
+
+    def __init__(
+        self,
+        what: str,
+        attempt: Callable[[int], None],
+        fail: Callable[[int, ConsumerError], None],
+        deadline: int | None,
+        tries_again: bool,
+        now: int,
+    ) -> None:
+        self.what = what
+        self.attempt = attempt
+        self.fail = fail
+        self.deadline = deadline
+        self.tries_again = tries_again
+        self.attempts = 0
+        # None while its request is on its way.
+        self.retry_at: int | None = now
+
+
+class Calls:
+    """The calls that are not at their end, in the order in which they were made."""
+
+    def __init__(self, lookup: CoordinatorLookup, backoff: Backoff) -> None:
+        self._lookup = lookup
+        self._backoff = backoff
+        self._calls: list[Call] = []
+        lookup.on_found.append(self.tick)
+        lookup.on_failed.append(self._on_lookup_failed)
+
+    def start(self, now: int, call: Call) -> None:
+        """Make a call: it is sent at once if the coordinator is known, else when it is found."""
+        self._calls.append(call)
+        self.tick(now)
+
+    def end(self, call: Call) -> None:
+        """The call is at its end."""
+        if call in self._calls:
+            self._calls.remove(call)
+
+    def failed(self, now: int, call: Call, error: ConsumerError) -> None:
+        """An attempt failed: try again after the backoff, or let the call end with the error."""
+        if call not in self._calls:
+            return
+        if call.tries_again and error.retriable:
+            call.retry_at = now + self._backoff(call.attempts)
+            call.attempts += 1
+        else:
+            self.end(call)
+            call.fail(now, error)
+
+    def tick(self, now: int) -> None:
+        """End the calls whose time is over, and send those whose time has come."""
+        for call in list(self._calls):
+            if call not in self._calls:
+                continue
+            if call.deadline is not None and now >= call.deadline:
+                self.end(call)
+                call.fail(
+                    now,
+                    CoordinatorTimeoutError(
+                        f"{call.what} did not succeed in time (default.api.timeout.ms, or the "
+                        "timeout that was given): is the coordinator running?"
+                    ),
+                )
+            elif call.retry_at is not None and self._lookup.node is None:
+                self._lookup.want()
+            elif call.retry_at is not None and now >= call.retry_at:
+                call.retry_at = None
+                call.attempt(now)
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` has something to do, absolute ms; None while nothing is timed."""
+        times = [call.deadline for call in self._calls if call.deadline is not None]
+        if self._lookup.node is not None:
+            times += [call.retry_at for call in self._calls if call.retry_at is not None]
+        return min(times, default=None)
+
+    def _on_lookup_failed(self, now: int, error: ConsumerError) -> None:
+        for call in list(self._calls):
+            if call.retry_at is not None and not (call.tries_again and error.retriable):
+                self.end(call)
+                call.fail(now, error)

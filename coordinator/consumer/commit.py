@@ -1,0 +1,272 @@
+"""OffsetCommit: synchronous, asynchronous, and what its answers make of the membership.
+
+Source: Kafka's ConsumerCoordinator (commitOffsetsSync, commitOffsetsAsync,
+OffsetCommitResponseHandler). The codes are in `reactions`.
+
+One thing is decided otherwise: an answer ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID to a commit of an
+older generation does not cost a member its newer one, which Kafka's does while it is Stable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+
+from coordinator.consumer.calls import Call, Calls, Operation
+from coordinator.consumer.errors import (
+    CommitFailedError,
+    ConsumerError,
+    RebalanceInProgressError,
+    RetriableCommitFailedError,
+    disconnected,
+    fatal,
+    name_of,
+    passing,
+)
+from coordinator.consumer.events import CommitDone
+from coordinator.consumer.lookup import CoordinatorLookup
+from coordinator.consumer.membership import Generation, Membership, MemberState
+from coordinator.consumer.positions import OffsetAndMetadata
+from coordinator.consumer.protocol import TopicPartition
+from coordinator.consumer.reactions import ON_OFFSET_COMMIT, Reaction
+from coordinator.consumer.requests import Requests
+from coordinator.consumer.settings import ConsumerSettings
+from coordinator.consumer.subscription import SubscriptionState
+from schemas.errors import ErrorCode
+from schemas.messages import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    Response,
+)
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+_API = "offset_commit"
+
+
+class Commit:
+    """One commit on its way. `commit_id` None: an automatic one."""
+
+    __slots__ = ("asynchronous", "call", "commit_id", "offsets", "operation")
+
+    def __init__(self, offsets: Offsets, asynchronous: bool, commit_id: int | None) -> None:
+        self.offsets = dict(offsets)
+        self.asynchronous = asynchronous
+        self.commit_id = commit_id
+        self.operation: Operation[None] = Operation()
+        self.call: Call
+
+
+class Commits:
+    """The commits that are not at their end; asynchronous ones end in `completed`."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        requests: Requests,
+        lookup: CoordinatorLookup,
+        membership: Membership,
+        subscription: SubscriptionState,
+        calls: Calls,
+    ) -> None:
+        self._settings = settings
+        self._requests = requests
+        self._lookup = lookup
+        self._membership = membership
+        self._subscription = subscription
+        self._calls = calls
+        self._asynchronous = 0
+        self._flushes: list[Commit] = []
+        self.completed: deque[CommitDone] = deque()
+
+    @property
+    def pending(self) -> int:
+        """How many asynchronous commits are not at their end."""
+        return self._asynchronous
+
+    def commit_async(
+        self, now: int, offsets: Offsets, commit_id: int | None = None
+    ) -> Operation[None]:
+        """Commit, with one attempt; `completed` will say how it ended."""
+        commit = self._start(now, offsets, asynchronous=True, commit_id=commit_id, deadline=None)
+        return commit.operation
+
+    def commit_sync(self, now: int, offsets: Offsets, timeout_ms: int) -> Operation[None]:
+        """Commit, and try again while that may help, for so long (ms).
+
+        With no offsets it waits for the asynchronous commits made before.
+        """
+        commit = self._start(
+            now, offsets, asynchronous=False, commit_id=None, deadline=now + timeout_ms
+        )
+        return commit.operation
+
+    def _start(
+        self,
+        now: int,
+        offsets: Offsets,
+        asynchronous: bool,
+        commit_id: int | None,
+        deadline: int | None,
+    ) -> Commit:
+        commit = Commit(offsets, asynchronous, commit_id)
+        for partition, offset in commit.offsets.items():
+            if offset.offset < 0:
+                raise ValueError(f"no offset to commit: {offset.offset} of {partition}")
+        commit.call = Call(
+            f"the commit for group {self._settings.group_id!r}",
+            partial(self._attempt, commit),
+            partial(self._fail, commit),
+            deadline,
+            tries_again=not asynchronous,
+            now=now,
+        )
+        if asynchronous:
+            self._asynchronous += 1
+        if commit.offsets:
+            self._calls.start(now, commit.call)
+        elif asynchronous or not self._asynchronous:
+            self._succeed(commit)
+        else:
+            commit.call.retry_at = None
+            self._flushes.append(commit)
+            self._calls.start(now, commit.call)
+        return commit
+
+    # --- sending --------------------------------------------------------------------------------
+
+    def _attempt(self, commit: Commit, now: int) -> None:
+        membership = self._membership
+        generation, instance_id = membership.generation, self._settings.group_instance_id
+        if not self._subscription.is_subscribed:
+            generation, instance_id = Generation(), None
+        elif membership.state is not MemberState.STABLE:
+            self._calls.failed(now, commit.call, self._not_a_member())
+            return
+        body = OffsetCommitRequest(
+            generation_id=generation.generation_id,
+            member_id=generation.member_id,
+            group_instance_id=instance_id,
+            topics=_topics(commit.offsets),
+        )
+        self._requests.send(now, _API, body, partial(self._on_answer, commit, generation))
+
+    def _not_a_member(self) -> ConsumerError:
+        group = self._settings.group_id
+        if self._membership.is_rebalancing:
+            return RebalanceInProgressError(
+                f"group {group!r} is rebalancing: poll() until it is over, then commit again"
+            )
+        return CommitFailedError(
+            f"the member is not in group {group!r}: it was removed, or polled later than "
+            f"max.poll.interval.ms ({self._settings.max_poll_interval_ms})"
+        )
+
+    # --- answers --------------------------------------------------------------------------------
+
+    def _on_answer(
+        self, commit: Commit, sent: Generation, now: int, response: Response | None
+    ) -> None:
+        if response is None:
+            self._calls.failed(now, commit.call, disconnected(_API))
+            return
+        code = _deciding_code(response)
+        if code == ErrorCode.NONE:
+            self._calls.end(commit.call)
+            self._succeed(commit)
+            return
+        error = self._error(now, code, sent, response.error_message)
+        self._calls.failed(now, commit.call, error)
+        if ON_OFFSET_COMMIT.get(code) is Reaction.FIND_COORDINATOR:
+            self._lookup.mark_unknown(now, f"{_API} answered {name_of(code)}")
+
+    def _error(self, now: int, code: int, sent: Generation, message: str | None) -> ConsumerError:
+        membership = self._membership
+        current = sent in (membership.generation, Generation())
+        reaction = ON_OFFSET_COMMIT.get(code)
+        if reaction in (Reaction.RETRY, Reaction.FIND_COORDINATOR):
+            return passing(_API, code)
+        if reaction is Reaction.REJOIN:
+            membership.request_rejoin(
+                now, "offset commit failed since group is already rebalancing"
+            )
+            return RebalanceInProgressError(
+                f"group {self._settings.group_id!r} is rebalancing: poll() until it is over, then "
+                "commit again",
+                code,
+            )
+        if reaction in (Reaction.RESET_GENERATION, Reaction.RESET_MEMBER):
+            if not current:
+                return self._of_older_generation(code)
+            membership.reset_on_error(now, _API, code)
+            return self._commit_failed(code)
+        if code == ErrorCode.FENCED_INSTANCE_ID and not current:
+            return self._of_older_generation(code)
+        error = fatal(_API, code, self._settings, message)
+        if code == ErrorCode.FENCED_INSTANCE_ID:
+            membership.fence(now, error)
+        return error
+
+    def _of_older_generation(self, code: int) -> ConsumerError:
+        if self._membership.is_rebalancing:
+            return RebalanceInProgressError(
+                f"group {self._settings.group_id!r}: the commit is of an older generation: "
+                "poll() until the rebalance is over, then commit what is still owned",
+                code,
+            )
+        return self._commit_failed(code)
+
+    def _commit_failed(self, code: int) -> ConsumerError:
+        return CommitFailedError(
+            f"group {self._settings.group_id!r} has rebalanced and may have given the partitions "
+            f"to another member ({name_of(code)}): poll() more often than max.poll.interval.ms "
+            f"({self._settings.max_poll_interval_ms}), and heartbeat within session.timeout.ms "
+            f"({self._settings.session_timeout_ms})",
+            code,
+        )
+
+    # --- ends -----------------------------------------------------------------------------------
+
+    def _succeed(self, commit: Commit) -> None:
+        commit.operation.succeed(None)
+        self._complete(commit, None)
+
+    def _fail(self, commit: Commit, now: int, error: ConsumerError) -> None:  # noqa: ARG002
+        if commit.asynchronous and error.retriable:
+            error = RetriableCommitFailedError(str(error), error.code)
+        commit.operation.fail(error)
+        self._complete(commit, error)
+
+    def _complete(self, commit: Commit, error: ConsumerError | None) -> None:
+        if not commit.asynchronous:
+            return
+        self._asynchronous -= 1
+        if commit.offsets or commit.commit_id is not None:
+            self.completed.append(CommitDone(commit.commit_id, commit.offsets, error))
+        if not self._asynchronous:
+            for flush in self._flushes:
+                self._calls.end(flush.call)
+                flush.operation.succeed(None)
+            self._flushes.clear()
+
+
+def _topics(offsets: Offsets) -> tuple[OffsetCommitTopic, ...]:
+    topics: dict[str, list[OffsetCommitPartition]] = {}
+    for one in sorted(offsets):
+        offset = offsets[one]
+        partition = OffsetCommitPartition(
+            one.partition, offset.offset, offset.leader_epoch, None, offset.metadata
+        )
+        topics.setdefault(one.topic, []).append(partition)
+    return tuple(OffsetCommitTopic(name, tuple(ps)) for name, ps in topics.items())
+
+
+def _deciding_code(response: Response) -> int:
+    """The first code that is not NONE; a topic that may not be used counts last."""
+    body = response.offset_commit
+    topics = () if body is None else body.topics
+    codes = [p.error_code for topic in topics for p in topic.partitions] or [response.error_code]
+    bad = [code for code in codes if code != ErrorCode.NONE]
+    unauthorized = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return next((code for code in bad if code != unauthorized), bad[0] if bad else 0)

@@ -1,0 +1,383 @@
+"""The consumer coordinator: a user's call, a timer or an answer in; requests and events out.
+
+Pure: the time comes in with every call, request ids and randomness at the start. It is not
+thread-safe: whoever drives it holds one lock around each call. Two threads may share it.
+
+* The user's thread calls `poll`, and what is said in the user's name: `subscribe`, commits, `seek`,
+  `close`. Only `poll` joins, commits automatically, and hands out events. After a RevokePartitions,
+  LosePartitions or AssignPartitions the listener is run, without the lock, and `callback_done` is
+  called; until then the rebalance does not go on.
+* A background thread calls `tick`, which sends heartbeats, looks for the coordinator, gives up late
+  answers, sends commits again, notices a lost session, and leaves the group when the user has not
+  polled for max.poll.interval.ms. `response` may be called by any thread.
+
+After each call there may be requests to send (`take_requests`) and lines to log (`take_notes`).
+Source: Kafka's ConsumerCoordinator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+
+from coordinator.consumer.autocommit import AutoCommit
+from coordinator.consumer.backoff import Backoff, Jitter
+from coordinator.consumer.calls import Calls, Operation
+from coordinator.consumer.commit import Commits, Offsets
+from coordinator.consumer.errors import ConsumerError, NoOffsetForPartitionError
+from coordinator.consumer.events import CommitDone, Event, Note
+from coordinator.consumer.heartbeat import Heartbeat
+from coordinator.consumer.lookup import CoordinatorLookup
+from coordinator.consumer.membership import (
+    Generation,
+    GroupMembershipOperation,
+    Membership,
+    MemberState,
+)
+from coordinator.consumer.offset_fetch import Committed, OffsetFetches
+from coordinator.consumer.protocol import TopicPartition
+from coordinator.consumer.rebalance import WAIT, Rebalance, Steps, Wait
+from coordinator.consumer.requests import Requests
+from coordinator.consumer.settings import ConsumerSettings
+from coordinator.consumer.subscription import SubscriptionState
+from schemas.messages import RequestEvent, Response
+
+
+class ConsumerCoordinator:
+    """One consumer of one group.
+
+    `new_request_id` makes unique ids; `jitter` returns numbers in [0, 1). `subscription` holds what
+    is assigned, with its positions: seek, pause, resume, and what waits for a reset are asked of
+    it directly.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        new_request_id: Callable[[], str],
+        jitter: Jitter,
+        now: int,
+    ) -> None:
+        self.settings = settings
+        self.subscription = SubscriptionState()
+        self.closed = False
+        self._notes: list[Note] = []
+        backoff = Backoff(settings, jitter)
+        self._requests = Requests(settings, new_request_id)
+        self._lookup = CoordinatorLookup(settings, self._requests, backoff, self._notes)
+        self._heartbeat = Heartbeat(settings, backoff, now)
+        self._rebalance = Rebalance(settings, self.subscription, backoff)
+        self._membership = Membership(
+            settings,
+            self._requests,
+            self._lookup,
+            self._heartbeat,
+            self._notes,
+            self._rebalance.lead,
+        )
+        self._calls = Calls(self._lookup, backoff)
+        self._commits = Commits(
+            settings,
+            self._requests,
+            self._lookup,
+            self._membership,
+            self.subscription,
+            self._calls,
+        )
+        self._fetches = OffsetFetches(settings, self._requests, self._lookup, self._calls)
+        self._auto_commit = AutoCommit(settings, self._commits, self.subscription, now)
+        self._rebalance.connect(self._membership, self._lookup, self._auto_commit)
+        self._commit_ids = 0
+        # What the user's thread is in the middle of, and whether a listener is being run.
+        self._steps: Steps | None = None
+        self._begin: Callable[[int], Steps] = self._working
+        self._leaving = False
+        self._last_step: Event | Wait = WAIT
+        self._in_callback = False
+        self._refreshing: tuple[int, Operation[Committed]] | None = None
+
+    # --- what the user wants --------------------------------------------------------------------
+
+    def subscribe(self, topics: Iterable[str] | re.Pattern[str]) -> None:
+        """Subscribe to a list of topics, or to those whose whole names match a pattern.
+
+        Takes the place of the subscription before; the next poll joins. Raises SubscriptionError.
+        """
+        if isinstance(topics, re.Pattern):
+            self.subscription.subscribe_pattern(topics)
+        else:
+            self.subscription.subscribe([topics] if isinstance(topics, str) else topics)
+        self._rebalance.subscription_changed()
+
+    def unsubscribe(self, now: int) -> None:
+        """Give up all partitions and leave; poll until `is_subscribed` is False."""
+        self._leave_by(now, self._unsubscribing)
+
+    def update_topics(self, topics: Mapping[str, int]) -> None:
+        """Take the catalogue as it is now: every topic with its number of partitions.
+
+        There is no join before the first one. What changes leads to a rebalance where it matters.
+        """
+        self._rebalance.update_topics(topics)
+
+    def close(
+        self,
+        now: int,
+        timeout_ms: int = 30_000,
+        operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
+    ) -> None:
+        """Commit if commits are automatic, give up all partitions, leave; poll until `closed`.
+
+        It ends within the timeout, whatever is answered until then.
+        """
+        self._in_callback = False
+        closing = partial(self._closing, ends_at=now + timeout_ms, operation=operation)
+        self._leave_by(now, closing)
+
+    def commit_async(self, now: int, offsets: Offsets | None = None) -> int:
+        """Commit offsets, or all positions; a CommitDone with the id returned says how it ended.
+
+        Raises FencedInstanceIdError, and ValueError for an offset below 0.
+        """
+        self._membership.raise_failure()
+        self._commit_ids += 1
+        wanted = self.subscription.consumed() if offsets is None else offsets
+        self._commits.commit_async(now, wanted, self._commit_ids)
+        return self._commit_ids
+
+    def commit_sync(
+        self, now: int, offsets: Offsets | None = None, timeout_ms: int | None = None
+    ) -> Operation[None]:
+        """Commit offsets, or all positions, trying again until default.api.timeout.ms.
+
+        It goes on with `tick` and `response`, also while a listener runs. Its errors:
+        CommitFailedError, RebalanceInProgressError, FencedInstanceIdError, GroupAuthorizationError,
+        TopicAuthorizationError, OffsetMetadataTooLargeError, CoordinatorTimeoutError. Asynchronous
+        commits made before it are at their end when it is: hand out `completed_commits` first.
+        """
+        self._membership.raise_failure()
+        wanted = self.subscription.consumed() if offsets is None else offsets
+        return self._commits.commit_sync(now, wanted, self._timeout(timeout_ms))
+
+    def completed_commits(self) -> list[CommitDone]:
+        """The asynchronous commits that came to their end and were not handed out by `poll`."""
+        done = list(self._commits.completed)
+        self._commits.completed.clear()
+        return done
+
+    def committed(
+        self, now: int, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> Operation[Committed]:
+        """What the group has committed for partitions, None where nothing; goes on like a commit.
+
+        Its errors: CoordinatorTimeoutError, GroupAuthorizationError, TopicAuthorizationError,
+        UnknownTopicOrPartitionError.
+        """
+        return self._fetches.fetch(now, partitions, self._timeout(timeout_ms))
+
+    def _timeout(self, timeout_ms: int | None) -> int:
+        return self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+
+    # --- the user's thread ----------------------------------------------------------------------
+
+    def poll(self, now: int) -> Event | None:
+        """Go on with what the user's thread does; returns the next event, None if it must wait.
+
+        Call it until it returns None, and again after each answer and at `poll_deadline`. Raises
+        ConsumerError for what a person must see to, and RuntimeError before `callback_done`.
+        """
+        if self._in_callback:
+            raise RuntimeError("poll() while the listener runs: callback_done() was not called")
+        if self._commits.completed:
+            return self._commits.completed.popleft()
+        if self.subscription.is_subscribed and not self._leaving:
+            self._membership.raise_failure()
+            self._heartbeat.poll(now)
+            self._lookup.want()
+        self.tick(now)
+        failure = self._lookup.failure
+        if failure is not None and not self._leaving:
+            self._lookup.failure = None
+            raise failure
+        return self._go_on(now)
+
+    def callback_done(self) -> None:
+        """The listener has run, or raised: the rebalance may go on at the next poll."""
+        self._in_callback = False
+
+    def _go_on(self, now: int) -> Event | None:
+        if self.closed:
+            return None
+        try:
+            if self._steps is None:
+                self._steps = self._begin(now)
+                step = next(self._steps)
+            else:
+                step = self._steps.send(now)
+        except StopIteration:
+            self._steps = None
+            self._begin = self._working
+            self._leaving = False
+            return None
+        except ConsumerError:
+            # Where things stand is kept outside of the steps: the next poll starts them anew.
+            self._steps = None
+            raise
+        self._last_step = step
+        if isinstance(step, Wait):
+            return None
+        self._in_callback = True
+        return step
+
+    def _working(self, now: int) -> Steps:
+        while True:
+            if self._rebalance.needed(now):
+                now = yield from self._rebalance.run(now)
+            if self.subscription.is_subscribed:
+                self._refresh_positions(now)
+            self._auto_commit.poll(now)
+            now = yield Wait(self._auto_commit.deadline)
+
+    def _refresh_positions(self, now: int) -> None:
+        """Start from the committed offsets where a position is not known."""
+        subscription = self.subscription
+        if self._refreshing is not None:
+            assignment_id, fetch = self._refreshing
+            if assignment_id == subscription.assignment_id and not fetch.done:
+                return
+            self._refreshing = None
+            if assignment_id == subscription.assignment_id:
+                reset = self.settings.auto_offset_reset
+                homeless = subscription.refresh(fetch.result(), reset)
+                if homeless:
+                    names = ", ".join(f"{topic}-{number}" for topic, number in homeless)
+                    raise NoOffsetForPartitionError(
+                        f"nothing is committed for {names}, and auto.offset.reset is 'none'"
+                    )
+        wanted = subscription.initializing
+        if wanted:
+            self._refreshing = (subscription.assignment_id, self._fetches.fetch(now, wanted))
+
+    # --- leaving --------------------------------------------------------------------------------
+
+    def _leave_by(self, now: int, begin: Callable[[int], Steps]) -> None:
+        """Break off what the user's thread was in the middle of; the next poll begins to leave."""
+        if self._steps is not None and not isinstance(self._last_step, Wait):
+            # The listener was told of this one: let it take effect, so as not to be told again.
+            with suppress(StopIteration, ConsumerError):
+                self._steps.send(now)
+        self._steps = None
+        self._last_step = WAIT
+        self._begin = begin
+        self._leaving = True
+
+    def _unsubscribing(self, now: int) -> Steps:
+        reason = "the consumer unsubscribed from all topics"
+        now = yield from self._rebalance.drop(now, reason)
+        self._membership.leave(now, reason)
+        self.subscription.unsubscribe()
+        self._rebalance.forget()
+        return now
+
+    def _closing(self, now: int, ends_at: int, operation: GroupMembershipOperation) -> Steps:
+        if self._auto_commit.is_enabled:
+            offsets = self.subscription.consumed()
+            commit = self._commits.commit_sync(now, offsets, max(0, ends_at - now))
+            while not commit.done and now < ends_at:
+                now = yield Wait(ends_at)
+            if commit.error is not None:
+                text = f"the automatic commit at close failed: {commit.error}"
+                self._notes.append(Note(now, "warning", text))
+        while self._commits.pending and now < ends_at:
+            now = yield Wait(ends_at)
+        if self.settings.internal_leave_group_on_close:
+            reason = "the consumer is being closed"
+            now = yield from self._rebalance.drop(now, reason)
+            self._membership.leave(now, reason, operation)
+        while self._requests.waiting and self._lookup.node is not None and now < ends_at:
+            now = yield Wait(ends_at)
+        self.closed = True
+        return now
+
+    # --- any thread -----------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        """Let the timers act that need no user; call it at `tick_deadline`."""
+        if self.closed:
+            return
+        self._lookup.tick(now)
+        self._membership.tick(now)
+        self._calls.tick(now)
+        # What one of them has just missed the coordinator for.
+        self._lookup.tick(now)
+
+    def response(self, now: int, response: Response) -> bool:
+        """Take an answer; False if nobody waits for it (any more). Wake the user's thread."""
+        return not self.closed and self._requests.answer(now, response)
+
+    def take_requests(self) -> list[RequestEvent]:
+        """The requests to send now, in order; each is given out once."""
+        return self._requests.take()
+
+    def take_notes(self) -> list[Note]:
+        """The lines to log; each is given out once."""
+        notes = list(self._notes)
+        self._notes.clear()
+        return notes
+
+    @property
+    def tick_deadline(self) -> int | None:
+        """When `tick` has something to do, absolute ms; None while nothing is timed."""
+        if self.closed:
+            return None
+        sources = (self._requests, self._lookup, self._membership, self._calls)
+        times = [one.deadline for one in sources]
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def poll_deadline(self) -> int | None:
+        """When `poll` has something to do without an answer, absolute ms; None for no time."""
+        step = self._last_step
+        if self.closed or self._membership.failure is not None or not isinstance(step, Wait):
+            return None
+        return step.at
+
+    # --- questions ------------------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> tuple[TopicPartition, ...]:
+        """The partitions that are the member's now, sorted."""
+        return self.subscription.assigned
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether there is a subscription."""
+        return self.subscription.is_subscribed
+
+    @property
+    def unknown_topics(self) -> frozenset[str]:
+        """The topics subscribed to that are not in the catalogue."""
+        return self._rebalance.unknown_topics()
+
+    @property
+    def state(self) -> MemberState:
+        """How far the member is in the group."""
+        return self._membership.state
+
+    @property
+    def generation(self) -> Generation:
+        """Generation, member id and assignor: Kafka's groupMetadata()."""
+        return self._membership.generation
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether the member assigned in its present generation."""
+        return self._rebalance.is_leader
+
+    @property
+    def is_rejoining(self) -> bool:
+        """Whether the next poll goes on with a rebalance."""
+        membership = self._membership
+        return self.is_subscribed and (membership.rejoin_needed or membership.joining)

@@ -1,0 +1,55 @@
+"""What the user's thread is told, as values and in order, and what a log would say."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from coordinator.consumer.errors import ConsumerError
+from coordinator.consumer.positions import OffsetAndMetadata
+from coordinator.consumer.protocol import TopicPartition
+
+
+class RevokePartitions(Struct, frozen=True):
+    """Run the listener's on_partitions_revoked: these are still the member's, and are to go."""
+
+    partitions: tuple[TopicPartition, ...]
+    reason: str
+
+
+class LosePartitions(Struct, frozen=True):
+    """Run on_partitions_lost: the member fell out of the group, others may own these already."""
+
+    partitions: tuple[TopicPartition, ...]
+    reason: str
+
+
+class AssignPartitions(Struct, frozen=True):
+    """Run on_partitions_assigned: these are new; the whole assignment is the coordinator's."""
+
+    partitions: tuple[TopicPartition, ...]
+    generation_id: int
+
+
+class CommitDone(Struct, frozen=True):
+    """An asynchronous commit came to its end; `error` None means that it is committed.
+
+    `commit_id` is what `commit_async` returned, None for an automatic commit.
+    """
+
+    commit_id: int | None
+    offsets: dict[TopicPartition, OffsetAndMetadata]
+    error: ConsumerError | None
+
+
+RebalanceCallback: TypeAlias = "RevokePartitions | LosePartitions | AssignPartitions"
+Event: TypeAlias = "RevokePartitions | LosePartitions | AssignPartitions | CommitDone"
+
+
+class Note(Struct, frozen=True):
+    """A line for the log. `level` is a name of Python's logging levels, in lower case."""
+
+    at: int
+    level: str
+    text: str

@@ -1,0 +1,48 @@
+"""What the group's leader does: read everybody's subscription, assign, write the assignments.
+
+Source: Kafka's ConsumerCoordinator.onLeaderElected. Its check of cooperative assignments is left
+out, as it is not made for Kafka's own assignors, and there are no others here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from coordinator.consumer.assignors import Assignor
+from coordinator.consumer.protocol import (
+    Assignment,
+    Subscription,
+    decode_subscription,
+    encode_assignment,
+)
+from schemas.messages import JoinGroupResponse, SyncGroupAssignment
+
+
+def read_subscriptions(join: JoinGroupResponse) -> dict[str, Subscription]:
+    """Everybody's subscription by member id, with its instance id. Raises ProtocolError."""
+    return {
+        member.member_id: msgspec.structs.replace(
+            decode_subscription(member.metadata), group_instance_id=member.group_instance_id
+        )
+        for member in join.members
+    }
+
+
+def subscribed_topics(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
+    """The topics that anybody subscribed to."""
+    return frozenset(topic for one in subscriptions.values() for topic in one.topics)
+
+
+def assign(
+    assignor: Assignor,
+    partition_counts: Mapping[str, int],
+    subscriptions: Mapping[str, Subscription],
+) -> tuple[SyncGroupAssignment, ...]:
+    """Every member's assignment as the leader's SyncGroup carries it."""
+    assigned = assignor.assign(partition_counts, subscriptions)
+    return tuple(
+        SyncGroupAssignment(member_id, encode_assignment(Assignment(tuple(partitions))))
+        for member_id, partitions in assigned.items()
+    )

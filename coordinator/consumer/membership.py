@@ -1,0 +1,423 @@
+"""Membership of the group: join, sync, heartbeat, leave, and what each answer makes of it.
+
+The part of Kafka's AbstractCoordinator that no user's code runs in between: any thread may drive
+it. When to join, and what is done before and after, is `rebalance`'s. What each code means is in
+`reactions`.
+
+UNJOINED              not in the group, or no longer
+                      -> PREPARING_REBALANCE  JoinGroup is sent
+PREPARING_REBALANCE   JoinGroup is not answered yet; no heartbeats, the coordinator waits for us
+                      -> COMPLETING_REBALANCE it is answered, SyncGroup is sent
+COMPLETING_REBALANCE  SyncGroup is not answered yet; heartbeats
+                      -> STABLE               it is answered
+                      -> PREPARING_REBALANCE  it failed, and the member joins again
+STABLE                heartbeats, commits
+                      -> PREPARING_REBALANCE  the member joins again
+any                   -> UNJOINED             the generation is lost, or the member leaves
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from functools import partial
+
+from msgspec import Struct
+
+from coordinator.consumer.errors import (
+    ConsumerError,
+    FencedInstanceIdError,
+    InconsistentGroupProtocolError,
+    RetriableError,
+    disconnected,
+    fatal,
+    name_of,
+    passing,
+)
+from coordinator.consumer.events import Note
+from coordinator.consumer.heartbeat import Heartbeat
+from coordinator.consumer.lookup import CoordinatorLookup
+from coordinator.consumer.protocol import PROTOCOL_TYPE, ProtocolError
+from coordinator.consumer.reactions import ON_HEARTBEAT, ON_JOIN, ON_SYNC, Reaction
+from coordinator.consumer.requests import Requests
+from coordinator.consumer.settings import ConsumerSettings
+from schemas.errors import ErrorCode
+from schemas.messages import (
+    NO_GENERATION,
+    NO_MEMBER_ID,
+    HeartbeatRequest,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeavingMember,
+    Response,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+# The broker's limit on a reason's length (JoinGroupRequest.maybeTruncateReason).
+MAX_REASON_LENGTH = 255
+
+
+class MemberState(Enum):
+    """How far the member is in the group."""
+
+    UNJOINED = "unjoined"
+    PREPARING_REBALANCE = "preparing rebalance"
+    COMPLETING_REBALANCE = "completing rebalance"
+    STABLE = "stable"
+
+
+REBALANCING = (MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE)
+HEARTBEATING = (MemberState.COMPLETING_REBALANCE, MemberState.STABLE)
+
+
+class GroupMembershipOperation(Enum):
+    """What becomes of the membership of a consumer that closes (KIP-1092)."""
+
+    DEFAULT = "dynamic members leave, static ones stay until their session ends"
+    LEAVE_GROUP = "leave"
+    REMAIN_IN_GROUP = "stay until the session ends"
+
+
+_RESETS = (Reaction.RESET_GENERATION, Reaction.RESET_MEMBER)
+_AFTER_BACKOFF = (Reaction.RETRY, Reaction.FIND_COORDINATOR)
+
+
+class Generation(Struct, frozen=True):
+    """Which generation the member is of, under which id, and the assignor that it chose.
+
+    After ILLEGAL_GENERATION the member id is kept, as it may still be good.
+    """
+
+    generation_id: int = NO_GENERATION
+    member_id: str = NO_MEMBER_ID
+    protocol_name: str | None = None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether partitions owned under it must be taken for lost."""
+        return self.generation_id == NO_GENERATION or self.member_id == NO_MEMBER_ID
+
+
+class Joined(Struct, frozen=True):
+    """An attempt to join succeeded: what the leader assigned, as bytes."""
+
+    assignment: bytes
+
+
+class JoinFailed(Struct, frozen=True):
+    """An attempt to join failed; `at_once`: join again without a pause."""
+
+    error: ConsumerError
+    at_once: bool = False
+
+
+Lead = Callable[[JoinGroupResponse], "tuple[SyncGroupAssignment, ...]"]
+
+
+class Membership:
+    """One member. `lead` makes the assignments when the member is elected leader.
+
+    `outcome` is how the running attempt to join ended; it stays until `rebalance` has taken it.
+    `failure` is what a heartbeat found out, for the user's thread to raise.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        requests: Requests,
+        lookup: CoordinatorLookup,
+        heartbeat: Heartbeat,
+        notes: list[Note],
+        lead: Lead,
+    ) -> None:
+        self._settings = settings
+        self._requests = requests
+        self._lookup = lookup
+        self._heartbeat = heartbeat
+        self._notes = notes
+        self._lead = lead
+        self._attempt = 0
+        self.state = MemberState.UNJOINED
+        self.generation = Generation()
+        self.rejoin_needed = True
+        self.rejoin_reason = ""
+        self.needs_prepare = True
+        self.joining = False
+        self.outcome: Joined | JoinFailed | None = None
+        self.failure: ConsumerError | None = None
+        lookup.on_found.append(heartbeat.reset_session)
+
+    # --- state ----------------------------------------------------------------------------------
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether the member has asked to join and has no assignment yet."""
+        return self.state in REBALANCING
+
+    def request_rejoin(self, now: int, reason: str, detail: str = "") -> None:
+        """Join again at the next poll; the coordinator is told the reason (KIP-800)."""
+        self._note(now, "info", f"joins again: {detail or reason}")
+        self.rejoin_reason = reason
+        self.rejoin_needed = True
+
+    def reset(self, now: int, reason: str, keep_member_id: bool = False) -> None:
+        """The generation is lost, and perhaps the member id: what was owned is, too."""
+        self.state = MemberState.UNJOINED
+        member_id = self.generation.member_id if keep_member_id else NO_MEMBER_ID
+        self.generation = Generation(member_id=member_id)
+        self.needs_prepare = True
+        self.request_rejoin(now, reason)
+
+    def reset_on_error(self, now: int, api: str, code: int) -> None:
+        """What ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID do."""
+        reason = f"encountered {name_of(code)} from {api} response"
+        self.reset(now, reason, keep_member_id=code == ErrorCode.ILLEGAL_GENERATION)
+
+    def end_attempt(self) -> None:
+        """Forget the running attempt to join; an answer to it is passed over."""
+        self._attempt += 1
+        self.joining = False
+        self.outcome = None
+
+    # --- join -----------------------------------------------------------------------------------
+
+    def join(self, now: int, protocols: tuple[JoinGroupProtocol, ...]) -> None:
+        """Send JoinGroup; `outcome` will say how it, and the SyncGroup after it, ended."""
+        self.end_attempt()
+        self.joining = True
+        self.state = MemberState.PREPARING_REBALANCE
+        settings = self._settings
+        body = JoinGroupRequest(
+            session_timeout_ms=settings.session_timeout_ms,
+            rebalance_timeout_ms=settings.max_poll_interval_ms,
+            member_id=self.generation.member_id,
+            group_instance_id=settings.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=protocols,
+            reason=self.rejoin_reason[:MAX_REASON_LENGTH],
+        )
+        handler = partial(self._on_join, self._attempt, self.generation)
+        self._requests.send(now, "join_group", body, handler, settings.join_timeout_ms)
+
+    def _on_join(self, attempt: int, sent: Generation, now: int, response: Response | None) -> None:
+        if attempt != self._attempt:
+            return
+        body = None if response is None else response.join_group
+        if response is None or response.error_code != ErrorCode.NONE or body is None:
+            self._join_failed("join_group", ON_JOIN, sent, now, response)
+        elif body.protocol_type not in (None, PROTOCOL_TYPE):
+            self._fail(self._inconsistent(f"its protocol type is {body.protocol_type!r}"))
+        elif self.state is not MemberState.PREPARING_REBALANCE:
+            self._fail(RetriableError("the member left the group while it joined"))
+        else:
+            self._on_joined(now, body)
+
+    def _on_joined(self, now: int, body: JoinGroupResponse) -> None:
+        self.state = MemberState.COMPLETING_REBALANCE
+        self._heartbeat.reset_timeouts(now)
+        self.generation = Generation(body.generation_id, body.member_id, body.protocol_name)
+        assignments: tuple[SyncGroupAssignment, ...] = ()
+        if body.leader == body.member_id:
+            try:
+                assignments = self._lead(body)
+            except (ConsumerError, ProtocolError) as error:
+                self._fail(error if isinstance(error, ConsumerError) else ConsumerError(str(error)))
+                return
+        generation = self.generation
+        request = SyncGroupRequest(
+            generation_id=generation.generation_id,
+            member_id=generation.member_id,
+            group_instance_id=self._settings.group_instance_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=generation.protocol_name,
+            assignments=assignments,
+        )
+        handler = partial(self._on_sync, self._attempt, generation)
+        self._requests.send(now, "sync_group", request, handler)
+
+    def _on_sync(self, attempt: int, sent: Generation, now: int, response: Response | None) -> None:
+        if attempt != self._attempt:
+            return
+        body = None if response is None else response.sync_group
+        if response is None or response.error_code != ErrorCode.NONE or body is None:
+            self._join_failed("sync_group", ON_SYNC, sent, now, response)
+        elif body.protocol_type not in (None, PROTOCOL_TYPE):
+            self._fail(self._inconsistent(f"its protocol type is {body.protocol_type!r}"))
+        elif self.state is not MemberState.COMPLETING_REBALANCE or self.generation != sent:
+            # A heartbeat found the generation to be lost before the assignment came.
+            self._fail(ConsumerError("the generation was lost while the member synced"), True)
+        elif body.protocol_name not in (None, sent.protocol_name):
+            self._fail(
+                self._inconsistent(
+                    f"it was synced with {body.protocol_name!r}, and joined with "
+                    f"{sent.protocol_name!r}"
+                )
+            )
+        else:
+            self._on_synced(body)
+
+    def _on_synced(self, body: SyncGroupResponse) -> None:
+        self.state = MemberState.STABLE
+        self.rejoin_reason = ""
+        self.rejoin_needed = False
+        self.outcome = Joined(body.assignment)
+
+    def _join_failed(
+        self,
+        api: str,
+        table: dict[int, Reaction],
+        sent: Generation,
+        now: int,
+        response: Response | None,
+    ) -> None:
+        if response is None:
+            self._fail(disconnected(api))
+            return
+        code = response.error_code
+        reaction = table.get(code, Reaction.FATAL)
+        if reaction is Reaction.FATAL:
+            error = fatal(api, code, self._settings, response.error_message)
+            if code == ErrorCode.FENCED_INSTANCE_ID:
+                self.fence(now, error)
+            self._fail(error)
+            return
+        if reaction is Reaction.TAKE_MEMBER_ID and response.join_group is not None:
+            self.generation = Generation(member_id=response.join_group.member_id)
+            self.request_rejoin(now, "need to re-join with the given member-id")
+        elif reaction in _RESETS and self.generation == sent:
+            self.reset_on_error(now, api, code)
+        self._fail(passing(api, code), at_once=reaction not in _AFTER_BACKOFF)
+        if reaction is Reaction.FIND_COORDINATOR:
+            self._lookup.mark_unknown(now, f"{api} answered {name_of(code)}")
+
+    def _fail(self, error: ConsumerError, at_once: bool = False) -> None:
+        self.outcome = JoinFailed(error, at_once)
+
+    def _inconsistent(self, what: str) -> ConsumerError:
+        return InconsistentGroupProtocolError(
+            f"group.id {self._settings.group_id!r} is not this consumer's: {what}",
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        )
+
+    # --- heartbeat ------------------------------------------------------------------------------
+
+    def tick(self, now: int) -> None:
+        """What Kafka's heartbeat thread does each time it wakes."""
+        if self.state not in HEARTBEATING:
+            return
+        heartbeat = self._heartbeat
+        if self._lookup.node is None:
+            self._lookup.want()
+        elif heartbeat.session_expired(now):
+            self._lookup.mark_unknown(now, "no heartbeat was answered for session.timeout.ms")
+            self._lookup.want()
+        elif heartbeat.poll_expired(now):
+            self._note(
+                now,
+                "warning",
+                "leaves: poll() was not called for longer than max.poll.interval.ms "
+                f"({self._settings.max_poll_interval_ms})",
+            )
+            self.leave(now, "consumer poll timeout has expired.")
+        elif heartbeat.is_due(now):
+            heartbeat.sent(now)
+            sent = self.generation
+            body = HeartbeatRequest(
+                sent.generation_id, sent.member_id, self._settings.group_instance_id
+            )
+            self._requests.send(now, "heartbeat", body, partial(self._on_heartbeat, sent))
+
+    @property
+    def deadline(self) -> int | None:
+        """When `tick` has something to do, absolute ms; None while nothing is timed."""
+        if self.state in HEARTBEATING and self._lookup.node is not None:
+            return self._heartbeat.deadline
+        return None
+
+    def _on_heartbeat(self, sent: Generation, now: int, response: Response | None) -> None:
+        code = None if response is None else response.error_code
+        if code == ErrorCode.NONE:
+            self._heartbeat.received(now)
+            return
+        reaction = None if code is None else ON_HEARTBEAT.get(code)
+        if response is None or code is None or reaction is None:
+            self._heartbeat.failed(now)
+            if code is not None:
+                self._note(now, "warning", f"heartbeat answered {name_of(code)}")
+        elif reaction is Reaction.FIND_COORDINATOR:
+            self._heartbeat.failed(now)
+            self._lookup.mark_unknown(now, f"heartbeat answered {name_of(code)}")
+        elif reaction is Reaction.REJOIN:
+            # The coordinator knows the member, and will wait for it.
+            self._heartbeat.received(now)
+            if self.state is MemberState.STABLE and not self.rejoin_needed:
+                self.request_rejoin(now, "group is already rebalancing")
+        elif code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            self._heartbeat.failed(now)
+            self.failure = fatal("heartbeat", code, self._settings, response.error_message)
+        elif self.generation != sent:
+            self._heartbeat.received(now)
+        else:
+            self._heartbeat.failed(now)
+            if code != ErrorCode.FENCED_INSTANCE_ID:
+                self.reset_on_error(now, "heartbeat", code)
+            else:
+                self.fence(now, fatal("heartbeat", code, self._settings, response.error_message))
+
+    def fence(self, now: int, error: ConsumerError) -> None:
+        """Another consumer has this one's instance id: the user's thread is told, for good."""
+        self.reset(now, "the group.instance.id was taken over")
+        self.failure = error
+
+    def raise_failure(self) -> None:
+        """Raise what was found out in the background; being fenced is raised every time."""
+        failure = self.failure
+        if failure is not None:
+            if not isinstance(failure, FencedInstanceIdError):
+                self.failure = None
+            raise failure
+
+    # --- leave ----------------------------------------------------------------------------------
+
+    def leave(
+        self,
+        now: int,
+        reason: str,
+        operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
+    ) -> None:
+        """Leave: with a LeaveGroup that is sent once, if the coordinator knows the member.
+
+        Static members are not removed unless `operation` says so: their restart is no rebalance.
+        """
+        static = self._settings.group_instance_id is not None
+        leaves = operation is GroupMembershipOperation.LEAVE_GROUP or (
+            operation is GroupMembershipOperation.DEFAULT and not static
+        )
+        member_id = self.generation.member_id
+        known = self._lookup.node is not None and member_id != NO_MEMBER_ID
+        if leaves and known and self.state is not MemberState.UNJOINED:
+            leaving = LeavingMember(
+                member_id, self._settings.group_instance_id, reason[:MAX_REASON_LENGTH]
+            )
+            body = LeaveGroupRequest((leaving,))
+            self._requests.send(now, "leave_group", body, self._on_leave)
+        self.end_attempt()
+        self.reset(now, "consumer pro-actively leaving the group")
+
+    def _on_leave(self, now: int, response: Response | None) -> None:
+        codes = []
+        if response is not None:
+            members = () if response.leave_group is None else response.leave_group.members or ()
+            codes = [response.error_code, *(member.error_code for member in members)]
+        failed = [name_of(code) for code in codes if code != ErrorCode.NONE]
+        if failed:
+            self._note(now, "error", f"leave_group answered {failed[0]}")
+
+    def _note(self, now: int, level: str, text: str) -> None:
+        name = self.generation.member_id or "a new member"
+        text = f"{name} of group {self._settings.group_id!r} {text}"
+        self._notes.append(Note(now, level, text))

@@ -1,0 +1,97 @@
+"""What each error code of each API makes the consumer do: the protocol's client side as tables.
+
+A code that is not in a table is one that the consumer has no rule for: it ends the attempt with
+an exception (Heartbeat: it counts as a failed heartbeat, and is tried again). Source: the response
+handlers of Kafka's AbstractCoordinator and ConsumerCoordinator.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from coordinator.consumer.errors import RETRIABLE_CODES
+from schemas.errors import ErrorCode
+
+
+class Reaction(Enum):
+    """What is done about a code."""
+
+    RETRY = "wait for the backoff, then send it again"
+    FIND_COORDINATOR = "the coordinator has moved: find it, then send it again"
+    TAKE_MEMBER_ID = "join again with the member id that the answer gives (KIP-394)"
+    REJOIN = "join again, as the member one is"
+    RESET_GENERATION = "the generation is lost, the member id may be good: join again with it"
+    RESET_MEMBER = "generation and member id are lost: join as a new member"
+    FATAL = "an exception, for somebody to act on"
+
+
+_MOVED: dict[int, Reaction] = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
+    ErrorCode.NOT_COORDINATOR: Reaction.FIND_COORDINATOR,
+}
+
+ON_FIND_COORDINATOR: dict[int, Reaction] = dict.fromkeys(RETRIABLE_CODES, Reaction.RETRY)
+
+ON_JOIN: dict[int, Reaction] = {
+    **_MOVED,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY,
+    ErrorCode.MEMBER_ID_REQUIRED: Reaction.TAKE_MEMBER_ID,
+    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.RESET_MEMBER,
+    ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
+    ErrorCode.FENCED_INSTANCE_ID: Reaction.FATAL,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: Reaction.FATAL,
+    ErrorCode.INVALID_SESSION_TIMEOUT: Reaction.FATAL,
+    ErrorCode.INVALID_GROUP_ID: Reaction.FATAL,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.FATAL,
+    ErrorCode.GROUP_MAX_SIZE_REACHED: Reaction.FATAL,
+    ErrorCode.UNSUPPORTED_VERSION: Reaction.FATAL,
+}
+
+ON_SYNC: dict[int, Reaction] = {
+    **_MOVED,
+    ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
+    ErrorCode.ILLEGAL_GENERATION: Reaction.RESET_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.RESET_MEMBER,
+    ErrorCode.FENCED_INSTANCE_ID: Reaction.FATAL,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.FATAL,
+}
+
+# REBALANCE_IN_PROGRESS counts as a heartbeat that was received.
+ON_HEARTBEAT: dict[int, Reaction] = {
+    **_MOVED,
+    ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
+    ErrorCode.ILLEGAL_GENERATION: Reaction.RESET_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.RESET_MEMBER,
+    ErrorCode.FENCED_INSTANCE_ID: Reaction.FATAL,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.FATAL,
+}
+
+# Of the codes of an OffsetCommit's partitions, the first that is not NONE decides; a synchronous
+# commit sends again after RETRY and FIND_COORDINATOR, an asynchronous one fails. The commit itself
+# is never sent again after REJOIN or a reset.
+ON_OFFSET_COMMIT: dict[int, Reaction] = {
+    **_MOVED,
+    ErrorCode.REQUEST_TIMED_OUT: Reaction.FIND_COORDINATOR,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Reaction.RETRY,
+    ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,
+    ErrorCode.ILLEGAL_GENERATION: Reaction.RESET_GENERATION,
+    ErrorCode.UNKNOWN_MEMBER_ID: Reaction.RESET_MEMBER,
+    ErrorCode.FENCED_INSTANCE_ID: Reaction.FATAL,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.FATAL,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Reaction.FATAL,
+    ErrorCode.OFFSET_METADATA_TOO_LARGE: Reaction.FATAL,
+    ErrorCode.INVALID_COMMIT_OFFSET_SIZE: Reaction.FATAL,
+}
+
+# The code of an OffsetFetch as a whole, and those of its partitions.
+ON_OFFSET_FETCH: dict[int, Reaction] = {
+    **dict.fromkeys(RETRIABLE_CODES, Reaction.RETRY),
+    **_MOVED,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.FATAL,
+}
+ON_FETCHED_PARTITION: dict[int, Reaction] = {
+    ErrorCode.UNSTABLE_OFFSET_COMMIT: Reaction.RETRY,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Reaction.FATAL,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Reaction.FATAL,
+}

@@ -1,0 +1,343 @@
+"""The rebalance as the user's thread lives through it.
+
+Before a join: the automatic commit, then the listener. After it: the listener. Written in the order
+in which it happens, as generators that the user's `poll` resumes: each `yield` hands an event to
+the user's thread, or a Wait, and the value that comes back is the time of the next poll.
+
+Eager members give everything up before they join. Cooperative ones keep it, join, give up only what
+the leader took away, and then join again, so that it can go to others. If the generation was lost,
+the partitions are lost with it: somebody else may own them already. Source: Kafka's
+AbstractCoordinator (joinGroupIfNeeded) and ConsumerCoordinator (onJoinPrepare, onJoinComplete).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from coordinator.consumer import leader
+from coordinator.consumer.assignors import Assignor, RebalanceProtocol
+from coordinator.consumer.autocommit import AutoCommit
+from coordinator.consumer.backoff import Backoff
+from coordinator.consumer.errors import ConsumerError, InconsistentGroupProtocolError, name_of
+from coordinator.consumer.events import (
+    AssignPartitions,
+    Event,
+    LosePartitions,
+    RevokePartitions,
+)
+from coordinator.consumer.lookup import CoordinatorLookup
+from coordinator.consumer.membership import Joined, Membership, MemberState
+from coordinator.consumer.protocol import (
+    ProtocolError,
+    Subscription,
+    TopicPartition,
+    decode_assignment,
+    encode_subscription,
+)
+from coordinator.consumer.settings import ConsumerSettings
+from coordinator.consumer.subscription import SubscriptionState
+from schemas.errors import ErrorCode
+from schemas.messages import (
+    NO_GENERATION,
+    JoinGroupProtocol,
+    JoinGroupResponse,
+    SyncGroupAssignment,
+)
+
+
+class Wait(Struct, frozen=True):
+    """Nothing to do for the user's thread until an answer comes, or until `at` (ms)."""
+
+    at: int | None = None
+
+
+# A generator hands these out, is resumed with the time, and ends with the time.
+Steps: TypeAlias = "Generator[Event | Wait, int, int]"
+WAIT = Wait()
+
+
+class Rebalance:
+    """When to join, and all that is done around a join."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        subscription: SubscriptionState,
+        backoff: Backoff,
+    ) -> None:
+        self._settings = settings
+        self._subscription = subscription
+        self._backoff = backoff
+        self._assignors = {one.name: one for one in settings.assignors}
+        self._protocol = settings.rebalance_protocol
+        # The catalogue of topics with their partition counts; None until there is one.
+        self._catalogue: dict[str, int] | None = None
+        # The counts of the topics that matter to this member, now and when it assigned as leader.
+        self._watched: dict[str, int] = {}
+        self._assigned_for: dict[str, int] | None = None
+        self._joined_topics: frozenset[str] | None = None
+        self._last_assignment: tuple[TopicPartition, ...] | None = None
+        self._last_generation = NO_GENERATION
+        self._failures = 0
+        self._retry_at = 0
+        self.is_leader = False
+
+    def connect(
+        self, membership: Membership, lookup: CoordinatorLookup, auto_commit: AutoCommit
+    ) -> None:
+        """Meet the others; the membership needs `lead` before it can be made."""
+        self._membership = membership
+        self._lookup = lookup
+        self._auto_commit = auto_commit
+
+    # --- topics ---------------------------------------------------------------------------------
+
+    def update_topics(self, topics: Mapping[str, int]) -> None:
+        """Take the catalogue as it is now: topic -> number of partitions."""
+        self._catalogue = dict(topics)
+        self._subscription.match(self._catalogue)
+        self._watch()
+
+    def subscription_changed(self) -> None:
+        """The user subscribed anew."""
+        if self._catalogue is not None:
+            self._subscription.match(self._catalogue)
+        self._watch()
+
+    def unknown_topics(self) -> frozenset[str]:
+        """The topics subscribed to that the catalogue, if there is one, does not have."""
+        if self._catalogue is None:
+            return frozenset()
+        return self._subscription.topics - self._catalogue.keys()
+
+    def forget(self) -> None:
+        """The user unsubscribed."""
+        self._joined_topics = self._assigned_for = None
+        self.is_leader = False
+        self._watch()
+
+    def _watch(self) -> None:
+        catalogue = self._catalogue or {}
+        watched = self._subscription.watched_topics
+        self._watched = {topic: catalogue[topic] for topic in watched if topic in catalogue}
+
+    def needed(self, now: int) -> bool:
+        """Whether to join, or to finish a join."""
+        membership, subscription = self._membership, self._subscription
+        if not subscription.is_subscribed:
+            return False
+        if self._assigned_for is not None and self._assigned_for != self._watched:
+            self._request_rejoin(now, "cached metadata has changed")
+        elif self._joined_topics is not None and self._joined_topics != subscription.topics:
+            self._request_rejoin(now, "subscription has changed")
+        return membership.rejoin_needed or membership.joining
+
+    def _request_rejoin(self, now: int, reason: str) -> None:
+        if not self._membership.rejoin_needed:
+            self._membership.request_rejoin(now, reason)
+
+    # --- the user's thread ----------------------------------------------------------------------
+
+    def run(self, now: int) -> Steps:
+        """Join, until the member is in the group with an assignment; returns the time then.
+
+        Raises ConsumerError for what a person must see to. What is owned and where the join
+        stands is kept outside: another `run` goes on from there.
+        """
+        membership = self._membership
+        while self.needed(now):
+            if membership.outcome is not None:
+                now = yield from self._take_outcome(now)
+            elif self._lookup.node is None or self._catalogue is None:
+                # Without a catalogue no pattern can be matched, nor can a leader assign.
+                self._lookup.want()
+                now = yield WAIT
+            elif membership.joining:
+                now = yield WAIT
+            elif membership.needs_prepare:
+                # Before the listener runs, which may raise: it is not to run a second time.
+                membership.needs_prepare = False
+                now = yield from self._prepare(now)
+            elif now < self._retry_at:
+                now = yield Wait(self._retry_at)
+            else:
+                membership.join(now, self._protocols())
+        return now
+
+    def _take_outcome(self, now: int) -> Steps:
+        membership = self._membership
+        outcome = membership.outcome
+        membership.end_attempt()
+        if isinstance(outcome, Joined):
+            # Otherwise a heartbeat has lost the generation since, and asked for another join.
+            if membership.state is MemberState.STABLE:
+                membership.needs_prepare = True
+                self._failures = 0
+                now = yield from self._complete(now, outcome.assignment)
+        elif outcome is not None:
+            error = outcome.error
+            if error.code != ErrorCode.MEMBER_ID_REQUIRED:
+                cause = type(error).__name__ if error.code is None else name_of(error.code)
+                membership.request_rejoin(now, f"rebalance failed due to {cause}", str(error))
+            if not outcome.at_once:
+                if not error.retriable:
+                    raise error
+                self._retry_at = now + self._backoff(self._failures)
+                self._failures += 1
+        return now
+
+    # --- before the join ------------------------------------------------------------------------
+
+    def _prepare(self, now: int) -> Steps:
+        membership, subscription = self._membership, self._subscription
+        if self._auto_commit.is_enabled:
+            now = yield from self._commit_before(now)
+        reason = membership.rejoin_reason
+        owned = subscription.assigned
+        if membership.generation.is_lost:
+            if owned:
+                now = yield LosePartitions(owned, reason)
+                subscription.assign(())
+        elif self._protocol is RebalanceProtocol.EAGER:
+            now = yield RevokePartitions(owned, reason)
+            subscription.assign(())
+        else:
+            kept = tuple(one for one in owned if one.topic in subscription.topics)
+            if kept != owned:
+                gone = tuple(one for one in owned if one not in set(kept))
+                now = yield RevokePartitions(gone, reason)
+                subscription.assign(kept)
+        self.is_leader = False
+        subscription.group_topics = frozenset()
+        return now
+
+    def _commit_before(self, now: int) -> Steps:
+        """Commit what was consumed, for no longer than the others wait for this member."""
+        ends_at = now + self._settings.max_poll_interval_ms
+        if self._protocol is RebalanceProtocol.EAGER:
+            # Rows handed out while the commit is on its way would be handed out again.
+            self._subscription.mark_pending_revocation()
+        attempts = 0
+        while True:
+            commit = self._auto_commit.commit(now)
+            while not commit.done and now < ends_at:
+                now = yield Wait(ends_at)
+            if commit.error is None or not commit.error.retriable or now >= ends_at:
+                return now
+            again_at = min(now + self._backoff(attempts), ends_at)
+            attempts += 1
+            while now < again_at:
+                now = yield Wait(again_at)
+
+    def _protocols(self) -> tuple[JoinGroupProtocol, ...]:
+        subscription = self._subscription
+        self._joined_topics = subscription.topics
+        topics = tuple(sorted(subscription.topics))
+        owned = subscription.assigned
+        generation_id = self._membership.generation.generation_id
+        return tuple(
+            JoinGroupProtocol(
+                assignor.name,
+                encode_subscription(
+                    Subscription(
+                        topics=topics,
+                        user_data=assignor.user_data(
+                            topics, self._last_assignment, self._last_generation
+                        ),
+                        owned_partitions=owned,
+                        generation_id=generation_id,
+                        rack_id=self._settings.client_rack or None,
+                    )
+                ),
+            )
+            for assignor in self._assignors.values()
+        )
+
+    # --- in between: the leader -----------------------------------------------------------------
+
+    def lead(self, join: JoinGroupResponse) -> tuple[SyncGroupAssignment, ...]:
+        """Assign for the group. Raises ProtocolError if a subscription cannot be read.
+
+        From now on this member watches all topics of the group.
+        """
+        assignor = self._assignor(join.protocol_name)
+        subscriptions = leader.read_subscriptions(join)
+        self._subscription.group_topics = leader.subscribed_topics(subscriptions)
+        self._watch()
+        self.is_leader = True
+        self._assigned_for = self._watched
+        if join.skip_assignment:
+            # A static leader that came back: the group goes on with what it has (KIP-814).
+            return ()
+        return leader.assign(assignor, self._watched, subscriptions)
+
+    def _assignor(self, name: str | None) -> Assignor:
+        assignor = self._assignors.get(name or "")
+        if assignor is None:
+            offered = ", ".join(self._assignors)
+            raise InconsistentGroupProtocolError(
+                f"the coordinator chose the assignor {name!r}, which is not in "
+                f"partition.assignment.strategy ({offered})"
+            )
+        return assignor
+
+    # --- after the join -------------------------------------------------------------------------
+
+    def _complete(self, now: int, blob: bytes) -> Steps:
+        membership, subscription = self._membership, self._subscription
+        generation_id = membership.generation.generation_id
+        if not self.is_leader:
+            self._assigned_for = None
+        self._assignor(membership.generation.protocol_name)
+        try:
+            assigned = decode_assignment(blob).partitions
+        except ProtocolError as error:
+            raise ConsumerError(
+                f"the leader of group {self._settings.group_id!r} left this member without an "
+                f"assignment that can be read: {error}"
+            ) from error
+        if not subscription.covers(assigned):
+            membership.request_rejoin(
+                now, "received assignment does not match the current subscription"
+            )
+            return now
+        owned = set(subscription.assigned)
+        if self._protocol is RebalanceProtocol.COOPERATIVE:
+            gone = tuple(sorted(owned.difference(assigned)))
+            if gone:
+                reason = "need to revoke partitions and re-join"
+                now = yield RevokePartitions(gone, reason)
+                membership.request_rejoin(now, reason, f"{reason}: {gone}")
+        self._add_matched_topics(assigned)
+        self._last_assignment, self._last_generation = assigned, generation_id
+        self._auto_commit.restart(now)
+        subscription.assign(assigned)
+        added = tuple(sorted(set(assigned).difference(owned)))
+        return (yield AssignPartitions(added, generation_id))
+
+    def _add_matched_topics(self, assigned: tuple[TopicPartition, ...]) -> None:
+        """Topics that the leader found for the pattern, and this member has not seen yet."""
+        if self._subscription.pattern is None or self._joined_topics is None:
+            return
+        added = {one.topic for one in assigned} - self._joined_topics
+        if added:
+            self._subscription.topics |= added
+            self._joined_topics |= added
+            self._watch()
+
+    # --- giving up ------------------------------------------------------------------------------
+
+    def drop(self, now: int, reason: str) -> Steps:
+        """Give up all partitions before the member leaves of its own accord."""
+        owned = self._subscription.assigned
+        if owned:
+            membership = self._membership
+            if membership.generation.is_lost or membership.is_rebalancing:
+                now = yield LosePartitions(owned, reason)
+            else:
+                now = yield RevokePartitions(owned, reason)
+            self._subscription.assign(())
+        return now

@@ -1,0 +1,162 @@
+"""The consumer's settings under Kafka's names, with the defaults of Kafka 4.1's ConsumerConfig."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from coordinator.config import ConfigError, NonNegative, Positive
+from coordinator.consumer.assignors import (
+    Assignor,
+    RebalanceProtocol,
+    UnknownAssignor,
+    assignor,
+)
+
+# An assignor may be named as Kafka's own setting names it, by its Java class.
+_JAVA_PACKAGE = "org.apache.kafka.clients.consumer."
+_JAVA_NAMES = {
+    "RangeAssignor": "range",
+    "RoundRobinAssignor": "roundrobin",
+    "StickyAssignor": "sticky",
+    "CooperativeStickyAssignor": "cooperative-sticky",
+}
+# A join may take as long as the slowest member; this is added for the way (AbstractCoordinator).
+JOIN_GROUP_TIMEOUT_LAPSE_MS = 5000
+
+
+def _kafka_name(field: str) -> str:
+    return field.replace("_", ".")
+
+
+class AutoOffsetReset(str, Enum):
+    """Where a partition without a committed offset is read from."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    NONE = "none"
+
+
+class ConsumerSettings(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=_kafka_name
+):
+    """Settings of one consumer; each field is Kafka's key with `.` written `_`. Times in ms.
+
+    `max_poll_interval_ms` is also the rebalance timeout that the coordinator is told. Raises
+    ConfigError, naming the setting, if values do not go together.
+    """
+
+    group_id: str
+    group_instance_id: str | None = None
+    client_id: str = ""
+    client_rack: str = ""
+    session_timeout_ms: NonNegative = 45_000
+    heartbeat_interval_ms: Positive = 3_000
+    max_poll_interval_ms: Positive = 300_000
+    retry_backoff_ms: NonNegative = 100
+    retry_backoff_max_ms: NonNegative = 1_000
+    request_timeout_ms: Positive = 30_000
+    default_api_timeout_ms: Positive = 60_000
+    enable_auto_commit: bool = True
+    auto_commit_interval_ms: NonNegative = 5_000
+    auto_offset_reset: AutoOffsetReset = AutoOffsetReset.LATEST
+    partition_assignment_strategy: tuple[str, ...] = ("range", "cooperative-sticky")
+    internal_leave_group_on_close: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.group_id:
+            raise ConfigError("group.id must not be empty")
+        if self.group_instance_id == "":
+            raise ConfigError("group.instance.id must not be empty; leave it out for none")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ConfigError(
+                f"heartbeat.interval.ms ({self.heartbeat_interval_ms}) must be lower than "
+                f"session.timeout.ms ({self.session_timeout_ms})"
+            )
+        _check_assignors(self.partition_assignment_strategy)
+
+    @property
+    def assignors(self) -> tuple[Assignor, ...]:
+        """The assignors offered, the preferred one first."""
+        return tuple(assignor(name) for name in self.partition_assignment_strategy)
+
+    @property
+    def rebalance_protocol(self) -> RebalanceProtocol:
+        """The most advanced protocol that every assignor offered can be used with."""
+        if RebalanceProtocol.COOPERATIVE in common_protocols(self.assignors):
+            return RebalanceProtocol.COOPERATIVE
+        return RebalanceProtocol.EAGER
+
+    @property
+    def join_timeout_ms(self) -> int:
+        """How long an answer to JoinGroup is waited for, ms."""
+        longest_join = self.max_poll_interval_ms + JOIN_GROUP_TIMEOUT_LAPSE_MS
+        return max(self.request_timeout_ms, longest_join)
+
+
+def common_protocols(assignors: tuple[Assignor, ...]) -> set[RebalanceProtocol]:
+    """The rebalance protocols that all of these assignors can be used with."""
+    return set.intersection(*(set(one.protocols) for one in assignors))
+
+
+def _check_assignors(names: tuple[str, ...]) -> None:
+    setting = "partition.assignment.strategy"
+    if not names:
+        raise ConfigError(f"{setting} must name at least one assignor")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{setting} names an assignor twice: {', '.join(names)}")
+    try:
+        assignors = tuple(assignor(name) for name in names)
+    except UnknownAssignor as error:
+        raise ConfigError(f"{setting}: {error}") from error
+    if not common_protocols(assignors):
+        raise ConfigError(
+            f"{setting}: {', '.join(names)} have no rebalance protocol in common: "
+            "they cannot be offered together"
+        )
+
+
+SETTING_NAMES: tuple[str, ...] = tuple(
+    field.encode_name for field in msgspec.structs.fields(ConsumerSettings)
+)
+
+
+def parse_settings(settings: Mapping[str, Any]) -> ConsumerSettings:
+    """Read settings from Kafka's names.
+
+    Numbers and booleans may be written as text, and the assignors as one text with commas, by
+    their names or by Kafka's Java classes. Raises ConfigError naming the setting and, for an
+    unknown one, the nearest known name.
+    """
+    for name in settings:
+        if name not in SETTING_NAMES:
+            near = difflib.get_close_matches(name, SETTING_NAMES, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"unknown setting {name!r}{hint}")
+    if "group.id" not in settings:
+        raise ConfigError("group.id is not set")
+    given = dict(settings)
+    strategy = given.get("partition.assignment.strategy")
+    if strategy is not None:
+        given["partition.assignment.strategy"] = _assignor_names(strategy)
+    try:
+        return msgspec.convert(given, ConsumerSettings, strict=False)
+    except msgspec.ValidationError as error:
+        # What `__post_init__` raised comes wrapped.
+        cause = error.__cause__
+        raise (
+            cause if isinstance(cause, ConfigError) else ConfigError(f"bad setting: {error}")
+        ) from error
+
+
+def _assignor_names(strategy: Any) -> Any:
+    names = strategy.split(",") if isinstance(strategy, str) else strategy
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
+        return names
+    trimmed = (name.strip().removeprefix(_JAVA_PACKAGE) for name in names)
+    return tuple(_JAVA_NAMES.get(name, name) for name in trimmed if name)

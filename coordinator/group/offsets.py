@@ -1,0 +1,133 @@
+"""A group's committed offsets, stored so that a commit costs what it commits.
+
+A group is stored whole after every batch. Its offsets would be most of it, and a commit has no use
+for the ones that are there: it writes, and reads nothing. So they are kept as runs, each packed
+once, oldest first, where a later run wins. What is committed in a batch becomes a new run, and runs
+are merged while the newer is at least half as large as the older: their sizes fall geometrically,
+there are never more than log2 of all offsets, and an offset is packed anew about as often. Only
+whoever reads the offsets, or deletes one, has them unpacked, all of them and once a batch.
+
+Measured with `bench commit`, one commit of 10 partitions a batch in a group that holds 10,000: 300
+commits/s when all were unpacked and packed again every time. What is left to grow is the copying
+of the state's bytes, by this process and by the state store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import ItemsView, ValuesView
+from functools import cached_property
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from schemas.records import OffsetCommitValue
+
+# Topic -> partition -> committed offset.
+Topics = dict[str, dict[int, OffsetCommitValue]]
+# How many offsets there are, and their MessagePack: topic -> partition -> fields of the offset.
+Run = tuple[int, bytes]
+# Offset, leader epoch, metadata, commit timestamp, expire timestamp: names would double the size.
+_Fields = tuple[int, int, str, int, int]
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(dict[str, dict[int, _Fields]]).decode
+_decode_raw = msgspec.msgpack.Decoder(dict[str, dict[int, Raw]]).decode
+
+
+class Offsets(Struct, array_like=True, dict=True, eq=False):
+    """Committed offsets by topic and partition; no topic is without a partition.
+
+    `runs` is what was packed, and `fresh` what was committed after. `topics` is all of it together.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    fresh: Topics = field(default_factory=dict)
+
+    @cached_property
+    def topics(self) -> Topics:
+        """Every committed offset; to be read only."""
+        if not self.runs:
+            return self.fresh
+        topics: Topics = {}
+        for _, run in self.runs:
+            for topic, partitions in _decode(run).items():
+                values = {index: OffsetCommitValue(*fields) for index, fields in partitions.items()}
+                topics.setdefault(topic, {}).update(values)
+        for topic, fresh in self.fresh.items():
+            topics.setdefault(topic, {}).update(fresh)
+        return topics
+
+    def __bool__(self) -> bool:
+        return bool(self.runs or self.fresh)
+
+    def __eq__(self, other: object) -> bool:
+        return self.topics == (other.topics if isinstance(other, Offsets) else other)
+
+    def __getitem__(self, topic: str) -> dict[int, OffsetCommitValue]:
+        return self.topics[topic]
+
+    def get(self, topic: str) -> dict[int, OffsetCommitValue]:
+        """The topic's committed offsets, none if it is not known."""
+        return self.topics.get(topic, {})
+
+    def items(self) -> ItemsView[str, dict[int, OffsetCommitValue]]:
+        """Topics with their committed offsets."""
+        return self.topics.items()
+
+    def values(self) -> ValuesView[dict[int, OffsetCommitValue]]:
+        """The committed offsets of each topic."""
+        return self.topics.values()
+
+    def commit(self, topic: str, partition: int, value: OffsetCommitValue) -> None:
+        """Take a committed offset; it replaces what the partition had."""
+        self.fresh.setdefault(topic, {})[partition] = value
+        unpacked: Topics | None = self.__dict__.get("topics")
+        if unpacked is not None and unpacked is not self.fresh:
+            unpacked.setdefault(topic, {})[partition] = value
+
+    def drop(self, topic: str, partition: int) -> bool:
+        """Forget one committed offset; False if there was none."""
+        topics = self.topics
+        partitions = topics.get(topic)
+        if partitions is None or partitions.pop(partition, None) is None:
+            return False
+        if not partitions:
+            del topics[topic]
+        self.runs, self.fresh = [], topics
+        return True
+
+    def pack(self) -> None:
+        """Make what was committed since the last time a run."""
+        if not self.fresh:
+            return
+        runs = self.runs
+        runs.append(_pack(self.fresh))
+        self.fresh = {}
+        while len(runs) > 1 and 2 * runs[-1][0] >= runs[-2][0]:
+            newer = runs.pop()
+            runs[-1] = _merge(runs[-1], newer)
+
+
+def _pack(topics: Topics) -> Run:
+    packed = {
+        topic: {
+            index: (
+                value.offset,
+                value.leader_epoch,
+                value.metadata,
+                value.commit_timestamp,
+                value.expire_timestamp,
+            )
+            for index, value in partitions.items()
+        }
+        for topic, partitions in topics.items()
+    }
+    return sum(map(len, packed.values())), _encode(packed)
+
+
+def _merge(older: Run, newer: Run) -> Run:
+    """Both runs in one, none of their offsets unpacked."""
+    merged = _decode_raw(older[1])
+    for topic, partitions in _decode_raw(newer[1]).items():
+        merged.setdefault(topic, {}).update(partitions)
+    return sum(map(len, merged.values())), _encode(merged)

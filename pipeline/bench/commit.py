@@ -1,0 +1,95 @@
+"""What a commit costs by the number of partitions that its group holds.
+
+A group of one member holds so many committed offsets, and commits a few of them in every batch, in
+turn. It is the pure machine's cost on one core, from the event's JSON to the state's bytes; the
+floor beside it decodes the same event, encodes the same output and copies the state, as whoever
+stores it must: Spark keeps a group's state as one value, and writes all of it after every batch.
+
+Profile: python -m cProfile -s tottime -m pipeline bench commit
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from pipeline.bench.fleet import Member
+from pipeline.bench.machine import (
+    PARTITIONS,
+    START,
+    MachineGroup,
+    Sample,
+    commit_body,
+    make_machine,
+    run_batch,
+    standing_objects_frozen,
+)
+from schemas.messages import OffsetCommitRequest
+
+HELD = (10, 100, 1_000, 10_000)
+_MANY = 100
+_TOPIC_PARTITIONS = 100
+
+
+class HeldFigures(Struct):
+    """Commits a second, `a_batch` of them in every batch, in a group that holds so many offsets."""
+
+    held: int
+    a_batch: int
+    per_second: float
+    floor_per_second: float
+    state_bytes: int
+
+
+class CommitReport(Struct):
+    """Every number of held offsets; a commit names `partitions` partitions."""
+
+    partitions: int
+    figures: list[HeldFigures]
+
+
+def bench_commit(
+    batches: int, say: Callable[[str], None], held: tuple[int, ...] = HELD
+) -> CommitReport:
+    """Measure batches of one commit, and a tenth as many of `_MANY`; `say` hears of progress."""
+    figures = []
+    for number in held:
+        say(f"commit: {number:,} partitions held")
+        figures.append(_measure(number, 1, batches))
+        figures.append(_measure(number, _MANY, max(1, batches // 10)))
+    return CommitReport(PARTITIONS, figures)
+
+
+def _measure(held: int, a_batch: int, batches: int) -> HeldFigures:
+    machine = make_machine()
+    group = MachineGroup(machine, "bench", 1)
+    group.form(START)
+    turns = itertools.cycle(range(0, held, PARTITIONS))
+
+    def ask(_group: MachineGroup, batch: int) -> list[str]:
+        (member,) = group.members
+        return group.texts(
+            (member, member.commit(_commit(member, next(turns), batch))) for _ in range(a_batch)
+        )
+
+    # What the group holds comes in many small commits, as it does in life.
+    for batch in range(held // PARTITIONS // a_batch + 1):
+        run_batch(machine, [group], ask, batch)
+    total = Sample()
+    with standing_objects_frozen():
+        for batch in range(batches):
+            total.add(run_batch(machine, [group], ask, batch))
+    return HeldFigures(
+        held,
+        a_batch,
+        total.requests / total.seconds,
+        total.requests / total.floor_seconds,
+        len(group.state or b""),
+    )
+
+
+def _commit(member: Member, first: int, offset: int) -> OffsetCommitRequest:
+    topic, index = divmod(first, _TOPIC_PARTITIONS)
+    return commit_body(member, f"topic-{topic}", index, offset)

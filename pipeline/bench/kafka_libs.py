@@ -1,0 +1,64 @@
+"""Kafka's own jars, for the benches that run a broker beside the coordinator.
+
+They are no part of this project and are fetched only where a folder for them is named, with the Ivy
+that comes with Spark, from where Spark gets Delta's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pyspark
+
+from pipeline.errors import Failure
+
+VERSION = "4.1.0"
+# kafka_2.13 holds the broker and the tool that formats its storage, and names what they need.
+_MODULE = ("org.apache.kafka", "kafka_2.13", VERSION)
+BROKER_JAR = f"kafka_2.13-{VERSION}.jar"
+ADVICE = (
+    f"no Kafka {VERSION} beside it: name a folder with its jars by --kafka-libs; "
+    "an empty folder is filled"
+)
+
+
+class KafkaMissing(Failure):
+    """Kafka's jars cannot be had; the message says what was tried."""
+
+
+def java() -> str:
+    """The Java that Spark would start."""
+    home = os.environ.get("JAVA_HOME")
+    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if found is None:
+        raise KafkaMissing("Kafka needs Java 17 or newer: install a JDK and set JAVA_HOME to it")
+    return found
+
+
+def kafka_libs(folder: Path, say: Callable[[str], None]) -> Path:
+    """Return the folder, filled with Kafka's jars if the broker's is not in it.
+
+    Raises KafkaMissing if they cannot be fetched.
+    """
+    if (folder / BROKER_JAR).is_file():
+        return folder
+    say(f"fetching Kafka {VERSION} into {folder}")
+    folder.mkdir(parents=True, exist_ok=True)
+    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"), None)
+    if ivy is None:
+        raise KafkaMissing(f"this PySpark comes without Ivy: put Kafka's jars into {folder}")
+    command = [
+        *(java(), "-jar", str(ivy), "-warn", "-cache", str(folder / "ivy")),
+        *("-dependency", *_MODULE, "-confs", "default"),
+        *("-retrieve", str(folder / "[artifact]-[revision].[ext]")),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not (folder / BROKER_JAR).is_file():
+        last = "; ".join((done.stdout + done.stderr).strip().splitlines()[-3:])
+        raise KafkaMissing(f"Kafka {VERSION} could not be fetched into {folder}: {last}")
+    shutil.rmtree(folder / "ivy")
+    return folder

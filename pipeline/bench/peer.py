@@ -1,0 +1,25 @@
+"""Whom the benches talk to: the coordinator on Spark, or Kafka's."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from schemas.errors import ErrorCode
+from schemas.messages import RequestEvent
+
+# While a coordinator loads, or the broker has yet to make its offsets topic.
+NOT_YET = (
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.NOT_COORDINATOR,
+)
+
+
+class Peer(Protocol):
+    """A coordinator that is asked, and answers when it likes."""
+
+    def send(self, events: list[RequestEvent]) -> None:
+        """Hand over requests."""
+
+    def answers(self) -> list[dict[str, Any]]:
+        """The answers since the last call: request_id, api, error_code, join_group."""

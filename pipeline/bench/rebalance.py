@@ -1,0 +1,167 @@
+"""How long a group takes to be Stable: from nothing, and when one joins it.
+
+The coordinator and Kafka's broker take turns, and groups of each come one after the other. The
+members do what clients do: they join, sync what the leader assigned, and join again when they
+hear of a rebalance; but they wait for nothing: whoever is in a group that is not yet Stable asks by
+heartbeats, one after the other. So the figures are the coordinator's, not the members' intervals'.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from msgspec import Struct, structs
+
+from pipeline.bench.broker import broker
+from pipeline.bench.fleet import Fleet, FleetPeer, Member
+from pipeline.bench.kafka_libs import ADVICE, kafka_libs
+from pipeline.bench.peer import NOT_YET, Peer
+from pipeline.bench.running import COORDINATOR, running
+from pipeline.bench.wire import BrokerPeer, await_coordinator
+from pipeline.errors import Failure
+from schemas.errors import ERROR_NAMES, ErrorCode
+from schemas.messages import RequestEvent, SyncGroupAssignment
+
+MEMBERS = 100
+# Groups of each machine that do not count: JVMs compile meanwhile.
+WARM_UPS = 10
+_TIMEOUT_S = 120.0
+_ASSIGNMENT = b"\x00" * 32
+
+
+class RebalanceFigures(Struct):
+    """What one machine took, s: the median of all rounds."""
+
+    machine: str
+    members: int
+    rounds: int
+    first_join_s: float
+    one_more_s: float
+
+
+class RebalanceReport(Struct):
+    """Both machines; no `kafka` where its jars are not at hand."""
+
+    coordinator: RebalanceFigures
+    kafka: RebalanceFigures | None
+
+
+class Rebalance:
+    """Groups on their way to Stable: all their members."""
+
+    def __init__(self, peer: Peer, members: list[Member]) -> None:
+        self._peer = peer
+        self._members = members
+        self._waiting: dict[str, tuple[Member, RequestEvent]] = {}
+        # The generation of which each member has its assignment, by name.
+        self._synced: dict[str, int] = {}
+        self._out: list[RequestEvent] = []
+
+    def run(self, newcomers: list[Member]) -> float:
+        """Let the newcomers join, and the others notice; the seconds until all are Stable.
+
+        Raises Failure on an error that is no part of a rebalance, and if it takes too long.
+        """
+        began = time.perf_counter()
+        for member in newcomers:
+            self._ask(member, member.join())
+        for member in self._members:
+            if member not in newcomers:
+                self._ask(member, member.heartbeat())
+        while not self._is_stable():
+            if time.perf_counter() - began > _TIMEOUT_S:
+                raise Failure(f"no Stable group of {len(self._members)} after {_TIMEOUT_S:.0f} s")
+            self._peer.send(self._out)
+            self._out = []
+            for row in self._peer.answers():
+                member, event = self._waiting.pop(row["request_id"])
+                self._take(member, event, row)
+        seconds = time.perf_counter() - began
+        # Nobody asks any more: what is on the way is awaited, for the next who uses this peer.
+        while self._waiting.keys() - {event.request_id for event in self._out}:
+            for row in self._peer.answers():
+                del self._waiting[row["request_id"]]
+        self._out = []
+        self._waiting = {}
+        return seconds
+
+    def _is_stable(self) -> bool:
+        generations: dict[str, int] = {}
+        for member in self._members:
+            known = generations.get(member.group_id, 0)
+            generations[member.group_id] = max(known, member.generation)
+        return all(
+            self._synced.get(member.name) == generations[member.group_id]
+            for member in self._members
+        )
+
+    def _ask(self, member: Member, event: RequestEvent) -> None:
+        self._waiting[event.request_id] = (member, event)
+        self._out.append(event)
+
+    def _take(self, member: Member, event: RequestEvent, row: dict[str, Any]) -> None:
+        code = row["error_code"]
+        if code == ErrorCode.REBALANCE_IN_PROGRESS:
+            self._ask(member, member.join(again=True))
+        elif code in NOT_YET:
+            self._ask(member, structs.replace(event, request_id=f"{event.request_id}+"))
+        elif code != ErrorCode.NONE:
+            raise Failure(
+                f"{event.api} of {member.name} was answered {ERROR_NAMES.get(code, code)}"
+            )
+        elif event.api == "join_group":
+            body = row["join_group"]
+            member.member_id, member.generation = body["member_id"], body["generation_id"]
+            everybody = body["members"] if body["leader"] == member.member_id else ()
+            assignments = tuple(
+                SyncGroupAssignment(each["member_id"], _ASSIGNMENT) for each in everybody
+            )
+            self._ask(member, member.sync(assignments))
+        else:
+            if event.api == "sync_group":
+                self._synced[member.name] = member.generation
+            self._ask(member, member.heartbeat())
+
+
+def bench_rebalance(
+    rounds: int,
+    libs: Path | None,
+    say: Callable[[str], None],
+    members: int = MEMBERS,
+    warm_ups: int = WARM_UPS,
+) -> RebalanceReport:
+    """Measure each machine `rounds` times; `say` hears of progress. Raises Failure."""
+    groups = [
+        [Member(f"rebalance-{number}", f"member-{number}-{i}") for i in range(members + 1)]
+        for number in range(warm_ups + rounds)
+    ]
+    kafka = None
+    if libs is None:
+        say(ADVICE)
+    else:
+        say(f"kafka, {len(groups)} groups of {members}")
+        with broker(kafka_libs(libs, say)) as running_broker:
+            await_coordinator(running_broker, groups[0][0].group_id)
+            with BrokerPeer(running_broker, groups) as peer:
+                kafka = measure("kafka", peer, groups, warm_ups)
+    say(f"coordinator, {len(groups)} groups of {members}")
+    with running(COORDINATOR) as (_, root):
+        coordinator = measure(COORDINATOR, FleetPeer(Fleet(root, 0, 0)), groups, warm_ups)
+    return RebalanceReport(coordinator, kafka)
+
+
+def measure(
+    machine: str, peer: Peer, groups: list[list[Member]], warm_ups: int
+) -> RebalanceFigures:
+    """Let each group form but for its last member, and that one join; the first do not count."""
+    first, more = [], []
+    for group in groups:
+        *founders, newcomer = group
+        first.append(Rebalance(peer, founders).run(founders))
+        more.append(Rebalance(peer, group).run([newcomer]))
+    first, more = first[warm_ups:], more[warm_ups:]
+    return RebalanceFigures(machine, len(founders), len(first), median(first), median(more))

@@ -1,0 +1,136 @@
+"""Heartbeats a second: members that heartbeat as fast as they are answered.
+
+100 groups of 100 members, each with one heartbeat on its way. The coordinator, an empty function
+with the same sources and sinks, and Kafka's broker take turns, each alone on the machine but for
+the process that drives it: so its share is the machine's own cores less the driver's. The broker's
+driver is the lighter one: its requests are bytes made beforehand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from pipeline.bench.broker import broker
+from pipeline.bench.fleet import Fleet, FleetPeer, Member
+from pipeline.bench.kafka_libs import ADVICE, kafka_libs
+from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.running import COORDINATOR, FLOOR, running
+from pipeline.bench.wire import BrokerPeer, Flood, await_coordinator
+from pipeline.errors import Failure
+from pipeline.process import CoordinatorProcess
+
+GROUPS = 100
+MEMBERS = 100
+# JVMs compile for about a minute after their start; not counted.
+WARM_UP_S = 60.0
+_POLL_S = 0.005
+# Wait so long for the last answers of a load that has ended, s.
+_LAST_ANSWERS_S = 60.0
+
+
+class ThroughputFigures(Struct):
+    """What one machine answered."""
+
+    machine: str
+    groups: int
+    members: int
+    per_second: float
+
+
+class ThroughputReport(Struct):
+    """All machines; no `kafka` where its jars are not at hand."""
+
+    floor: ThroughputFigures
+    coordinator: ThroughputFigures
+    kafka: ThroughputFigures | None
+
+
+def bench_throughput(
+    seconds: float,
+    libs: Path | None,
+    say: Callable[[str], None],
+    warm_up: float = WARM_UP_S,
+    groups: int = GROUPS,
+    members: int = MEMBERS,
+) -> ThroughputReport:
+    """Measure each machine for `seconds`; `say` hears of progress. Raises Failure."""
+    kafka = None
+    if libs is None:
+        say(ADVICE)
+    else:
+        say(f"kafka, {seconds:.0f} s")
+        kafka = kafka_throughput(kafka_libs(libs, say), seconds, warm_up, groups, members)
+    floor, coordinator = (
+        coordinator_throughput(name, seconds, warm_up, groups, members, say)
+        for name in (FLOOR, COORDINATOR)
+    )
+    return ThroughputReport(floor, coordinator, kafka)
+
+
+def kafka_throughput(
+    libs: Path, seconds: float, warm_up: float, groups: int, members: int
+) -> ThroughputFigures:
+    """Heartbeats a second of a broker with the jars in `libs`."""
+    fleet = [
+        [Member(f"bench-{g}", f"member-{g}-{m}") for m in range(members)] for g in range(groups)
+    ]
+    with broker(libs) as node:
+        await_coordinator(node, fleet[0][0].group_id)
+        with BrokerPeer(node, fleet) as peer:
+            for group in fleet:
+                Rebalance(peer, group).run(group)
+        with Flood(node, fleet) as flood:
+            flood.run(warm_up)
+            return ThroughputFigures("kafka", groups, members, flood.run(seconds))
+
+
+def coordinator_throughput(
+    machine: str,
+    seconds: float,
+    warm_up: float,
+    groups: int,
+    members: int,
+    say: Callable[[str], None],
+) -> ThroughputFigures:
+    """Heartbeats a second of the coordinator on Spark, or of its `floor`."""
+    say(f"{machine}, {seconds:.0f} s")
+    with running(machine) as (process, root):
+        fleet = Fleet(root, groups, members)
+        if machine == COORDINATOR:
+            Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
+        _flood(fleet, warm_up, process)
+        return ThroughputFigures(machine, groups, members, _flood(fleet, seconds, process))
+
+
+def _flood(fleet: Fleet, seconds: float, process: CoordinatorProcess) -> float:
+    """Let every member heartbeat when it is answered; the answers a second."""
+    waiting: dict[str, Member] = {}
+    ready = fleet.members
+    answered = 0
+    began = time.perf_counter()
+    while True:
+        taken = time.perf_counter() - began
+        if taken >= seconds:
+            break
+        events = [member.heartbeat() for member in ready]
+        for member, event in zip(ready, events, strict=True):
+            waiting[event.request_id] = member
+        if events:
+            fleet.requests.append(events)
+        process.check()
+        ready = [waiting.pop(row["request_id"]) for row in fleet.answers()]
+        answered += len(ready)
+        if not ready:
+            time.sleep(_POLL_S)
+    limit = time.perf_counter() + _LAST_ANSWERS_S
+    while waiting:
+        if time.perf_counter() > limit:
+            raise Failure(f"{len(waiting)} heartbeats were not answered")
+        for row in fleet.answers():
+            del waiting[row["request_id"]]
+        time.sleep(_POLL_S)
+    return answered / taken

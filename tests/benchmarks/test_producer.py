@@ -1,0 +1,37 @@
+"""The benchmark of the producer, small: its figures are there, and are of what they say."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipeline.bench.producer import MEMBERS, bench_producer, show_producer
+from pipeline.errors import Failure
+
+
+def test_a_longer_linger_makes_fewer_commits_and_later_acknowledgements(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said: list[str] = []
+    figures = bench_producer(0.5, said.append, lingers=(0, 200), flat_out=2_000)
+    assert said[0] == "linger.ms = 0: 0.5 s paced, 2,000 requests flat out"
+    assert figures.paced_per_second == MEMBERS
+    none, long = figures.lingers
+    assert [none.linger_ms, long.linger_ms] == [0, 200]
+    assert long.commits_per_second < none.commits_per_second
+    assert long.requests_per_commit > none.requests_per_commit
+    assert long.ack_p50_ms > none.ack_p50_ms
+    for each in figures.lingers:
+        assert each.requests_per_commit * each.commits_per_second == pytest.approx(MEMBERS)
+        assert each.ratio == pytest.approx(each.floor_per_second / each.flat_out_per_second)
+    show_producer(figures, json=True)
+    printed = json.loads(capsys.readouterr().out)
+    assert [each["linger_ms"] for each in printed["lingers"]] == [0, 200]
+    show_producer(figures, json=False)
+    assert "linger.ms" in capsys.readouterr().out
+
+
+def test_too_short_a_run_is_refused() -> None:
+    with pytest.raises(Failure, match=r"0\.1 s are too short"):
+        bench_producer(0.1, lambda _text: None)

@@ -1,0 +1,102 @@
+"""The benchmark of rebalances: its members against the pure machine, and small runs of it all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from coordinator.group.snapshot import decode
+from coordinator.group.state import GroupState
+from pipeline.bench.fleet import Member
+from pipeline.bench.kafka_libs import ADVICE
+from pipeline.bench.machine import make_machine
+from pipeline.bench.rebalance import Rebalance, bench_rebalance, measure
+from pipeline.bench.throughput import bench_throughput, kafka_throughput
+from pipeline.errors import Failure
+from schemas.messages import RequestEvent
+
+LIBS = os.environ.get("GROUP_COORDINATOR_KAFKA_LIBS")
+needs_kafka = pytest.mark.skipif(LIBS is None, reason="needs Kafka's jars")
+
+
+class MachinePeer:
+    """The pure machine: requests are a batch, its answers are there at once."""
+
+    def __init__(self) -> None:
+        self.machine = make_machine()
+        self.states: dict[str, bytes | None] = {}
+        self.rows: list[dict[str, Any]] = []
+        self.batches = 0
+
+    def send(self, events: list[RequestEvent]) -> None:
+        self.batches += 1
+        for group_id in sorted({event.group_id for event in events}):
+            texts = [msgspec.json.encode(e).decode() for e in events if e.group_id == group_id]
+            state = self.states.get(group_id)
+            result = self.machine.process(group_id, state, texts, self.batches)
+            self.states[group_id] = result.state
+            assert result.output is not None
+            self.rows += [msgspec.to_builtins(answer) for answer in result.output.responses]
+
+    def answers(self) -> list[dict[str, Any]]:
+        rows, self.rows = self.rows, []
+        return rows
+
+
+def test_everybody_joins_and_one_more() -> None:
+    peer = MachinePeer()
+    group = [Member("g", f"m{i}") for i in range(5)]
+    *founders, newcomer = group
+    Rebalance(peer, founders).run(founders)
+    stored = decode(peer.states["g"]).group
+    assert stored is not None
+    assert (stored.state, len(stored.members), stored.generation_id) == (GroupState.STABLE, 4, 2)
+    Rebalance(peer, group).run([newcomer])
+    stored = decode(peer.states["g"]).group
+    assert stored is not None
+    assert (stored.state, len(stored.members), stored.generation_id) == (GroupState.STABLE, 5, 3)
+    assert {member.generation for member in group} == {3}
+
+
+def test_an_error_that_is_no_part_of_a_rebalance_ends_it() -> None:
+    peer = MachinePeer()
+    group = [Member("g", "m0")]
+    with pytest.raises(Failure, match="heartbeat of m0 was answered UNKNOWN_MEMBER_ID"):
+        Rebalance(peer, group).run([])
+
+
+def test_first_groups_do_not_count() -> None:
+    groups = [[Member(f"g{n}", f"m-{n}-{i}") for i in range(4)] for n in range(3)]
+    figures = measure("machine", MachinePeer(), groups, warm_ups=2)
+    assert (figures.members, figures.rounds) == (3, 1)
+    assert figures.first_join_s > 0
+    assert figures.one_more_s > 0
+
+
+@needs_kafka
+def test_a_broker_is_measured() -> None:
+    figures = kafka_throughput(Path(LIBS or ""), 1, 1, 2, 3)
+    assert figures.per_second > 0
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_the_coordinator_is_measured() -> None:
+    said: list[str] = []
+    libs = None if LIBS is None else Path(LIBS)
+    report = bench_rebalance(1, libs, said.append, members=3, warm_ups=0)
+    assert report.coordinator.members == 3
+    assert (report.kafka is None) == (libs is None) == (ADVICE in said)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(600)
+def test_throughput_is_measured() -> None:
+    report = bench_throughput(2, None, lambda _text: None, warm_up=1, groups=2, members=3)
+    assert report.coordinator.per_second > 0
+    assert report.floor.per_second > 0
+    assert report.kafka is None

@@ -1,0 +1,110 @@
+"""What is subscribed, assigned, paused, and where each partition stands."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from coordinator.consumer.positions import OffsetAndMetadata
+from coordinator.consumer.protocol import TopicPartition
+from coordinator.consumer.settings import AutoOffsetReset
+from coordinator.consumer.subscription import SubscriptionError, SubscriptionState
+
+T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
+
+
+def assigned(*partitions: TopicPartition) -> SubscriptionState:
+    """A subscription to t and u with these partitions."""
+    state = SubscriptionState()
+    state.subscribe(["t", "u"])
+    state.assign(partitions)
+    return state
+
+
+def test_a_list_and_a_pattern_exclude_each_other() -> None:
+    state = SubscriptionState()
+    state.subscribe(["t"])
+    with pytest.raises(SubscriptionError, match="list of topics"):
+        state.subscribe_pattern(re.compile("t"))
+    state.unsubscribe()
+    state.subscribe_pattern(re.compile("t"))
+    with pytest.raises(SubscriptionError, match="pattern"):
+        state.subscribe(["t"])
+
+
+@pytest.mark.parametrize("topics", [[], [""]])
+def test_a_subscription_names_topics(topics: list[str]) -> None:
+    with pytest.raises(SubscriptionError, match="topic names"):
+        SubscriptionState().subscribe(topics)
+
+
+def test_what_an_assignment_must_be_of() -> None:
+    state = assigned()
+    assert state.covers([T0, U0])
+    assert not state.covers([TopicPartition("x", 0)])
+    pattern = SubscriptionState()
+    pattern.subscribe_pattern(re.compile("t"))
+    assert pattern.covers([T0]) and not pattern.covers([TopicPartition("tt", 0)])
+
+
+def test_partitions_that_stay_keep_where_they_are() -> None:
+    state = assigned(T0, T1)
+    state.seek(T0, 4)
+    state.pause([T0])
+    state.assign([T0, U0])
+    assert state.position(T0) == 4 and state.paused == (T0,)
+    assert state.initializing == (U0,)
+    state.assign([T1])
+    state.assign([T0])
+    assert state.position(T0) is None and state.paused == ()
+
+
+def test_rows_come_of_known_partitions_that_are_neither_paused_nor_going() -> None:
+    state = assigned(T0, T1, U0)
+    state.seek(T0, 1)
+    state.seek(T1, 2)
+    assert state.fetchable() == {T0: 1, T1: 2}
+    state.pause([T0])
+    assert state.fetchable() == {T1: 2}
+    state.resume([T0])
+    state.mark_pending_revocation()
+    assert state.fetchable() == {}
+    assert set(state.consumed()) == {T0, T1}, "but they are committed"
+
+
+def test_a_reset_counts_while_it_is_wanted() -> None:
+    state = assigned(T0)
+    state.request_reset(T0, AutoOffsetReset.EARLIEST)
+    assert state.awaiting_reset() == {T0: AutoOffsetReset.EARLIEST}
+    state.resolve_reset(T0, AutoOffsetReset.LATEST, 9)
+    assert state.position(T0) is None
+    state.resolve_reset(T0, AutoOffsetReset.EARLIEST, 1)
+    state.resolve_reset(T0, AutoOffsetReset.EARLIEST, 2)
+    assert state.position(T0) == 1
+    state.resolve_reset(U0, AutoOffsetReset.EARLIEST, 1)
+    assert U0 not in state.assignment
+
+
+def test_committed_offsets_are_for_those_that_have_no_position() -> None:
+    state = assigned(T0, T1)
+    state.seek(T1, 8)
+    offsets = {T0: OffsetAndMetadata(3), T1: OffsetAndMetadata(3), U0: OffsetAndMetadata(3)}
+    assert state.refresh(offsets, AutoOffsetReset.NONE) == ()
+    assert state.consumed() == {T0: OffsetAndMetadata(3), T1: OffsetAndMetadata(8)}
+
+
+def test_without_an_offset_and_without_a_policy_there_is_no_position() -> None:
+    state = assigned(T0)
+    assert state.refresh({T0: None}, AutoOffsetReset.NONE) == (T0,)
+    assert state.initializing == (T0,)
+
+
+def test_what_is_not_assigned_cannot_be_moved() -> None:
+    state = assigned(T0)
+    with pytest.raises(SubscriptionError, match="u-0 is not assigned"):
+        state.seek(U0, 1)
+    with pytest.raises(SubscriptionError, match="no offset -1"):
+        state.seek(T0, -1)
+    with pytest.raises(SubscriptionError):
+        state.pause([U0])
