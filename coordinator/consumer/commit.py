@@ -26,12 +26,13 @@ from coordinator.consumer.errors import (
 )
 from coordinator.consumer.events import CommitDone
 from coordinator.consumer.lookup import CoordinatorLookup
-from coordinator.consumer.membership import Generation, Membership, MemberState
+from coordinator.consumer.membership import Membership
 from coordinator.consumer.positions import OffsetAndMetadata
 from coordinator.consumer.protocol import TopicPartition
 from coordinator.consumer.reactions import ON_OFFSET_COMMIT, Reaction
 from coordinator.consumer.requests import Requests
 from coordinator.consumer.settings import ConsumerSettings
+from coordinator.consumer.state import Generation, MemberState
 from coordinator.consumer.subscription import SubscriptionState
 from schemas.errors import ErrorCode
 from schemas.messages import (
@@ -232,7 +233,7 @@ class Commits:
         commit.operation.succeed(None)
         self._complete(commit, None)
 
-    def _fail(self, commit: Commit, now: int, error: ConsumerError) -> None:  # noqa: ARG002
+    def _fail(self, commit: Commit, _now: int, error: ConsumerError) -> None:
         if commit.asynchronous and error.retriable:
             error = RetriableCommitFailedError(str(error), error.code)
         commit.operation.fail(error)

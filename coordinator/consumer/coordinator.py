@@ -30,17 +30,13 @@ from coordinator.consumer.errors import ConsumerError, NoOffsetForPartitionError
 from coordinator.consumer.events import CommitDone, Event, Note
 from coordinator.consumer.heartbeat import Heartbeat
 from coordinator.consumer.lookup import CoordinatorLookup
-from coordinator.consumer.membership import (
-    Generation,
-    GroupMembershipOperation,
-    Membership,
-    MemberState,
-)
+from coordinator.consumer.membership import Membership
 from coordinator.consumer.offset_fetch import Committed, OffsetFetches
 from coordinator.consumer.protocol import TopicPartition
 from coordinator.consumer.rebalance import WAIT, Rebalance, Steps, Wait
 from coordinator.consumer.requests import Requests
 from coordinator.consumer.settings import ConsumerSettings
+from coordinator.consumer.state import Generation, GroupMembershipOperation, MemberState
 from coordinator.consumer.subscription import SubscriptionState
 from schemas.messages import RequestEvent, Response
 

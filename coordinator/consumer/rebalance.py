@@ -29,7 +29,7 @@ from coordinator.consumer.events import (
     RevokePartitions,
 )
 from coordinator.consumer.lookup import CoordinatorLookup
-from coordinator.consumer.membership import Joined, Membership, MemberState
+from coordinator.consumer.membership import Joined, Membership
 from coordinator.consumer.protocol import (
     ProtocolError,
     Subscription,
@@ -38,6 +38,7 @@ from coordinator.consumer.protocol import (
     encode_subscription,
 )
 from coordinator.consumer.settings import ConsumerSettings
+from coordinator.consumer.state import MemberState
 from coordinator.consumer.subscription import SubscriptionState
 from schemas.errors import ErrorCode
 from schemas.messages import (

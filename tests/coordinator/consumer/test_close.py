@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.consumer.events import CommitDone, LosePartitions, RevokePartitions
-from coordinator.consumer.membership import GroupMembershipOperation
+from coordinator.consumer.state import GroupMembershipOperation
 from schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import HEARTBEAT_MS, T0, T1, Lone
 

@@ -18,9 +18,9 @@ from coordinator.consumer.errors import (
     UnknownTopicOrPartitionError,
 )
 from coordinator.consumer.events import CommitDone
-from coordinator.consumer.membership import Generation, MemberState
 from coordinator.consumer.positions import OffsetAndMetadata
 from coordinator.consumer.settings import AutoOffsetReset
+from coordinator.consumer.state import Generation, MemberState
 from schemas import messages as m
 from schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import BACKOFF_MS, HEARTBEAT_MS, REQUEST_MS, T0, T1, Lone

@@ -14,9 +14,9 @@ from coordinator.consumer.errors import (
     InvalidSessionTimeoutError,
 )
 from coordinator.consumer.events import AssignPartitions, LosePartitions, RevokePartitions
-from coordinator.consumer.membership import GroupMembershipOperation, MemberState
 from coordinator.consumer.positions import OffsetAndMetadata
 from coordinator.consumer.protocol import TopicPartition
+from coordinator.consumer.state import GroupMembershipOperation, MemberState
 from coordinator.group.state import GroupState
 from tests.context import committed
 from tests.coordinator.consumer.world import Member, World

@@ -15,8 +15,8 @@ from coordinator.consumer.errors import (
     UnsupportedVersionError,
 )
 from coordinator.consumer.events import AssignPartitions, LosePartitions, RevokePartitions
-from coordinator.consumer.membership import Generation, MemberState
 from coordinator.consumer.protocol import Subscription, decode_assignment, encode_subscription
+from coordinator.consumer.state import Generation, MemberState
 from schemas import messages as m
 from schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import (

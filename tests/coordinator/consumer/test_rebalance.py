@@ -195,6 +195,7 @@ def test_there_is_no_join_before_the_catalogue_is_known() -> None:
     one.find()
     assert one.poll() == []
     assert not one.requests("join_group")
+    assert not one.consumer.unknown_topics
     one.consumer.update_topics({"t": 2})
     one.poll()
     assert one.sent("join_group")

@@ -25,9 +25,9 @@ from coordinator.consumer.events import (
     LosePartitions,
     RevokePartitions,
 )
-from coordinator.consumer.membership import MemberState
 from coordinator.consumer.protocol import TopicPartition
 from coordinator.consumer.settings import parse_settings
+from coordinator.consumer.state import MemberState
 from coordinator.group.step import Step
 from schemas.messages import RequestEvent, Response
 from tests.context import Call, Context
