@@ -9,6 +9,9 @@ given up (`unloading`), which cannot; `released`, and claimed by the other. A no
 its lease is renewed, which the caller knows; the partitions of one that is not are free to claim,
 once it has been fenced.
 
+A node with a negative number is an operator's: it holds partitions for a while, and gets only those
+that are meant for it.
+
 There is no counterpart in Kafka's coordinator, where the leader of a partition of
 __consumer_offsets is elected by the controller; the effects are those of
 GroupCoordinatorService.onElection and onResignation.
@@ -143,7 +146,8 @@ def _apply_to_partition(
     elif event.event == UNLOADING:
         after = replace(before, unloading=True)
     elif event.event == RELEASED:
-        after = replace(before, owner=None, unloading=False)
+        to_node = before.to_node if event.to_node is None else event.to_node
+        after = replace(before, owner=None, unloading=False, to_node=to_node)
     else:
         after = before
     partitions[number] = after
@@ -192,6 +196,7 @@ def _loads(board: Board, alive: Collection[int]) -> Counter[int]:
 def _deal(board: Board, alive: Collection[int], num_partitions: int) -> dict[int, int]:
     """Who claims each partition that is free: whom it is meant for, else who has least."""
     load = _loads(board, alive)
+    nodes = [node_id for node_id in alive if node_id >= 0]
     dealt: dict[int, int] = {}
     for number in range(num_partitions):
         state = board.partitions.get(number, PartitionState(number))
@@ -199,8 +204,8 @@ def _deal(board: Board, alive: Collection[int], num_partitions: int) -> dict[int
             continue
         if state.to_node is not None and state.to_node in alive:
             dealt[number] = state.to_node
-        else:
-            dealt[number] = min(alive, key=lambda each: (load[each], each))
+        elif nodes:
+            dealt[number] = min(nodes, key=lambda each: (load[each], each))
             load[dealt[number]] += 1
     return dealt
 
@@ -211,7 +216,7 @@ def _fill(board: Board, me: int, alive: Collection[int]) -> tuple[tuple[int, int
     for number, state in sorted(board.partitions.items()):
         if state.owner is not None and state.owner in alive and state.to_node is None:
             resting.setdefault(state.owner, []).append(number)
-    unused = sorted(n for n in alive if n in board.nodes and board.nodes[n].unused)
+    unused = sorted(n for n in alive if n >= 0 and n in board.nodes and board.nodes[n].unused)
     if me != min(resting, default=None):
         return ()
     load = _loads(board, alive)

@@ -132,6 +132,8 @@ KafkaLibs = Annotated[
 @bench_app.command("throughput")
 def bench_of_throughput(
     seconds: Annotated[float, typer.Option(help="How long each machine is measured, s.")] = 60.0,
+    groups: Annotated[int, typer.Option(help="Groups.")] = 100,
+    members: Annotated[int, typer.Option(help="Members of each group.")] = 100,
     kafka_libs: KafkaLibs = None,
     json: Json = False,
 ) -> None:
@@ -139,7 +141,8 @@ def bench_of_throughput(
     from pipeline.bench.report import show_throughput
     from pipeline.bench.throughput import bench_throughput
 
-    show_throughput(bench_throughput(seconds, kafka_libs, _progress), json)
+    report = bench_throughput(seconds, kafka_libs, _progress, groups=groups, members=members)
+    show_throughput(report, json)
 
 
 @bench_app.command("rebalance")
@@ -476,9 +479,9 @@ def records_import(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Append Kafka's binary records to the offsets topic; no coordinator should be running.
+    """Append Kafka's binary records to the offsets topic.
 
-    A running coordinator does not see the imported records until its next load. An import that was
+    Running coordinators give their partitions up meanwhile, and requests wait. An import that was
     interrupted is completed by running it again; a completed one is not repeated unless --again is
     given.
     """
@@ -489,7 +492,6 @@ def records_import(
         root, file, load_settings(config), again, lambda text: typer.echo(text, err=True)
     )
     note = f", {tally.repeated} were there already" if tally.repeated else ""
-    note += "; a running coordinator does not see them until its next load"
     _show_tally("imported", tally, json, note)
 
 

@@ -380,7 +380,11 @@ class LocalAppender:
         try:
             os.link(partial, target)
         finally:
-            partial.unlink()
+            try:
+                partial.unlink()
+            except OSError as error:
+                # Whether the commit stands is the link's to say.
+                log.warning("%s is left behind: %s", partial, error)
 
     def _write_partial(self, content: bytes) -> Path:
         partial = self._log / f".{uuid.uuid4().hex}.tmp"

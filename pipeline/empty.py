@@ -37,3 +37,6 @@ class EmptyMachine:
                 )
         output = GroupOutput(responses, [], [], rejected) if events else None
         return BatchResult(state=b"\x00", deadline=None, output=output, changed=state is None)
+
+    def set_topics(self, topics: dict[str, int] | None) -> None:
+        """Do nothing: no topic is looked at."""

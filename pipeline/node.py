@@ -31,14 +31,15 @@ from coordinator.ownership import (
     Plan,
     decide,
 )
+from pipeline.batch_topics import BatchTopics
 from pipeline.clock import clock_ms
-from pipeline.commit import Epoch, FencedError, raise_epoch
+from pipeline.commit import Epoch, FencedError
 from pipeline.handover import begin_afresh, begun_with, bring_in, give_up, wake
-from pipeline.ownership import LeaseRenewal, Ledger, Observer
+from pipeline.ownership import LeaseRenewal, Ledger, Observer, fence
 from pipeline.serving import Serving, serve
-from pipeline.sink import WRITTEN, Sink
+from pipeline.sink import Sink
 from pipeline.source import Share
-from pipeline.store import ensure_tables, open_table, table_uri
+from pipeline.store import ensure_tables, open_table
 from schemas.records import CoordinatorEvent
 from schemas.tables import REQUESTS
 
@@ -92,8 +93,7 @@ class Coordinator:
         self._starts: tuple[int, ...] = ()
         self._board = self._record_start()
         self.epoch = Epoch(self.node.node_id, self._board.epoch)
-        for table in WRITTEN:
-            raise_epoch(table_uri(root, table), self.epoch)
+        fence(root, self.epoch)
         self._lease = LeaseRenewal(root, self.node.node_id, ours.lease_ms)
 
     # --- what others ask ------------------------------------------------------------------------
@@ -235,8 +235,7 @@ class Coordinator:
         try:
             for node_id in plan.fence:
                 log.warning("node %d is gone: its partitions are taken over", node_id)
-                for table in WRITTEN:
-                    raise_epoch(table_uri(self._root, table), Epoch(node_id, self._board.epoch + 1))
+                fence(self._root, Epoch(node_id, self._board.epoch + 1))
         except FencedError:
             # It came back meanwhile: the board has more to tell.
             return
@@ -269,7 +268,12 @@ class Coordinator:
             self._root,
             self._ours,
             self._make_machine or self._machine(),
-            Sink(self._root, self._ours, epoch=self.epoch),
+            Sink(
+                self._root,
+                self._ours,
+                epoch=self.epoch,
+                topics=BatchTopics(self._root, self._checkpoint, self.epoch),
+            ),
             self._checkpoint,
             seed,
             share,

@@ -23,8 +23,9 @@ from msgspec.structs import replace
 
 from coordinator.ownership import Board, fold
 from pipeline.clock import clock_ms
-from pipeline.commit import Appender, open_appender
+from pipeline.commit import Appender, Epoch, open_appender, raise_epoch
 from pipeline.errors import Failure
+from pipeline.sink import WRITTEN
 from pipeline.store import open_table, table_uri
 from schemas.records import CoordinatorEvent
 from schemas.tables import COORDINATORS, from_arrow, to_arrow
@@ -109,6 +110,15 @@ class Ledger:
     def say_consumed(self, node_id: int, version: int) -> None:
         """Say how far a node has read `requests`."""
         self._appender.append(None, consumed_app_id(node_id), version)
+
+
+def fence(root: str, epoch: Epoch) -> None:
+    """Fence off the earlier starts of a node at every table that coordinators write.
+
+    Raises FencedError if the node has started later than this epoch.
+    """
+    for table in WRITTEN:
+        raise_epoch(table_uri(root, table), epoch)
 
 
 class Observer:

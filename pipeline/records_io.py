@@ -30,10 +30,11 @@ from msgspec import Struct
 from coordinator.config import parse_config
 from coordinator.group.partition import partition_for
 from pipeline.clock import clock_ms
-from pipeline.commit import Appender, open_appender
+from pipeline.commit import Appender, Epoch, open_appender
 from pipeline.errors import Failure
+from pipeline.hold import holding_partitions
 from pipeline.sink import OffsetsLog
-from pipeline.store import check_schema, ensure_table, open_table, table_uri
+from pipeline.store import check_schema, open_table, table_uri
 from schemas.kafka.codec import (
     Corrupt,
     NotEncodable,
@@ -311,10 +312,11 @@ def import_(
     nothing; `again` imports it once more. Raises Failure for a source that is not of a format's
     form or out of order, OSError if it cannot be read, AppendConflict.
 
-    No coordinator should be running on the root: a running one does not see the records until its
-    next load, and its own records take the log offsets that it held before.
+    A running coordinator gives its partitions up for the time of the import, in which requests
+    wait, and then loads them with what was imported (`pipeline.hold`).
     """
     num_partitions = parse_config(settings.group).offsets_topic_num_partitions
+    lease_ms = settings.coordinator.lease_ms
     tally = Tally()
     progress = _Progress(say, "imported")
     with ExitStack() as stack:
@@ -324,7 +326,10 @@ def import_(
         if again:
             app_id = f"{app_id}-{uuid.uuid4().hex}"
         records = _read_parquet(files) if is_parquet else _read_lines(files[0])
-        log, appender = _open_log(root, settings)
+        epoch = stack.enter_context(
+            holding_partitions(root, num_partitions, lease_ms, "import", say)
+        )
+        log, appender = _open_log(root, settings, epoch)
         readable = _readable(_checked_order(records), num_partitions, tally)
         for version, batch in enumerate(_batches(readable)):
             rows = log.place(batch)
@@ -336,12 +341,12 @@ def import_(
     return tally
 
 
-def _open_log(root: str, settings: Settings) -> tuple[OffsetsLog, Appender]:
-    """Open the offsets topic, made if it is missing, at its end."""
-    handle = ensure_table(root, OFFSETS_TOPIC)
+def _open_log(root: str, settings: Settings, epoch: Epoch) -> tuple[OffsetsLog, Appender]:
+    """Open the offsets topic at its end."""
+    handle = open_table(root, OFFSETS_TOPIC)
     ours = settings.coordinator
     log = OffsetsLog(handle, ours.segment_bytes, ours.segment_ms, clock_ms)
-    return log, open_appender(table_uri(root, OFFSETS_TOPIC))
+    return log, open_appender(table_uri(root, OFFSETS_TOPIC), epoch)
 
 
 def _readable(records: Read, num_partitions: int, tally: Tally) -> Iterator[tuple[Record, int]]:

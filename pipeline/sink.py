@@ -19,6 +19,7 @@ from deltalake import QueryBuilder
 from coordinator.group.batch import GroupOutput
 from pipeline.clock import clock_ms
 from pipeline.commit import Epoch, check_epoch, open_appender
+from pipeline.stateful import TOPICS_PROPERTY
 from pipeline.store import open_table, table_uri
 from schemas.tables import (
     GROUP_EVENTS,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
+    from pipeline.batch_topics import BatchTopics
     from pipeline.settings import CoordinatorSettings
     from schemas.records import Record
 
@@ -54,9 +56,11 @@ class Sink:
         settings: CoordinatorSettings,
         clock: Callable[[], int] = clock_ms,
         epoch: Epoch | None = None,
+        topics: BatchTopics | None = None,
     ) -> None:
         self._root = root
         self._epoch = epoch
+        self._topics = topics
         self._spark_rows = settings.append_spark_rows
         self._appenders = {
             table.name: open_appender(table_uri(root, table), epoch) for table in WRITTEN
@@ -75,6 +79,9 @@ class Sink:
         app_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if app_id is None:
             raise RuntimeError("not in a streaming query: there is no query id to write under")
+        if self._topics is not None:
+            topics = self._topics.of_batch(app_id, batch_id)
+            spark.sparkContext.setLocalProperty(TOPICS_PROPERTY, topics)
         blobs = frame.toArrow().column(0).to_pylist()
         self.write([_decode(blob) for blob in blobs], app_id, batch_id, spark)
         self.batches += 1

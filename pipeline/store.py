@@ -25,7 +25,13 @@ CHECKPOINT_INTERVAL = "100"
 # Log files older than this go whenever a checkpoint is written: every reader of a table lists its
 # log folder. It bounds how far back time travel reaches. The log of `requests` is trimmed by what
 # the coordinator has consumed (`pipeline.log_trim`), so that none is lost while there is none.
-LOG_RETENTION = {"requests": "interval 30 days"}
+# The catalogue's followers must not miss a change while they sleep; leases fill the log of
+# `coordinators`, and nobody follows it.
+LOG_RETENTION = {
+    "requests": "interval 30 days",
+    "topics": "interval 30 days",
+    "coordinators": "interval 10 minutes",
+}
 DEFAULT_LOG_RETENTION = "interval 1 hours"
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from coordinator.group.dedup import RecentRequests
 from coordinator.group.group import Group
 
+# Version 1 kept each committed offset by itself, where 2 has runs (`coordinator.group.offsets`).
 VERSION = 2
 
 

@@ -29,7 +29,7 @@ _SESSION_MS = 60_000
 _SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00"
 _ANSWER_TIMEOUT_S = 60.0
 _MOMENT_S = 0.005
-_COLUMNS = ["request_id", "api", "error_code", "join_group"]
+_COLUMNS = ["request_id", "api", "error_code", "responded_at", "join_group"]
 
 
 class Member:
@@ -136,7 +136,7 @@ class Fleet:
             time.sleep(0.01)
 
     def answers(self) -> list[dict[str, Any]]:
-        """The answers since the last call: request_id, api, error_code, join_group."""
+        """The answers since the last call, with the fields that `Peer` names."""
         rows = self._tail.poll()
         return [] if rows is None else rows.to_pylist()
 

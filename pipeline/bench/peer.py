@@ -22,4 +22,7 @@ class Peer(Protocol):
         """Hand over requests."""
 
     def answers(self) -> list[dict[str, Any]]:
-        """The answers since the last call: request_id, api, error_code, join_group."""
+        """The answers since the last call: request_id, api, error_code, responded_at, join_group.
+
+        `responded_at` is the time of the batch that answered, None where there are no batches.
+        """

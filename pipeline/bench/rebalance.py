@@ -34,13 +34,25 @@ _ASSIGNMENT = b"\x00" * 32
 
 
 class RebalanceFigures(Struct):
-    """What one machine took, s: the median of all rounds."""
+    """What one machine took, in seconds and batches: the median of all rounds.
+
+    Batches are those that the members had answers from; 0 where there are none.
+    """
 
     machine: str
     members: int
     rounds: int
     first_join_s: float
     one_more_s: float
+    first_join_batches: float
+    one_more_batches: float
+
+
+class Passage(Struct):
+    """One rebalance: its seconds, and the batches in which it was answered."""
+
+    seconds: float
+    batches: int
 
 
 class RebalanceReport(Struct):
@@ -61,11 +73,12 @@ class Rebalance:
         self._synced: dict[str, int] = {}
         self._out: list[RequestEvent] = []
 
-    def run(self, newcomers: list[Member]) -> float:
-        """Let the newcomers join, and the others notice; the seconds until all are Stable.
+    def run(self, newcomers: list[Member]) -> Passage:
+        """Let the newcomers join, and the others notice, until all are Stable.
 
         Raises Failure on an error that is no part of a rebalance, and if it takes too long.
         """
+        batches = set()
         began = time.perf_counter()
         for member in newcomers:
             self._ask(member, member.join())
@@ -80,6 +93,7 @@ class Rebalance:
             for row in self._peer.answers():
                 member, event = self._waiting.pop(row["request_id"])
                 self._take(member, event, row)
+                batches.add(row["responded_at"])
         seconds = time.perf_counter() - began
         # Nobody asks any more: what is on the way is awaited, for the next who uses this peer.
         while self._waiting.keys() - {event.request_id for event in self._out}:
@@ -87,7 +101,7 @@ class Rebalance:
                 del self._waiting[row["request_id"]]
         self._out = []
         self._waiting = {}
-        return seconds
+        return Passage(seconds, len(batches - {None}))
 
     def _is_stable(self) -> bool:
         generations: dict[str, int] = {}
@@ -164,4 +178,12 @@ def measure(
         first.append(Rebalance(peer, founders).run(founders))
         more.append(Rebalance(peer, group).run([newcomer]))
     first, more = first[warm_ups:], more[warm_ups:]
-    return RebalanceFigures(machine, len(founders), len(first), median(first), median(more))
+    return RebalanceFigures(
+        machine,
+        len(founders),
+        len(first),
+        median(passage.seconds for passage in first),
+        median(passage.seconds for passage in more),
+        median(passage.batches for passage in first),
+        median(passage.batches for passage in more),
+    )

@@ -141,7 +141,13 @@ def show_rebalance(report: RebalanceReport, json: bool) -> None:
         return
     ours, kafka = report.coordinator, report.kafka
     rows: list[list[object]] = [
-        [figures.machine, f"{figures.first_join_s:.3f}", f"{figures.one_more_s:.3f}"]
+        [
+            figures.machine,
+            f"{figures.first_join_s:.3f}",
+            f"{figures.first_join_batches:.0f}",
+            f"{figures.one_more_s:.3f}",
+            f"{figures.one_more_batches:.0f}",
+        ]
         for figures in ([ours] if kafka is None else [ours, kafka])
     ]
     if kafka is not None:
@@ -149,6 +155,6 @@ def show_rebalance(report: RebalanceReport, json: bool) -> None:
             ours.first_join_s / kafka.first_join_s,
             ours.one_more_s / kafka.one_more_s,
         )
-        rows.append(["ratio", *(f"{ratio:.1f}" for ratio in ratios)])
-    columns = ["machine", f"{ours.members} from nothing, s", "one joins them, s"]
+        rows.append(["ratio", f"{ratios[0]:.1f}", "", f"{ratios[1]:.1f}", ""])
+    columns = ["machine", f"{ours.members} from nothing, s", "batches", "one more, s", "batches"]
     Console().print(grid(columns, rows))

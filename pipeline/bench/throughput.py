@@ -1,9 +1,11 @@
 """Heartbeats a second: members that heartbeat as fast as they are answered.
 
-100 groups of 100 members, each with one heartbeat on its way. The coordinator, an empty function
-with the same sources and sinks, and Kafka's broker take turns, each alone on the machine but for
-the process that drives it: so its share is the machine's own cores less the driver's. The broker's
-driver is the lighter one: its requests are bytes made beforehand.
+Each member has one heartbeat on its way. The coordinator, an empty function with the same sources
+and sinks, and Kafka's broker take turns, each alone on the machine but for the process that drives
+it. The broker's driver is the lighter one: its requests are bytes made beforehand.
+
+With so many heartbeats under way and no more, a machine that works in batches answers all of them
+once a batch, and it is the batch's time that counts: see what more members do to it.
 """
 
 from __future__ import annotations

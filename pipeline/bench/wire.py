@@ -215,6 +215,7 @@ def _row(event: RequestEvent, answer: bytes) -> dict[str, Any]:
         "request_id": event.request_id,
         "api": event.api,
         "error_code": response.error_code,
+        "responded_at": None,
         "join_group": join,
     }
 

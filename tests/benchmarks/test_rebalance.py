@@ -75,6 +75,9 @@ def test_first_groups_do_not_count() -> None:
     assert (figures.members, figures.rounds) == (3, 1)
     assert figures.first_join_s > 0
     assert figures.one_more_s > 0
+    # Join, the first one's sync refused, join again, sync; one more: see it, join again, sync.
+    assert figures.first_join_batches == 4
+    assert figures.one_more_batches == 3
 
 
 @needs_kafka

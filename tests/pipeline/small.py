@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
-import pyarrow as pa
 
+from coordinator.config import parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings
+from pipeline.clock import clock_ms
 from pipeline.replay import to_json
 from pipeline.settings import CoordinatorSettings
 from pipeline.sink import Sink
@@ -19,14 +20,18 @@ from schemas.tables import REQUESTS
 
 
 class SmallCoordinator:
-    """Answers what is appended to `requests` of a root, from its start until `stop`."""
+    """Answers what is appended to `requests` of a root, from its start until `stop`.
 
-    def __init__(self, root: str) -> None:
+    `settings` are Kafka's broker settings, under their names.
+    """
+
+    def __init__(self, root: str, settings: Mapping[str, Any] | None = None) -> None:
         self._tail = follow(root, REQUESTS, REQUESTS.schema.names)
         self._sink = Sink(root, CoordinatorSettings())
-        self._machine = BatchMachine(BatchSettings())
+        self._machine = BatchMachine(BatchSettings(config=parse_config(dict(settings or {}))))
         self._topics = TopicWatcher(root)
         self._states: dict[str | None, bytes | None] = {}
+        self._deadlines: dict[str | None, int] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
@@ -39,23 +44,30 @@ class SmallCoordinator:
         batch = 0
         while not self._stopping.wait(0.01):
             rows = self._tail.poll()
-            if rows is not None:
-                self._answer(rows, batch)
+            now = clock_ms()
+            events: dict[str | None, list[str]] = {
+                group_id: [] for group_id, due in self._deadlines.items() if due <= now
+            }
+            for row in [] if rows is None else rows.to_pylist():
+                present = {key: value for key, value in to_json(row).items() if value is not None}
+                present.pop("sent_at", None)
+                text = msgspec.json.encode(present).decode()
+                events.setdefault(row["group_id"], []).append(text)
+            if events:
+                self._answer(events, now, batch)
                 batch += 1
 
-    def _answer(self, rows: pa.Table, batch: int) -> None:
-        now = time.time_ns() // 1_000_000
-        events: dict[str | None, list[str]] = defaultdict(list)
-        for row in rows.to_pylist():
-            present = {key: value for key, value in to_json(row).items() if value is not None}
-            present.pop("sent_at", None)
-            events[row["group_id"]].append(msgspec.json.encode(present).decode())
+    def _answer(self, events: dict[str | None, list[str]], now: int, batch: int) -> None:
         outputs = []
         self._topics.poll()
         self._machine.coordinator.topics = self._topics.counts
         for group_id, texts in events.items():
             result = self._machine.process(group_id, self._states.get(group_id), texts, now)
-            self._states[group_id] = result.state
+            self._deadlines.pop(group_id, None)
+            if result.deadline is not None:
+                self._deadlines[group_id] = result.deadline
+            if result.changed:
+                self._states[group_id] = result.state
             if result.output is not None:
                 outputs.append(result.output)
         self._sink.write(outputs, "small", batch)
