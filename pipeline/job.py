@@ -50,8 +50,7 @@ def run(
     """
     stop = threading.Event()
     _stop_on_signals(stop)
-    # Spark logs each Python error a second time as JSON.
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
+    _log_to_stderr()
     try:
         spark = create_session(settings, root, master)
         # Spark's own handler for Ctrl-C, just installed, would cancel the batch under way.
@@ -69,6 +68,15 @@ def run(
         print(f"group-coordinator: {one_line(error, root)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _log_to_stderr() -> None:
+    """Say what an operator wants to know: partitions that come and go, compaction, retention."""
+    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=form)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    # Spark logs each Python error a second time as JSON.
+    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
 
 
 def _stop_on_signals(stop: threading.Event) -> None:
@@ -99,8 +107,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", help="TOML file over conf/coordinator.toml")
     parser.add_argument("--node-id", type=int, help="which coordinator of the root this is")
     options = parser.parse_args(arguments)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
     try:
         settings = load_settings(options.config).with_node_id(options.node_id)
     except Failure as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 
 from deltalake import DeltaTable
 from msgspec import Struct
@@ -22,7 +23,7 @@ _OPERATOR = -1
 
 
 class PartitionRow(Struct, frozen=True):
-    """An offsets partition as `partitions list` shows it. Times in ms since 1970.
+    """An offsets partition as `partitions list` shows it; `since` in UTC.
 
     `node_id` null: nobody owns it now. `alive_ms` is how long ago its owner last said that it is
     alive, by the two machines' clocks, null once it has stopped.
@@ -33,7 +34,7 @@ class PartitionRow(Struct, frozen=True):
     host: str | None
     port: int | None
     epoch: int | None
-    since: int | None
+    since: datetime | None
     to_node: int | None
     alive_ms: int | None
 
@@ -62,7 +63,7 @@ def list_partitions(ledger: Ledger) -> list[PartitionRow]:
                 node.host,
                 node.port,
                 state.epoch,
-                state.claimed_at,
+                datetime.fromtimestamp(state.claimed_at / 1000, timezone.utc),
                 state.to_node,
                 alive_ms,
             )

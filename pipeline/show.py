@@ -72,5 +72,5 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="milliseconds")
+        return value.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
     return str(value)

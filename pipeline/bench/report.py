@@ -14,7 +14,14 @@ from pipeline.bench.machine import MachineReport
 from pipeline.bench.rebalance import RebalanceReport
 from pipeline.bench.take_over import TakeOverFigures
 from pipeline.bench.throughput import ThroughputReport
-from pipeline.show import grid
+from pipeline.show import PLAIN_WIDTH, grid
+
+
+def _print(columns: list[str], rows: list[list[object]]) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    console.print(grid(columns, rows))
 
 
 def show_answer(report: Report, json: bool) -> None:
@@ -28,7 +35,7 @@ def show_answer(report: Report, json: bool) -> None:
     ]
     rows.append(["ratio", "", "", f"{report.ratio_p50:.2f}", f"{report.ratio_p99:.2f}"])
     columns = ["machine", "answers", "unanswered", "p50 ms", "p99 ms"]
-    Console().print(grid(columns, rows))
+    _print(columns, rows)
 
 
 def show_compaction(figures: CompactionFigures, json: bool) -> None:
@@ -70,7 +77,7 @@ def show_take_over(figures: TakeOverFigures, json: bool) -> None:
     ratios = [f"{figures.ratio:.2f}", "", of_rows]
     rows.append(["ratio", *ratios, "", "", ""])
     columns = ["process", "s", "s, no rows", "s, rows", "peak MB: driver", "JVM", "worker"]
-    Console().print(grid(columns, rows))
+    _print(columns, rows)
 
 
 def show_machine(report: MachineReport, json: bool) -> None:
@@ -91,7 +98,7 @@ def show_machine(report: MachineReport, json: bool) -> None:
         for load in report.loads
     ]
     columns = ["load", "groups", "a batch", "requests/s", "floor", "ratio", "state bytes"]
-    Console().print(grid(columns, rows))
+    _print(columns, rows)
 
 
 def show_commit(report: CommitReport, json: bool) -> None:
@@ -111,7 +118,7 @@ def show_commit(report: CommitReport, json: bool) -> None:
         for figures in report.figures
     ]
     columns = ["partitions held", "a batch", "commits/s", "floor", "ratio", "state bytes"]
-    Console().print(grid(columns, rows))
+    _print(columns, rows)
 
 
 def show_throughput(report: ThroughputReport, json: bool) -> None:
@@ -131,7 +138,7 @@ def show_throughput(report: ThroughputReport, json: bool) -> None:
         for figures in machines
     ]
     columns = ["machine", "groups", "heartbeats/s", "coordinator's share"]
-    Console().print(grid(columns, rows))
+    _print(columns, rows)
 
 
 def show_rebalance(report: RebalanceReport, json: bool) -> None:
@@ -144,9 +151,9 @@ def show_rebalance(report: RebalanceReport, json: bool) -> None:
         [
             figures.machine,
             f"{figures.first_join_s:.3f}",
-            f"{figures.first_join_batches:.0f}",
+            _batches(figures.first_join_batches),
             f"{figures.one_more_s:.3f}",
-            f"{figures.one_more_batches:.0f}",
+            _batches(figures.one_more_batches),
         ]
         for figures in ([ours] if kafka is None else [ours, kafka])
     ]
@@ -157,4 +164,8 @@ def show_rebalance(report: RebalanceReport, json: bool) -> None:
         )
         rows.append(["ratio", f"{ratios[0]:.1f}", "", f"{ratios[1]:.1f}", ""])
     columns = ["machine", f"{ours.members} from nothing, s", "batches", "one more, s", "batches"]
-    Console().print(grid(columns, rows))
+    _print(columns, rows)
+
+
+def _batches(count: float) -> str:
+    return f"{count:.0f}" if count else ""

@@ -101,14 +101,13 @@ class Program:
         else:
             self.say(what="committed", positions=positions)
 
-    def _positions(self) -> dict[int, int]:
-        while True:
-            found = {one.partition: self._member.position(one) for one in self._member.assignment}
-            if None not in found.values():
-                return {key: offset for key, offset in found.items() if offset is not None}
-            self._member.poll(200)
+    def _positions(self) -> dict[int, int | None]:
+        return {one.partition: self._member.position(one) for one in self._member.assignment}
 
     def positions(self) -> None:
+        """Poll until all positions are known."""
+        while None in self._positions().values():
+            self._member.poll(200)
         self.say(what="positions", positions=self._positions())
 
     def watch(self) -> None:
@@ -141,11 +140,14 @@ class MemberProcess:
                 stderr=errors,
                 text=True,
             )
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
+            if not line.endswith("\n"):
+                break  # it was killed in the middle of it
             with self._heard:
                 self.told.append({**json.loads(line), "at": time.monotonic()})
                 self._heard.notify_all()
@@ -183,15 +185,18 @@ class MemberProcess:
 
     def close(self) -> None:
         """Let it leave, and wait for its end."""
-        if self._process.poll() is None:
-            self.do("close")
-        self._process.communicate(timeout=WAIT_S)
-        assert self._process.returncode == 0, self._log.read_text()
+        self.do("close")
+        assert self._process.wait(WAIT_S) == 0, self._log.read_text()
+        self._end()
 
     def kill(self) -> None:
         """End it without a word."""
         self._process.kill()
         self._process.wait()
+        self._end()
+
+    def _end(self) -> None:
+        self._listener.join()
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None
             pipe.close()
