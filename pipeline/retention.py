@@ -40,6 +40,7 @@ from pipeline.upkeep_files import (
 )
 from pipeline.upkeep_settings import DAY_MS
 from schemas.tables import (
+    COORDINATORS,
     GROUP_EVENTS,
     OFFSETS_HISTORY,
     OFFSETS_TOPIC,
@@ -97,6 +98,8 @@ def retentions(settings: UpkeepSettings) -> list[tuple[Table, int | None]]:
         (OFFSETS_HISTORY, settings.offsets_history_retention_ms),
         # Its records go by compaction; its small files are packed like the others'.
         (OFFSETS_TOPIC, None),
+        # Every decision stays: the board is folded from all of them, and there are few.
+        (COORDINATORS, None),
     ]
 
 

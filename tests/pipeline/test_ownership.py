@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from coordinator.ownership import CLAIMED, STARTED, STOPPED, UNLOADING, Board
+from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 from pipeline.ownership import LeaseRenewal, Ledger, Observer, lease_app_id
 from pipeline.partitions import await_move, cancel, list_partitions, move, open_ledger
+from pipeline.retention import retain
 from pipeline.sql import Catalog
 from pipeline.store import ensure_tables
+from pipeline.upkeep_settings import UpkeepSettings
 from schemas.records import CoordinatorEvent
 from tests.pipeline.rows import rows
 
@@ -156,3 +159,17 @@ def test_the_owners_are_listed_and_can_be_asked_for_in_sql(root: str) -> None:
         "SELECT partition, node_id, epoch FROM coordinators ORDER BY partition"
     )
     assert {p: (node, epoch) for p, node, epoch in result.rows} == listed
+
+
+def test_packed_decisions_are_the_same_board(root: str) -> None:
+    ledger = cluster(root)
+    for partition in (1, 2, 3) * 3:
+        ledger.decide(ledger.read(), [event(CLAIMED, 2, partition)])
+    board = ledger.read()
+    (result,) = (
+        r for r in retain(root, UpkeepSettings(), clock_ms()) if r.table == "coordinators"
+    )
+    assert (result.files_before, result.files_after) == (12, 1)
+    assert Ledger(root).read() == board
+    assert ledger.decide(board, [event(STOPPED, 2)]) is not None, "decisions go on behind it"
+    assert Ledger(root).read() == ledger.read()
