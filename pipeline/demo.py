@@ -1,7 +1,8 @@
 """The demo: recorded conversations of real clients, held live with a coordinator of one's own.
 
 Nothing is staged: the coordinator is the real one in a process of its own, the requests are rows
-that are appended to its table, and what is shown is read from the tables it writes.
+that are appended to its table, and what is shown is read from the tables it writes. After that
+workers share a table (`pipeline.demo_workers`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from pipeline.demo_workers import WorkersScene
 from pipeline.process import CoordinatorProcess
 from pipeline.recorded import TOPICS, load_trace, trace_names
 from pipeline.replay import TraceReplay, to_answers
@@ -75,7 +77,7 @@ class Demo:
         )
 
     def run(self) -> bool:
-        """Run it; True if every answer came."""
+        """Run it; True if every answer came, and every row of the workers' table was put out."""
         console = self._console
         total = sum(replay.total for replay in self._replays)
         brokers = {replay.trace.broker for replay in self._replays}
@@ -102,9 +104,11 @@ class Demo:
                 seconds = coordinator.await_ready()
             console.print(f"coordinator ready after {seconds:.1f} s")
             self._play(coordinator, tails)
+            answered = self._conclude()
+            shared = WorkersScene(self._root, self._log.parent, console).run(coordinator)
         finally:
             coordinator.stop()
-        return self._conclude()
+        return answered and shared
 
     # --- the conversations ----------------------------------------------------------------------
 

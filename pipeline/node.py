@@ -91,6 +91,7 @@ class Coordinator:
         self._look_at = 0.0
         self._trim_at = 0.0
         self._starts: tuple[int, ...] = ()
+        self._served: frozenset[int] = frozenset()
         self._board = self._record_start()
         self.epoch = Epoch(self.node.node_id, self._board.epoch)
         fence(root, self.epoch)
@@ -128,6 +129,11 @@ class Coordinator:
         latest = self._board.nodes[self.node.node_id].epoch
         if latest > self.epoch.number:
             raise FencedError("any table", self.epoch, latest)
+        for number in self._served:
+            state = self._board.partitions[number]
+            if state.owner != self.node.node_id:
+                # Found here if not by a write: this node was taken for dead, and is fenced.
+                raise FencedError(f"partition {number}", self.epoch, state.epoch)
 
     def tick(self) -> None:
         """Look at the board if it is time, and carry out what there is to do."""
@@ -278,6 +284,7 @@ class Coordinator:
             seed,
             share,
         )
+        self._served = frozenset(kept)
         log.info("serving %d partitions after %.1f s", len(kept), time.monotonic() - began)
 
     def _prepare(self, kept: dict[int, PartitionState], share: Share | None) -> Seed:
