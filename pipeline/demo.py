@@ -105,7 +105,7 @@ class Demo:
             console.print(f"coordinator ready after {seconds:.1f} s")
             self._play(coordinator, tails)
             answered = self._conclude()
-            shared = WorkersScene(self._root, self._log.parent, console).run(coordinator)
+            shared = WorkersScene(self._root, self._log.parent, console).run(coordinator.check)
         finally:
             coordinator.stop()
         return answered and shared

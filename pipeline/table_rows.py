@@ -185,9 +185,7 @@ class TableRows:
                 count = int(pq.read_metadata(file).num_rows)
         if count:
             self._starts.append(self.end)
-            self._added.append(
-                _File(self.end, count, path, add.partition_values, committed_at)
-            )
+            self._added.append(_File(self.end, count, path, add.partition_values, committed_at))
             self.end += count
 
     def _row_group(self, file: _File, at: int) -> tuple[int, pa.Table]:

@@ -160,7 +160,7 @@ def test_who_holds_the_interpreter_is_expired_after_the_session_and_finds_out(
     told = [line["what"] for line in second.told[seen:]]
     assert told == ["holding", "held", "committed"]
     assert len(first.told) == since, "held for less than the session: nothing has happened"
-    second.do("hold", SESSION_MS * 2 // 1000)
+    second.do("hold", SESSION_MS * 3 // 2000)
     first.until_owns(PARTITIONS, since)
     lost = second.until(lambda line: line["what"] == "lost", seen)
     assert len(lost["partitions"]) == 3
