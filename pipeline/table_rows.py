@@ -16,12 +16,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.exceptions import TableNotFoundError
-from deltalake.fs import DeltaStorageHandler
 from msgspec import Struct
-from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
-from pipeline.commit import local_folder, open_delta
+from pipeline.commit import open_delta
 from pipeline.errors import Failure
+from pipeline.tail import open_files, read_commit
 
 # Deletion vectors and renamed columns come with later versions of Delta's protocol.
 READER_VERSION = 1
@@ -97,16 +96,13 @@ class TableRows:
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
-        folder = local_folder(uri)
         try:
             schema = open_delta(uri).schema().to_arrow()
         except TableNotFoundError as error:
             raise NotALog(f"there is no Delta table at {uri}") from error
         self.columns: tuple[str, ...] = tuple(pa.schema(schema).names)
         self._types = {field.name: field.type for field in pa.schema(schema)}
-        self._files: FileSystem = PyFileSystem(DeltaStorageHandler(uri))
-        if folder is not None:
-            self._files = SubTreeFileSystem(str(folder), LocalFileSystem())
+        self._files = open_files(uri)
         self._version = -1
         self._added: list[_File] = []
         self._starts: list[int] = []
@@ -120,7 +116,7 @@ class TableRows:
         Raises NotALog, OSError.
         """
         before = self.end
-        while (content := self._next_commit()) is not None:
+        while (content := read_commit(self._files, self._version + 1)) is not None:
             self._version += 1
             self._take([_decode_action(line) for line in content.splitlines() if line])
         if self._version < 0:
@@ -148,15 +144,6 @@ class TableRows:
         return Rows(first, rows, pa.chunked_array(times, pa.int64()))
 
     # --- the log --------------------------------------------------------------------------------
-
-    def _next_commit(self) -> bytes | None:
-        try:
-            with self._files.open_input_stream(
-                f"_delta_log/{self._version + 1:020}.json"
-            ) as stream:
-                return bytes(stream.read())
-        except FileNotFoundError:
-            return None
 
     def _take(self, actions: list[_Action]) -> None:
         committed_at = 0

@@ -27,11 +27,24 @@ def follow(root: str, table: Table, columns: Sequence[str]) -> Tail:
     Raises deltalake's TableNotFoundError.
     """
     uri = table_uri(root, table)
+    return Tail(open_files(uri), open_delta(uri).version(), columns)
+
+
+def open_files(uri: str) -> FileSystem:
+    """The file system of a table, with the table at its root."""
     folder = local_folder(uri)
-    files: FileSystem = PyFileSystem(DeltaStorageHandler(uri))
-    if folder is not None:
-        files = SubTreeFileSystem(str(folder), LocalFileSystem())
-    return Tail(files, open_delta(uri).version(), columns)
+    if folder is None:
+        return PyFileSystem(DeltaStorageHandler(uri))
+    return SubTreeFileSystem(str(folder), LocalFileSystem())
+
+
+def read_commit(files: FileSystem, version: int) -> bytes | None:
+    """The content of a table's commit, None if there is no such version yet."""
+    try:
+        with files.open_input_stream(f"_delta_log/{version:020}.json") as stream:
+            return bytes(stream.read())
+    except FileNotFoundError:
+        return None
 
 
 class Tail:
@@ -45,7 +58,7 @@ class Tail:
     def poll(self) -> pa.Table | None:
         """Return the new rows, in the order of their commits; None if there are none."""
         found = []
-        while (content := self._next_commit()) is not None:
+        while (content := read_commit(self._files, self._version + 1)) is not None:
             self._version += 1
             actions = parse_commit(content)
             if any(action.remove is not None for action in actions):
@@ -55,12 +68,3 @@ class Tail:
                     with self._files.open_input_file(action.add.path) as file:
                         found.append(pq.ParquetFile(file).read(columns=self._columns))
         return pa.concat_tables(found) if found else None
-
-    def _next_commit(self) -> bytes | None:
-        try:
-            with self._files.open_input_stream(
-                f"_delta_log/{self._version + 1:020}.json"
-            ) as stream:
-                return bytes(stream.read())
-        except FileNotFoundError:
-            return None
