@@ -25,6 +25,8 @@ from schemas.tables import RESPONSES
 # A version in which members join in one step: the benchmark's members are dynamic and many.
 _ONE_STEP = 3
 _SESSION_MS = 60_000
+# The longest there is: a fleet may have to wait while another machine has its turn.
+LONGEST_SESSION_MS = 1_800_000
 # ConsumerProtocolSubscription version 0 of the topic "t", without user data.
 _SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00"
 _ANSWER_TIMEOUT_S = 60.0
@@ -35,11 +37,12 @@ _COLUMNS = ["request_id", "api", "error_code", "responded_at", "join_group"]
 class Member:
     """One member of one group, with the id and generation it was given."""
 
-    def __init__(self, group_id: str, name: str) -> None:
+    def __init__(self, group_id: str, name: str, session_ms: int = _SESSION_MS) -> None:
         self.group_id = group_id
         self.name = name
         self.member_id = name
         self.generation = 1
+        self._session_ms = session_ms
         self._sent = 0
 
     def _event(self, api: str, **fields: object) -> RequestEvent:
@@ -58,8 +61,8 @@ class Member:
         """Ask to join, in one step; `again` with the id that an earlier join was given."""
         body = JoinGroupRequest(
             member_id=self.member_id if again else "",
-            session_timeout_ms=_SESSION_MS,
-            rebalance_timeout_ms=_SESSION_MS,
+            session_timeout_ms=self._session_ms,
+            rebalance_timeout_ms=self._session_ms,
             protocol_type="consumer",
             protocols=(
                 JoinGroupProtocol("range", b"\x00\x00\x00\x00\x00\x01\x00\x01t" + bytes(4)),
@@ -87,13 +90,24 @@ class Member:
 
 
 class Fleet:
-    """`groups` groups of `members` members each, at one root."""
+    """`groups` groups of `members` members each, at one root; their ids begin with `name`.
 
-    def __init__(self, root: str, groups: int, members: int) -> None:
+    Fleets that meet one coordinator need different names.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        groups: int,
+        members: int,
+        name: str = "bench",
+        session_ms: int = _SESSION_MS,
+    ) -> None:
         self.requests = RequestLog(root)
         self._tail = follow(root, RESPONSES, _COLUMNS)
         self.groups = [
-            [Member(f"bench-{g}", f"member-{g}-{m}") for m in range(members)] for g in range(groups)
+            [Member(f"{name}-{g}", f"member-{g}-{m}", session_ms) for m in range(members)]
+            for g in range(groups)
         ]
 
     @property

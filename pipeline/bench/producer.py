@@ -11,7 +11,6 @@ Profile: python -m cProfile -s tottime -m pipeline bench producer
 
 from __future__ import annotations
 
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -19,16 +18,13 @@ from concurrent.futures import Future
 from statistics import median, quantiles
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
-from rich.console import Console
 
 from pipeline.bench.fleet import Member
 from pipeline.commit import Appender, open_appender
 from pipeline.errors import Failure
 from pipeline.producer import RequestProducer
 from pipeline.producer_settings import ProducerSettings
-from pipeline.show import PLAIN_WIDTH, grid
 from pipeline.store import RequestLog, ensure_tables
 from schemas.tables import REQUESTS
 
@@ -191,44 +187,3 @@ def _append(batches: Sequence[int]) -> list[float]:
             log.append(events)
             seconds.append(time.perf_counter() - began)
     return seconds
-
-
-def show_producer(figures: ProducerFigures, json: bool) -> None:
-    """Print the figures as a table, or as one JSON object."""
-    if json:
-        sys.stdout.write(msgspec.json.encode(figures).decode() + "\n")
-        return
-    rows: list[list[object]] = [
-        [
-            each.linger_ms,
-            f"{each.commits_per_second:.1f}",
-            f"{each.requests_per_commit:.1f}",
-            f"{each.ack_p50_ms:.1f}",
-            f"{each.ack_p99_ms:.1f}",
-            f"{each.commit_p50_ms:.1f}",
-            f"{each.commit_p99_ms:.1f}",
-            f"{each.flat_out_per_second:,.0f}",
-            f"{each.flat_out_per_commit:,.0f}",
-            f"{each.floor_per_second:,.0f}",
-            f"{each.ratio:.2f}",
-        ]
-        for each in figures.lingers
-    ]
-    columns = [
-        "linger.ms",
-        "commits/s",
-        "a commit",
-        "ack p50 ms",
-        "p99",
-        "floor p50",
-        "p99",
-        "flat out/s",
-        "a commit",
-        "floor/s",
-        "ratio",
-    ]
-    title = f"{figures.paced_per_second} requests/s of {figures.members} members, and flat out"
-    console = Console()
-    if not console.is_terminal:
-        console.width = PLAIN_WIDTH
-    console.print(grid(columns, rows, title))

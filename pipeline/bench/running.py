@@ -22,19 +22,20 @@ _CONFIG = """\
 
 
 @contextlib.contextmanager
-def running(machine: str) -> Iterator[tuple[CoordinatorProcess, str]]:
+def running(machine: str, config: str = "") -> Iterator[tuple[CoordinatorProcess, str]]:
     """The process of a `machine`, FLOOR or COORDINATOR, that is ready, and its root.
 
-    Both are gone after the block. Raises Failure if it does not get ready.
+    `config` is TOML with more settings. Both are gone after the block. Raises Failure if it does
+    not get ready.
     """
     folder = Path(tempfile.mkdtemp(prefix="group-coordinator-bench-"))
     try:
-        config = folder / "bench.toml"
-        config.write_text(_CONFIG)
+        path = folder / "bench.toml"
+        path.write_text(_CONFIG + config)
         root = str(folder / "root")
         ensure_tables(root)
         module = MODULE if machine == FLOOR else "pipeline"
-        process = CoordinatorProcess(root, config, folder / "log", module)
+        process = CoordinatorProcess(root, path, folder / "log", module)
         try:
             process.await_ready()
             yield process, root

@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from pipeline.bench.memory import Peaks, peaks_of
+from pipeline.bench.memory import Memory, peaks_of
 from pipeline.bench.offsets_log import group_names, write_log
 from pipeline.bench.take_over_floor import MODULE as FLOOR
 from pipeline.clock import clock_ms
@@ -34,7 +34,7 @@ class Start(Struct, frozen=True):
 
     seconds: float
     empty_seconds: float
-    peaks: Peaks
+    peaks: Memory
 
     @property
     def rows_seconds(self) -> float:
@@ -109,7 +109,7 @@ def _measure(
     return Start(seconds, without, peaks)
 
 
-def _start(module: str, root: Path, log: Path) -> tuple[float, Peaks]:
+def _start(module: str, root: Path, log: Path) -> tuple[float, Memory]:
     began = time.monotonic()
     process = CoordinatorProcess(str(root), None, log, module)
     try:

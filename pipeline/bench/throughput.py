@@ -101,7 +101,7 @@ def coordinator_throughput(
     """Heartbeats a second of the coordinator on Spark, or of its `floor`."""
     say(f"{machine}, {seconds:.0f} s")
     with running(machine) as (process, root):
-        fleet = Fleet(root, groups, members)
+        fleet = Fleet(root, groups, members, "throughput")
         if machine == COORDINATOR:
             Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
         _flood(fleet, warm_up, process)

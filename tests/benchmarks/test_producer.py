@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from pipeline.bench.producer import MEMBERS, bench_producer, show_producer
+from pipeline.bench.producer import MEMBERS, bench_producer
+from pipeline.bench.report import show
 from pipeline.errors import Failure
 
 
@@ -25,10 +26,10 @@ def test_a_longer_linger_makes_fewer_commits_and_later_acknowledgements(
     for each in figures.lingers:
         assert each.requests_per_commit * each.commits_per_second == pytest.approx(MEMBERS)
         assert each.ratio == pytest.approx(each.floor_per_second / each.flat_out_per_second)
-    show_producer(figures, json=True)
+    show(figures, json=True)
     printed = json.loads(capsys.readouterr().out)
     assert [each["linger_ms"] for each in printed["lingers"]] == [0, 200]
-    show_producer(figures, json=False)
+    show(figures, json=False)
     assert "linger.ms" in capsys.readouterr().out
 
 

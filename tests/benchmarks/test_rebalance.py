@@ -1,4 +1,4 @@
-"""The benchmark of rebalances: its members against the pure machine, and small runs of it all."""
+"""The benchmark of rebalances: its members against the pure machine, and against a broker."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import pytest
 from coordinator.group.snapshot import decode
 from coordinator.group.state import GroupState
 from pipeline.bench.fleet import Member
-from pipeline.bench.kafka_libs import ADVICE
 from pipeline.bench.machine import make_machine
-from pipeline.bench.rebalance import Rebalance, bench_rebalance, measure
-from pipeline.bench.throughput import bench_throughput, kafka_throughput
+from pipeline.bench.rebalance import Rebalance, measure
+from pipeline.bench.throughput import kafka_throughput
 from pipeline.errors import Failure
 from schemas.messages import RequestEvent
 
@@ -84,22 +83,3 @@ def test_first_groups_do_not_count() -> None:
 def test_a_broker_is_measured() -> None:
     figures = kafka_throughput(Path(LIBS or ""), 1, 1, 2, 3)
     assert figures.per_second > 0
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(600)
-def test_the_coordinator_is_measured() -> None:
-    said: list[str] = []
-    libs = None if LIBS is None else Path(LIBS)
-    report = bench_rebalance(1, libs, said.append, members=3, warm_ups=0)
-    assert report.coordinator.members == 3
-    assert (report.kafka is None) == (libs is None) == (ADVICE in said)
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(600)
-def test_throughput_is_measured() -> None:
-    report = bench_throughput(2, None, lambda _text: None, warm_up=1, groups=2, members=3)
-    assert report.coordinator.per_second > 0
-    assert report.floor.per_second > 0
-    assert report.kafka is None

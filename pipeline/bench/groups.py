@@ -1,0 +1,83 @@
+"""What a batch costs that has one request from each of very many groups.
+
+2,000 groups of one member, which heartbeats: a fleet of small groups, where what Spark and pandas
+spend on a group counts. The floor is the empty function with the same sources and sinks. The two
+take turns within one Spark; a first turn of each does not count, JVMs compile meanwhile.
+
+What the machine itself spends on such a batch is "heartbeats, small groups" of `bench machine`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+
+from msgspec import Struct
+
+from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, FleetPeer
+from pipeline.bench.in_process import BatchTime, bench_settings, serving, session
+from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.running import COORDINATOR, FLOOR
+from pipeline.store import ensure_tables
+
+GROUPS = 2_000
+BATCHES = 15
+ROUNDS = 3
+
+
+class BatchFigures(Struct):
+    """What a batch takes on one machine: medians, ms; `ms_a_group` is of all of it."""
+
+    machine: str
+    batches: int
+    batch_ms: float
+    add_batch_ms: float
+    ms_a_group: float
+
+
+class GroupsReport(Struct):
+    """Both machines, and the coordinator's batch as a multiple of the floor's."""
+
+    groups: int
+    floor: BatchFigures
+    coordinator: BatchFigures
+    ratio: float
+
+
+def bench_groups(
+    rounds: int = ROUNDS,
+    say: Callable[[str], None] = print,
+    groups: int = GROUPS,
+    batches: int = BATCHES,
+) -> GroupsReport:
+    """Measure `batches` batches of each machine in each of `rounds`; `say` hears of progress."""
+    times: dict[str, list[BatchTime]] = {FLOOR: [], COORDINATOR: []}
+    with tempfile.TemporaryDirectory(prefix="bench-groups-") as folder, session(folder):
+        fleets = {}
+        for machine in times:
+            root = str(Path(folder) / machine)
+            ensure_tables(root)
+            fleets[machine] = Fleet(root, groups, 1, "groups", LONGEST_SESSION_MS)
+        for number in range(rounds + 1):
+            for machine, found in times.items():
+                turn = f"round {number} of {rounds}" if number else "warm-up"
+                say(f"groups: {turn}, {machine}, {batches} batches of {groups:,} groups")
+                taken = _turn(folder, machine, fleets[machine], batches, first=not number)
+                found += taken if number else []
+    floor, coordinator = (_figures(name, found, groups) for name, found in times.items())
+    return GroupsReport(groups, floor, coordinator, coordinator.batch_ms / floor.batch_ms)
+
+
+def _turn(folder: str, machine: str, fleet: Fleet, batches: int, first: bool) -> list[BatchTime]:
+    with serving(str(Path(folder) / machine), bench_settings(), machine) as turn:
+        if first and machine == COORDINATOR:
+            Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
+        return turn.batches(fleet, batches, lambda: [m.heartbeat() for m in fleet.members])
+
+
+def _figures(machine: str, times: list[BatchTime], groups: int) -> BatchFigures:
+    batch = median(time.all_ms for time in times)
+    add_batch = median(time.add_batch_ms for time in times)
+    return BatchFigures(machine, len(times), batch, add_batch, batch / groups)

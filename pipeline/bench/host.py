@@ -1,0 +1,72 @@
+"""The machine that figures are of."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+from msgspec import Struct
+
+from pipeline.bench.kafka_libs import KafkaMissing, java
+
+_PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow", "pandas", "msgspec", "duckdb")
+
+
+class Host(Struct):
+    """Cores, memory in bytes, and versions; `load` is the load average of the last minute.
+
+    A load of more than a few tenths before a benchmark means that others have the machine too.
+    """
+
+    cores: int
+    memory: int
+    cpu: str
+    system: str
+    python: str
+    java: str
+    packages: dict[str, str]
+    load: float
+
+    def lines(self) -> list[str]:
+        """It, for people."""
+        packages = ", ".join(f"{name} {number}" for name, number in self.packages.items())
+        return [
+            f"{self.cores} cores ({self.cpu}), {self.memory / 2**30:.0f} GiB of memory; "
+            f"load {self.load:.1f} when it began",
+            f"{self.system}; Python {self.python}; {self.java}",
+            packages,
+        ]
+
+
+def this_host() -> Host:
+    """The machine this runs on, and what is installed."""
+    return Host(
+        cores=os.cpu_count() or 1,
+        memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        cpu=_cpu(),
+        system=platform.platform(),
+        python=platform.python_version(),
+        java=_java(),
+        packages={name: version(name) for name in _PACKAGES},
+        load=os.getloadavg()[0],
+    )
+
+
+def _java() -> str:
+    try:
+        answer = subprocess.run([java(), "-version"], capture_output=True, text=True, check=False)
+    except KafkaMissing:
+        return "no Java"
+    return answer.stderr.partition("\n")[0]
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())

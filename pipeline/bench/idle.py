@@ -1,0 +1,113 @@
+"""What idle groups add to a batch in which one other group asks something.
+
+The idle groups are Empty ones with a committed offset, as a take-over loads them from the offsets
+topic. Every batch has one heartbeat; what a batch takes longer than with no idle group is what they
+add: Spark looks through its whole state for timers that are due. The floor is the empty function,
+which has a byte of state for each of the same groups.
+
+All take turns within one Spark; a first turn of each loads the groups and does not count.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+from msgspec import Struct
+
+from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, FleetPeer
+from pipeline.bench.idle_log import write_idle_groups
+from pipeline.bench.in_process import BatchTime, bench_settings, serving, session
+from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.running import COORDINATOR, FLOOR
+from pipeline.clock import clock_ms
+from pipeline.errors import Failure
+from pipeline.store import ensure_tables
+
+IDLE = (1_000, 10_000, 100_000)
+BATCHES = 20
+ROUNDS = 3
+
+
+class IdleFigures(Struct):
+    """Batches beside so many idle groups: medians, ms; `adds_ms` over none, of the same machine."""
+
+    machine: str
+    idle: int
+    batches: int
+    batch_ms: float
+    add_batch_ms: float
+    adds_ms: float
+
+
+class IdleReport(Struct):
+    """Both machines, by the number of idle groups, from none on."""
+
+    state_store: str
+    figures: list[IdleFigures]
+
+
+class _Case:
+    """One machine with its root and so many idle groups, and the times of its batches."""
+
+    def __init__(self, folder: str, machine: str, idle: int) -> None:
+        self.machine = machine
+        self.idle = idle
+        self.root = str(Path(folder) / f"{machine}-{idle}")
+        self.times: list[BatchTime] = []
+        ensure_tables(self.root)
+        write_idle_groups(self.root, idle, clock_ms())
+        self._fleet = Fleet(self.root, 1, 1, "busy", LONGEST_SESSION_MS)
+        self._formed = False
+
+    def turn(self, state_store: str, batches: int) -> list[BatchTime]:
+        """Let it serve so many batches. Raises Failure if it does not have its groups."""
+        fleet = self._fleet
+        with serving(self.root, bench_settings(state_store), self.machine) as turn:
+            if not self._formed and self.machine == COORDINATOR:
+                Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
+            self._formed = True
+            times = turn.batches(fleet, batches, lambda: [m.heartbeat() for m in fleet.members])
+        if times[-1].rows < self.idle:
+            raise Failure(f"only {times[-1].rows} groups in the state, not {self.idle}")
+        return times
+
+
+def bench_idle(
+    rounds: int = ROUNDS,
+    say: Callable[[str], None] = print,
+    idle: Sequence[int] = IDLE,
+    batches: int = BATCHES,
+    state_store: str = "rocksdb",
+) -> IdleReport:
+    """Measure `batches` batches of each case in each of `rounds`; `say` hears of progress."""
+    with tempfile.TemporaryDirectory(prefix="bench-idle-") as folder, session(folder):
+        cases = [
+            _Case(folder, machine, count)
+            for machine in (FLOOR, COORDINATOR)
+            for count in (0, *idle)
+        ]
+        for number in range(rounds + 1):
+            for case in cases:
+                turn = f"round {number} of {rounds}" if number else "warm-up"
+                say(f"idle: {turn}, {case.machine}, {case.idle:,} idle groups")
+                times = case.turn(state_store, batches)
+                case.times += times if number else []
+    return IdleReport(state_store, _figures(cases))
+
+
+def _figures(cases: list[_Case]) -> list[IdleFigures]:
+    medians = {(c.machine, c.idle): median(time.all_ms for time in c.times) for c in cases}
+    return [
+        IdleFigures(
+            case.machine,
+            case.idle,
+            len(case.times),
+            medians[case.machine, case.idle],
+            median(time.add_batch_ms for time in case.times),
+            medians[case.machine, case.idle] - medians[case.machine, 0],
+        )
+        for case in cases
+    ]

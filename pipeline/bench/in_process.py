@@ -1,0 +1,154 @@
+"""A coordinator, or its floor, in this process, for benches that ask for the time of each batch.
+
+The time is Spark's own, `triggerExecution` of the query's progress: from the look for requests to
+the commit of the batch, and not the wait for the next trigger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from pyspark.sql import SparkSession
+
+from pipeline.bench.fleet import Fleet
+from pipeline.bench.running import FLOOR
+from pipeline.empty import EmptyMachine
+from pipeline.errors import Failure
+from pipeline.node import Coordinator, start
+from pipeline.session import create_session
+from pipeline.settings import SECTIONS, Settings, to_settings
+from schemas.tables import REQUESTS
+
+if TYPE_CHECKING:
+    from schemas.messages import RequestEvent
+
+# A first batch may load very many groups.
+_FIRST_BATCH_S = 1_200.0
+_BATCH_S = 120.0
+_POLL_S = 0.01
+_CHECK_S = 1.0
+
+
+class BatchTime(Struct):
+    """One batch: all of it, of which running its job and writing (`add_batch`), in ms.
+
+    `rows` is how many groups the state store has.
+    """
+
+    all_ms: float
+    add_batch_ms: float
+    rows: int
+
+
+def bench_settings(state_store: str = "rocksdb") -> Settings:
+    """A coordinator's defaults, but that a first member waits for nobody. Raises SettingsError."""
+    sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    sections["coordinator"]["state.store"] = state_store
+    sections["group"]["group.initial.rebalance.delay.ms"] = 0
+    return to_settings(sections)
+
+
+@contextlib.contextmanager
+def session(root: str) -> Iterator[SparkSession]:
+    """A session for benches; one that is there already is used, and left as it is."""
+    there = SparkSession.getActiveSession() is not None
+    spark = create_session(bench_settings(), root)
+    try:
+        yield spark
+    finally:
+        if not there:
+            spark.stop()
+
+
+@contextlib.contextmanager
+def serving(root: str, settings: Settings, machine: str) -> Iterator[Turn]:
+    """A coordinator, or the FLOOR, that has answered a batch; it stops after the block."""
+    # Again, because it also tells the session these settings.
+    spark = create_session(settings, root)
+    coordinator = start(spark, root, settings, EmptyMachine if machine == FLOOR else None)
+    try:
+        coordinator.await_ready(_FIRST_BATCH_S)
+        yield Turn(coordinator)
+    finally:
+        coordinator.stop()
+
+
+class Turn:
+    """A running coordinator that is given one batch after the other."""
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+
+    def batches(
+        self, fleet: Fleet, count: int, requests: Callable[[], list[RequestEvent]]
+    ) -> list[BatchTime]:
+        """Have `count` batches of these requests answered; the time of each. Raises Failure."""
+        first = self._last_batch()
+        # What was answered before is still to be committed: it is, once an empty batch was.
+        self._until(lambda: self._last_batch() > first and not requests_in(self._progress()))
+        return [self._batch(fleet, requests()) for _ in range(count)]
+
+    def _batch(self, fleet: Fleet, events: list[RequestEvent]) -> BatchTime:
+        before = self._last_batch()
+        fleet.requests.append(events)
+        waiting = {event.request_id for event in events}
+        self._until(functools.partial(self._answered, fleet, waiting))
+        # What was answered is committed a little later, and only then its time is known.
+        return self._until(lambda: self._time_of(before, len(events)))
+
+    def _until(self, look: Callable[[], Any]) -> Any:
+        """What `look` finds, when it finds something."""
+        limit = time.monotonic() + _BATCH_S
+        check = 0.0
+        while not (found := look()):
+            now = time.monotonic()
+            if now > limit:
+                raise Failure(f"no batch within {_BATCH_S:.0f} s")
+            if now > check:
+                self._coordinator.check()
+                check = now + _CHECK_S
+            time.sleep(_POLL_S)
+        return found
+
+    @staticmethod
+    def _answered(fleet: Fleet, waiting: set[str]) -> bool:
+        for row in fleet.answers():
+            if row["error_code"]:
+                raise Failure(f"{row['request_id']} was answered {row['error_code']}")
+            waiting.discard(row["request_id"])
+        return not waiting
+
+    def _progress(self) -> Any:
+        return self._coordinator.query.lastProgress
+
+    def _last_batch(self) -> int:
+        progress = self._progress()
+        return -1 if progress is None else int(progress["batchId"])
+
+    def _time_of(self, before: int, requests: int) -> BatchTime | None:
+        for progress in self._coordinator.query.recentProgress:
+            found = requests_in(progress)
+            if progress["batchId"] > before and found:
+                if found != requests:
+                    raise Failure(f"a batch of {found} requests, not of {requests}")
+                spent = progress["durationMs"]
+                (state,) = progress["stateOperators"]
+                return BatchTime(
+                    spent["triggerExecution"], spent["addBatch"], state["numRowsTotal"]
+                )
+        return None
+
+
+def requests_in(progress: Any) -> int:
+    """How many requests a batch had; what came from its other source, the seed, is none."""
+    end = f"/{REQUESTS.name}]"
+    return sum(
+        source["numInputRows"]
+        for source in progress["sources"]
+        if source["description"].endswith(end)
+    )

@@ -1,0 +1,79 @@
+"""The load of `answer` and `soak`: members that heartbeat once a second each, evenly spread.
+
+An answer's time runs from handing its request to the writer, which commits what has gathered every
+`LINGER_S`, until a tail of `responses` has read it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median, quantiles
+
+from pipeline.bench.fleet import Fleet
+from pipeline.errors import Failure
+from pipeline.process import CoordinatorProcess
+
+GROUPS = 5
+MEMBERS = 20
+INTERVAL_S = 1.0
+# The producer's linger, s: requests handed over within it share a commit.
+LINGER_S = 0.1
+# The JVM goes on compiling for about a minute after a start, on half a core; not counted.
+WARM_UP_S = 60.0
+# What a p99 is of, at least.
+LEAST_ANSWERS = 100
+_POLL_S = 0.005
+# Wait so long for the last answers, s.
+_LAST_ANSWERS_S = 10.0
+
+
+def pace(
+    fleet: Fleet,
+    seconds: float,
+    process: CoordinatorProcess,
+    meanwhile: Callable[[list[float]], None] = lambda _times: None,
+) -> tuple[list[float], int]:
+    """Let the members heartbeat; the answer times, s, and how many answers never came.
+
+    `meanwhile` sees the times so far, often. Raises Failure if the coordinator ends, or answers an
+    error.
+    """
+    members = fleet.members
+    began = time.perf_counter()
+    due = [began + INTERVAL_S * i / len(members) for i in range(len(members))]
+    sent: dict[str, float] = {}
+    times: list[float] = []
+    next_append = began
+    while True:
+        now = time.perf_counter()
+        if now >= began + seconds and (not sent or now > began + seconds + _LAST_ANSWERS_S):
+            return times, len(sent)
+        if began + seconds > now >= next_append:
+            next_append = now + LINGER_S
+            batch = []
+            for i, member in enumerate(members):
+                if due[i] <= now:
+                    due[i] += INTERVAL_S
+                    event = member.heartbeat()
+                    sent[event.request_id] = now
+                    batch.append(event)
+            if batch:
+                fleet.requests.append(batch)
+        process.check()
+        for answer in fleet.answers():
+            handed_over = sent.pop(answer["request_id"], None)
+            if answer["error_code"]:
+                raise Failure(f"{answer['request_id']} was answered {answer['error_code']}")
+            if handed_over is not None:
+                times.append(time.perf_counter() - handed_over)
+        meanwhile(times)
+        time.sleep(_POLL_S)
+
+
+def p50_and_p99(times: list[float], what: str, least: int = LEAST_ANSWERS) -> tuple[float, float]:
+    """Of times in s, in ms; raises Failure, which names `what`, if there are fewer than `least`."""
+    if len(times) < least:
+        raise Failure(f"{what}: only {len(times)} answers; let it run longer")
+    ms = [1000 * each for each in times]
+    return median(ms), quantiles(ms, n=100)[98]

@@ -1,0 +1,1 @@
+"""The verbs of the command, by what they are about."""

@@ -1,0 +1,148 @@
+"""All benchmarks as one page: what is on it, and what of each run counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.main import get_command
+
+from pipeline.bench.aims import Aim, aims_of
+from pipeline.bench.commit import CommitReport, HeldFigures
+from pipeline.bench.everything import bench_all, failed
+from pipeline.bench.idle import IdleFigures, IdleReport
+from pipeline.bench.idle_log import write_idle_groups
+from pipeline.bench.machine import MachineReport
+from pipeline.bench.memory import Memory
+from pipeline.bench.page import markdown
+from pipeline.bench.plans import PLANS, Plan
+from pipeline.bench.running import COORDINATOR, FLOOR
+from pipeline.bench.soak import WATCHED, Sample, SoakReport, growth, report
+from pipeline.bench.tables import bar, table_of
+from pipeline.cli import bench_app
+from pipeline.errors import Failure
+from pipeline.sql import Catalog
+from pipeline.store import ensure_tables
+
+NOW = 1_800_000_000_000
+
+
+def test_every_bench_is_one_of_all() -> None:
+    names = {command.name for command in bench_app.registered_commands}
+    assert names == {plan.name for plan in PLANS} | {"all"}
+    commands = get_command(bench_app).commands
+    for plan in PLANS:
+        assert plan.what().endswith(".")
+        for quick in (True, False):
+            _, name, *options = plan.command(quick)
+            # Raises for an option that the command does not have.
+            commands[name].make_context(name, [*options, "--json"])
+
+
+def test_each_bench_runs_as_a_command_and_a_failure_stops_none(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    said: list[str] = []
+    machine = next(plan for plan in PLANS if plan.name == "machine")
+    broken = Plan("machine", MachineReport, "", "--no-such-option")
+    run = bench_all(page, True, said.append, plans=[broken, machine])
+    assert failed(run) == ["group-coordinator bench machine --no-such-option"]
+    assert said[0] == "1 of 2: bench machine --no-such-option"
+    assert "machine: commits, 1 groups of 100" in said
+    text = page.read_text("utf-8")
+    assert "A quick run" in text
+    assert f"* {run.host.cores} cores" in text
+    assert "--no-such-option |" in text
+    assert "| load | groups | a batch |" in text
+    assert "```\ngroup-coordinator bench machine --batches 1 --scale 100\n```" in text
+    assert "| heartbeats, 5 a member >= 200,000 a second |" in text
+    assert msgspec.json.decode(msgspec.json.encode(run))["sections"][1]["report"]["loads"]
+
+
+def test_an_aim_is_met_at_its_bound() -> None:
+    assert Aim("p50", "ms", 200, 200).line() == "p50 <= 200 ms: 200, met"
+    assert Aim("ratio", "", 1.15, 1.151).line() == "ratio <= 1.15: 1.15, missed"
+    assert Aim("heartbeats", "a second", 200_000, 199_999, most=False).met is False
+    assert aims_of(Memory(0, 0, 0)) == []
+
+
+def test_what_idle_groups_add_is_the_coordinators() -> None:
+    figures = [
+        IdleFigures(machine, idle, 20, 300 + adds, 200, adds)
+        for machine, adds_most in ((FLOOR, 500), (COORDINATOR, 160))
+        for idle, adds in ((0, 0), (100_000, adds_most))
+    ]
+    (aim,) = aims_of(IdleReport("rocksdb", figures))
+    assert aim.line() == "100,000 idle groups add <= 150 ms: 160, missed"
+    rows = table_of(IdleReport("rocksdb", figures)).rows
+    assert [row[5] for row in rows] == ["", "+500", "", "+160"]
+
+
+def test_idle_groups_are_empty_and_have_offsets(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    ensure_tables(root)
+    write_idle_groups(root, 0, NOW)
+    write_idle_groups(root, 300, NOW)
+    catalog = Catalog(root)
+    states = catalog.query("SELECT state, num_offsets, count(*) FROM groups GROUP BY ALL").rows
+    assert states == [("Empty", 1, 300)]
+
+
+def test_growth_tells_what_grows_from_what_comes_and_goes() -> None:
+    assert growth([7] * 30) == 1
+    assert growth(list(range(1, 31))) == 1.5
+    assert growth([n % 5 for n in range(30)]) == 1
+    assert growth([5, 4, 3]) == 0.75
+    assert growth([3]) == 1
+
+
+def soak_report(times: list[float], files: int, requests_log: int = 3) -> SoakReport:
+    names = [table.name for table in WATCHED]
+    samples = [
+        Sample(
+            60.0 * at,
+            10,
+            1.0,
+            2.0,
+            Memory(100, 200 + at, 1),
+            dict.fromkeys(names, files * at),
+            dict.fromkeys(names, 1_000 * at) | {"requests": requests_log * at},
+        )
+        for at in range(1, 13)
+    ]
+    sixths = [len(times) * number // 6 for number in range(1, 6)]
+    return report(720.0, times, 0, sixths, samples)
+
+
+def test_a_soak_compares_its_last_sixth_with_its_first() -> None:
+    found = soak_report([0.1] * 200 + [9.0] * 800 + [0.2] * 200, 100)
+    assert (found.first_p99_ms, found.last_p99_ms) == pytest.approx((100, 200))
+    assert found.ratio_p99 == pytest.approx(2)
+    assert (found.driver_growth, found.jvm_growth) == (1, 212 / 208)
+    assert found.files_growth == 1.5
+    assert [aim.met for aim in aims_of(found)] == [False, True, True, False]
+    # A few files more or less are no growth.
+    assert soak_report([0.1] * 1_200, 3).files_growth == 1
+    assert soak_report([0.1] * 1_200, 3, requests_log=100).files_growth == 1.5
+    with pytest.raises(Failure, match="the first sixth: only 10 answers"):
+        soak_report([0.1] * 60, 1)
+
+
+def test_a_commit_is_to_cost_by_what_it_commits() -> None:
+    costs = {(10, 1): 4, (10, 100): 1, (10_000, 1): 12, (10_000, 100): 2}
+    figures = [
+        HeldFigures(held, a_batch, 1_000 / cost, 5_000, 1)
+        for (held, a_batch), cost in costs.items()
+    ]
+    single, many = aims_of(CommitReport(10, figures))
+    assert single.line() == (
+        "a commit's cost with 10,000 offsets held over 10, 1 a batch <= 2: 3, missed"
+    )
+    assert (many.found, many.met) == (2, True)
+
+
+def test_figures_are_drawn() -> None:
+    assert bar(1, 2) == "█" * 10
+    assert bar(1, 32) == "▋"
+    assert bar(-1, 0) == ""
+    assert markdown(["a", "b"], [[1, "x"]]) == "| a | b |\n| --- | --- |\n| 1 | x |"

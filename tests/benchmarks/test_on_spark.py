@@ -1,0 +1,112 @@
+"""Small runs of the benchmarks that need Spark: as few starts of it as will do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.bench import answer, rebalance, soak, throughput
+from pipeline.bench.groups import bench_groups
+from pipeline.bench.idle import bench_idle
+from pipeline.bench.in_process import session
+from pipeline.bench.kafka_libs import ADVICE
+from pipeline.bench.running import COORDINATOR, FLOOR, running
+from pipeline.bench.tables import table_of
+
+LIBS = os.environ.get("GROUP_COORDINATOR_KAFKA_LIBS")
+# Packs the tables as often as a soak may.
+CONFIG = '[upkeep]\n"retain.interval.ms" = 10000\n'
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[Any]:
+    """`running` with one floor and one coordinator for all."""
+    with ExitStack() as stack:
+        there: dict[str, Any] = {}
+
+        @contextmanager
+        def running_once(machine: str, config: str = "") -> Iterator[Any]:
+            if machine not in there:
+                there[machine] = stack.enter_context(running(machine, CONFIG))
+            yield there[machine]
+
+        yield running_once
+
+
+@pytest.fixture
+def one_start(lasting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (answer, rebalance, soak, throughput):
+        monkeypatch.setattr(module, "running", lasting)
+
+
+def ignore(_text: str) -> None:
+    pass
+
+
+def test_the_times_of_batches_are_measured(tmp_path: Path) -> None:
+    said: list[str] = []
+    with session(str(tmp_path)):
+        groups = bench_groups(1, said.append, groups=20, batches=2)
+        idle = bench_idle(1, said.append, idle=(30,), batches=2, state_store="memory")
+    assert said[0] == "groups: warm-up, floor, 2 batches of 20 groups"
+    assert said[-1] == "idle: round 1 of 1, coordinator, 30 idle groups"
+    for figures in (groups.floor, groups.coordinator):
+        assert figures.batches == 2
+        assert figures.batch_ms > figures.add_batch_ms > 0
+    assert groups.ratio == groups.coordinator.batch_ms / groups.floor.batch_ms
+    assert [(each.machine, each.idle) for each in idle.figures] == [
+        (FLOOR, 0),
+        (FLOOR, 30),
+        (COORDINATOR, 0),
+        (COORDINATOR, 30),
+    ]
+    none, some = idle.figures[2:]
+    assert (none.adds_ms, some.adds_ms) == (0, some.batch_ms - none.batch_ms)
+    assert table_of(idle).title == "one request a batch, state.store = memory"
+
+
+def test_a_rebalance_is_measured(one_start: None) -> None:
+    said: list[str] = []
+    libs = None if LIBS is None else Path(LIBS)
+    report = rebalance.bench_rebalance(1, libs, said.append, members=3, warm_ups=0)
+    assert report.coordinator.members == 3
+    assert (report.kafka is None) == (libs is None) == (ADVICE in said)
+    assert table_of(report).rows[0][0] == COORDINATOR
+
+
+def test_throughput_is_measured(one_start: None) -> None:
+    report = throughput.bench_throughput(5, None, ignore, warm_up=1, groups=2, members=3)
+    assert report.coordinator.per_second > 0
+    assert report.floor.per_second > 0
+    assert report.kafka is None
+
+
+def test_answers_are_measured(one_start: None) -> None:
+    report = answer.bench_answer(3, 1, ignore, warm_up=1)
+    for figures in (report.floor, report.coordinator):
+        assert figures.answers >= 100
+        assert figures.unanswered == 0
+        assert figures.p99_ms >= figures.p50_ms > 0
+    assert report.ratio_p50 == report.coordinator.p50_ms / report.floor.p50_ms
+
+
+def test_a_soak_is_watched(one_start: None) -> None:
+    said: list[str] = []
+    report = soak.bench_soak(0.4, said.append, warm_up=1)
+    assert report.answers >= 600
+    assert report.unanswered == 0
+    assert report.first_p99_ms > 0
+    assert report.last_p99_ms > 0
+    assert sum(sample.answers for sample in report.samples) <= report.answers
+    for sample in report.samples:
+        assert sample.memory.jvm > sample.memory.driver > 0
+        assert set(sample.files) == {table.name for table in soak.WATCHED}
+        assert sample.files["requests"] > 0
+    assert len(said) == 1 + len(report.samples) > 3
