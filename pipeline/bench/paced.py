@@ -1,7 +1,7 @@
 """The load of `answer` and `soak`: members that heartbeat once a second each, evenly spread.
 
 An answer's time runs from handing its request to the writer, which commits what has gathered every
-`LINGER_S`, until a tail of `responses` has read it.
+`linger_s`, until a tail of `responses` has read it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def pace(
     seconds: float,
     process: CoordinatorProcess,
     meanwhile: Callable[[list[float]], None] = lambda _times: None,
+    linger_s: float = LINGER_S,
 ) -> tuple[list[float], int]:
     """Let the members heartbeat; the answer times, s, and how many answers never came.
 
@@ -50,7 +51,7 @@ def pace(
         if now >= began + seconds and (not sent or now > began + seconds + _LAST_ANSWERS_S):
             return times, len(sent)
         if began + seconds > now >= next_append:
-            next_append = now + LINGER_S
+            next_append = now + linger_s
             batch = []
             for i, member in enumerate(members):
                 if due[i] <= now:

@@ -12,6 +12,7 @@ from pipeline.bench.commit import CommitReport
 from pipeline.bench.compaction import CompactionFigures
 from pipeline.bench.groups import GroupsReport
 from pipeline.bench.idle import IdleReport
+from pipeline.bench.linger import LingerReport
 from pipeline.bench.machine import MachineReport
 from pipeline.bench.producer import ProducerFigures
 from pipeline.bench.rebalance import RebalanceReport
@@ -48,6 +49,7 @@ PLANS = (
         "--seconds 60 --rounds 2",
         "--seconds 5 --rounds 1 --warm-up 5",
     ),
+    Plan("linger", LingerReport, "--seconds 30", "--seconds 3 --warm-up 5"),
     Plan(
         "throughput",
         ThroughputReport,

@@ -12,6 +12,7 @@ from pipeline.bench.commit import CommitReport
 from pipeline.bench.compaction import CompactionFigures
 from pipeline.bench.groups import GroupsReport
 from pipeline.bench.idle import IdleReport
+from pipeline.bench.linger import LingerReport
 from pipeline.bench.machine import MachineReport
 from pipeline.bench.producer import ProducerFigures
 from pipeline.bench.rebalance import RebalanceReport
@@ -57,6 +58,16 @@ def _answer(report: AnswerReport) -> Table:
     ]
     rows.append(["ratio", "", "", f"{report.ratio_p50:.2f}", f"{report.ratio_p99:.2f}"])
     return Table(["machine", "answers", "unanswered", "p50 ms", "p99 ms"], rows)
+
+
+@table_of.register
+def _linger(report: LingerReport) -> Table:
+    draw = bars([each.p50_ms for each in report.lingers])
+    rows: list[list[object]] = [
+        [f.linger_ms, f.answers, f.unanswered, round(f.p50_ms), round(f.p99_ms), draw(f.p50_ms)]
+        for f in report.lingers
+    ]
+    return Table(["linger.ms", "answers", "unanswered", "p50 ms", "p99 ms", "p50"], rows)
 
 
 @table_of.register

@@ -40,6 +40,19 @@ def bench_of_answer(
     show(bench_answer(seconds, rounds, progress, warm_up), json)
 
 
+@bench_app.command("linger")
+def bench_of_linger(
+    seconds: Annotated[float, typer.Option(help="How long each linger is measured, s.")] = 30.0,
+    warm_up: WarmUp = 60.0,
+    json: Json = False,
+) -> None:
+    """Answer times against the producer's linger.ms."""
+    from pipeline.bench.linger import bench_linger
+    from pipeline.bench.report import show
+
+    show(bench_linger(seconds, progress, warm_up), json)
+
+
 @bench_app.command("throughput")
 def bench_of_throughput(
     seconds: Annotated[float, typer.Option(help="How long each machine is measured, s.")] = 60.0,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.bench import answer, rebalance, soak, throughput
+from pipeline.bench import answer, linger, rebalance, soak, throughput
 from pipeline.bench.groups import bench_groups
 from pipeline.bench.idle import bench_idle
 from pipeline.bench.in_process import session
@@ -42,7 +42,7 @@ def lasting() -> Iterator[Any]:
 
 @pytest.fixture
 def one_start(lasting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (answer, rebalance, soak, throughput):
+    for module in (answer, linger, rebalance, soak, throughput):
         monkeypatch.setattr(module, "running", lasting)
 
 
@@ -95,6 +95,14 @@ def test_answers_are_measured(one_start: None) -> None:
         assert figures.unanswered == 0
         assert figures.p99_ms >= figures.p50_ms > 0
     assert report.ratio_p50 == report.coordinator.p50_ms / report.floor.p50_ms
+
+
+def test_lingers_are_compared(one_start: None) -> None:
+    report = linger.bench_linger(3, ignore, warm_up=1, lingers_ms=(100,))
+    (figures,) = report.lingers
+    assert figures.linger_ms == 100
+    assert figures.answers >= 100
+    assert table_of(report).rows[0][0] == 100
 
 
 def test_a_soak_is_watched(one_start: None) -> None:

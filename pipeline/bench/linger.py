@@ -1,0 +1,54 @@
+"""How long an answer takes by how long the producer gathers requests before it commits them.
+
+A shorter linger is less waiting and more commits: each one is a file that the next batch opens. One
+coordinator, the lingers one after the other, the load of `answer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from pipeline.bench.fleet import Fleet, FleetPeer
+from pipeline.bench.paced import GROUPS, MEMBERS, WARM_UP_S, p50_and_p99, pace
+from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.running import COORDINATOR, running
+
+LINGERS_MS = (20, 50, 100, 200)
+
+
+class LingerFigures(Struct):
+    """Answer times at one linger, ms; the linger is part of them."""
+
+    linger_ms: int
+    answers: int
+    unanswered: int
+    p50_ms: float
+    p99_ms: float
+
+
+class LingerReport(Struct):
+    """A row for each linger."""
+
+    lingers: list[LingerFigures]
+
+
+def bench_linger(
+    seconds: float,
+    say: Callable[[str], None],
+    warm_up: float = WARM_UP_S,
+    lingers_ms: Sequence[int] = LINGERS_MS,
+) -> LingerReport:
+    """Measure each linger for `seconds`; raises Failure, also for a run that is too short."""
+    found = []
+    with running(COORDINATOR) as (process, root):
+        fleet = Fleet(root, GROUPS, MEMBERS, "linger")
+        Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
+        pace(fleet, warm_up, process)
+        for linger_ms in lingers_ms:
+            say(f"linger.ms {linger_ms}, {seconds:.0f} s")
+            times, unanswered = pace(fleet, seconds, process, linger_s=linger_ms / 1000)
+            p50, p99 = p50_and_p99(times, f"linger.ms {linger_ms}")
+            found.append(LingerFigures(linger_ms, len(times), unanswered, p50, p99))
+    return LingerReport(found)
