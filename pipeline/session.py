@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 OLDEST_JAVA = 17
 APP_NAME = "group-coordinator"
+# Settings of ours that Spark keeps for us, and does not know to be modifiable.
+OURS = "spark.group-coordinator."
 MASTER = "local[*]"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 STATE_STORES = {
@@ -177,7 +179,7 @@ def _ship_wheel(spark: SparkSession) -> None:
 def _apply(spark: SparkSession, wanted: dict[str, str]) -> None:
     """Set in a running session what can be set, and warn of the rest."""
     for key, value in wanted.items():
-        if spark.conf.isModifiable(key):
+        if key.startswith(OURS) or spark.conf.isModifiable(key):
             spark.conf.set(key, value)
     late = [key for key in _BEFORE_START if spark.conf.get(key, None) != wanted[key]]
     if late:

@@ -1,7 +1,7 @@
 """Reading request events: each one packed into a single string beside its group's id.
 
-A group's rows reach the coordinator in no order and as a pandas frame, whose cost is its number of
-columns. So a row becomes `<order key><event as JSON>`: sorting the strings gives the order, and
+A group's rows reach the coordinator in no order, and each column costs on its way to Python. So a
+row becomes `<order key><event as JSON>`: sorting the strings gives the order, and
 cutting off `KEY_WIDTH` characters gives the event.
 
 The order within a group and batch: by `sent_at` to the microsecond, events without one last; then

@@ -1,7 +1,8 @@
 """The one function that Spark calls for each group: decode, ask the machine, encode.
 
 Its state is one `binary`, and its output is one `binary` a group (msgpack of a GroupOutput): a
-group costs by the number of columns, and a stored state can never get another column.
+group costs by the number of columns, and a stored state can never get another column. The same
+function serves Spark's own way to call it, with pandas frames, and `pipeline.arrow_groups`.
 
 How a call must end, or Spark calls a timed-out group again in every batch: with `remove`, with
 `update` and a new timer, with `update` alone, which clears the timer, or, unless the group timed
@@ -11,15 +12,18 @@ out, with its state untouched.
 from __future__ import annotations
 
 import gc
+import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import pandas as pd
+import pyspark
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from pipeline import arrow_groups
 from pipeline.source import unpack
 
 if TYPE_CHECKING:
@@ -27,12 +31,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.state import GroupState
 
     from coordinator.group.batch import BatchResult
+    from pipeline.arrow_groups import ArrowGroupState
 
 # Lower case: Spark lower-cases a state's schema on its way to Python.
 STATE_SCHEMA = "state binary"
 OUTPUT_SCHEMA = "output binary"
 # The local property of a batch's job that its tasks find the catalogue in.
 TOPICS_PROPERTY = "group-coordinator.topics"
+
+log = logging.getLogger(__name__)
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -61,24 +68,43 @@ _NO_CATALOGUE = "null"
 
 
 class GroupFunction:
-    """The function for applyInPandasWithState. `make_machine` must be picklable."""
+    """The function for applyInPandasWithState. `make_machine` must be picklable.
 
-    def __init__(self, make_machine: MachineFactory) -> None:
+    `arrow` lets the workers go by `pipeline.arrow_groups`, without a pandas frame a group, if they
+    know how to.
+    """
+
+    def __init__(self, make_machine: MachineFactory, arrow: bool = False) -> None:
         self._make_machine = make_machine
+        self._arrow = arrow
         self._name = uuid.uuid4().hex
+
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        # A worker unpickles the function of a task just before it reads the task's groups.
+        self.__dict__ = fields
+        if self._arrow and arrow_groups.is_known():
+            arrow_groups.serve_next(self.decide)
 
     def __call__(
         self, key: tuple[str | None], frames: Iterable[pd.DataFrame], state: GroupState
     ) -> Iterator[pd.DataFrame]:
-        """Process one group of one batch."""
-        timed_out = state.hasTimedOut
+        """Process one group of one batch, for Spark."""
         events: list[str] = []
         for frame in frames:
-            if not timed_out:
+            if not state.hasTimedOut:
                 events.extend(frame["event"].tolist())
+        output = self.decide(key[0], events, state)
+        if output is not None:
+            yield pd.DataFrame({"output": [output]})
+
+    def decide(
+        self, group_id: str | None, events: list[str], state: GroupState | ArrowGroupState
+    ) -> bytes | None:
+        """Process one group of one batch; return its row of output, None for silence."""
+        timed_out = state.hasTimedOut
         stored: bytes | None = bytes(state.get[0]) if state.exists else None
         now = state.getCurrentProcessingTimeMs()
-        result = self._machine().process(key[0], stored, unpack(events), now)
+        result = self._machine().process(group_id, stored, unpack(events), now)
         if result.state is None:
             if stored is not None or timed_out:
                 state.remove()
@@ -87,8 +113,7 @@ class GroupFunction:
             if result.deadline is not None:
                 # Fires in the first batch whose time is greater, and a deadline is due at its own.
                 state.setTimeoutDuration(max(1, result.deadline - now - 1))
-        if result.output is not None:
-            yield pd.DataFrame({"output": [_encode(result.output)]})
+        return None if result.output is None else _encode(result.output)
 
     def _machine(self) -> Machine:
         machine = _machines.get(self._name)
@@ -113,8 +138,13 @@ def _topics_of_batch() -> str | None:
 
 def answer(requests: DataFrame, make_machine: MachineFactory) -> DataFrame:
     """Answer packed requests: column `output`, a row per group that has something to say."""
+    arrow = requests.sparkSession.conf.get(arrow_groups.SETTING, "true").lower() == "true"
+    if arrow and not arrow_groups.is_known():
+        log.warning(
+            "Spark %s: groups go through pandas, at a millisecond each", pyspark.__version__
+        )
     return requests.groupBy("group_id").applyInPandasWithState(
-        GroupFunction(make_machine),
+        GroupFunction(make_machine, arrow),
         OUTPUT_SCHEMA,
         STATE_SCHEMA,
         "append",

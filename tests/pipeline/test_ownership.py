@@ -166,9 +166,7 @@ def test_packed_decisions_are_the_same_board(root: str) -> None:
     for partition in (1, 2, 3) * 3:
         ledger.decide(ledger.read(), [event(CLAIMED, 2, partition)])
     board = ledger.read()
-    (result,) = (
-        r for r in retain(root, UpkeepSettings(), clock_ms()) if r.table == "coordinators"
-    )
+    (result,) = (r for r in retain(root, UpkeepSettings(), clock_ms()) if r.table == "coordinators")
     assert (result.files_before, result.files_after) == (12, 1)
     assert Ledger(root).read() == board
     assert ledger.decide(board, [event(STOPPED, 2)]) is not None, "decisions go on behind it"
