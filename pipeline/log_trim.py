@@ -5,12 +5,16 @@ hundred files, 80 ms for 6,000, 470 ms for 36,000, which is an hour of ten commi
 the stream has consumed, and a checkpoint holds, goes at once instead of by age. What it has not
 consumed stays, however long the coordinator is away. Only for tables in a local folder: an object
 store lists from a name on.
+
+A reader lists the log, chooses the newest checkpoint, and then opens what it has chosen. So what a
+new checkpoint makes superfluous stays for another `GRACE_S`: nobody takes that long in between.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +22,33 @@ import msgspec
 
 log = logging.getLogger(__name__)
 
+GRACE_S = 30.0
 _VERSION_DIGITS = 20
+_CHECKPOINT = ".checkpoint.parquet"
 
 
-class _LastCheckpoint(msgspec.Struct):
-    version: int
-
-
-def trim_log(table: Path, consumed: int) -> int:
+def trim_log(table: Path, consumed: int, grace_s: float | None = None) -> int:
     """Delete the log files of versions below `consumed` that a checkpoint holds; returns how many.
 
-    Nothing is deleted while the table has no checkpoint. Readers of the present state, and of the
-    versions from `consumed` on, are not disturbed; time travel to the versions before ends.
+    Nothing is deleted while the table has no checkpoint as old as `grace_s`, GRACE_S if that is
+    null. Readers of the present state, and of the versions from `consumed` on, are not disturbed;
+    time travel to the versions before ends.
     """
-    folder = table / "_delta_log"
-    try:
-        pointer = (folder / "_last_checkpoint").read_bytes()
-    except FileNotFoundError:
-        return 0
-    checkpoint = msgspec.json.decode(pointer, type=_LastCheckpoint).version
-    bound = min(consumed, checkpoint)
-    trimmed = 0
-    for entry in os.scandir(folder):
-        digits = entry.name[:_VERSION_DIGITS]
-        if not digits.isdigit() or int(digits) >= bound:
-            continue
-        Path(entry.path).unlink(missing_ok=True)
-        trimmed += 1
-    return trimmed
+    latest_s = time.time() - (GRACE_S if grace_s is None else grace_s)
+    versions: list[tuple[int, str]] = []
+    checkpoint = 0
+    with os.scandir(table / "_delta_log") as entries:
+        for entry in entries:
+            digits = entry.name[:_VERSION_DIGITS]
+            if not digits.isdigit():
+                continue
+            versions.append((int(digits), entry.path))
+            if entry.name[_VERSION_DIGITS:] == _CHECKPOINT and entry.stat().st_mtime <= latest_s:
+                checkpoint = max(checkpoint, int(digits))
+    superfluous = [path for version, path in versions if version < min(consumed, checkpoint)]
+    for path in superfluous:
+        Path(path).unlink(missing_ok=True)
+    return len(superfluous)
 
 
 def consumed_version(progress: dict[str, Any] | None, uri: str) -> int | None:

@@ -1,8 +1,8 @@
 """Reading request events: each one packed into a single string beside its group's id.
 
 A group's rows reach the coordinator in no order, and each column costs on its way to Python. So a
-row becomes `<order key><event as JSON>`: sorting the strings gives the order, and
-cutting off `KEY_WIDTH` characters gives the event.
+row becomes `<order key><event as JSON>`: sorting the strings gives the order, and cutting off
+`KEY_WIDTH` characters gives the event.
 
 The order within a group and batch: by `sent_at` to the microsecond, events without one last; then
 by the event's text, which begins with its request_id. All of it is in the table, so that a batch

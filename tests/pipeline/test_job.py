@@ -13,7 +13,7 @@ from chispa import assert_df_equality
 from deltalake import write_deltalake
 
 from coordinator.group.batch import BatchResult
-from pipeline import commit, node
+from pipeline import commit, log_trim, node
 from pipeline.empty import EmptyMachine
 from pipeline.node import Coordinator, named
 from pipeline.serving import QueryFailed, innermost
@@ -163,6 +163,7 @@ def test_the_innermost_error_is_the_cause():
 
 def test_a_stream_goes_on_when_what_it_consumed_is_trimmed(start, root, monkeypatch):
     monkeypatch.setattr(commit, "CHECKPOINT_EVERY", 5)
+    monkeypatch.setattr(log_trim, "GRACE_S", 0)
     requests = RequestLog(root)
     running = start(state_store="memory")
     running.await_ready(WAIT_S)
