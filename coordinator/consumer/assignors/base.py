@@ -64,6 +64,22 @@ class Assignor(Protocol):
         ...
 
 
+class PlainAssignor:
+    """An eager assignor that looks at subscriptions alone: members send nothing of their own."""
+
+    protocols = (RebalanceProtocol.EAGER,)
+    version = 0
+
+    def user_data(
+        self,
+        topics: Sequence[str],  # noqa: ARG002
+        owned: Sequence[TopicPartition] | None,  # noqa: ARG002
+        generation: int,  # noqa: ARG002
+    ) -> None:
+        """Nothing."""
+        return
+
+
 def subscribed_counts(
     partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
 ) -> dict[str, int]:

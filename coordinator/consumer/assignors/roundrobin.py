@@ -7,27 +7,16 @@ and comes next only when its turn comes round again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from coordinator.consumer.assignors.base import RebalanceProtocol, in_order, subscribed_counts
+from coordinator.consumer.assignors.base import PlainAssignor, in_order, subscribed_counts
 from coordinator.consumer.protocol import Subscription, TopicPartition
 
 
-class RoundRobinAssignor:
+class RoundRobinAssignor(PlainAssignor):
     """`roundrobin`."""
 
     name = "roundrobin"
-    protocols = (RebalanceProtocol.EAGER,)
-    version = 0
-
-    def user_data(
-        self,
-        topics: Sequence[str],  # noqa: ARG002
-        owned: Sequence[TopicPartition] | None,  # noqa: ARG002
-        generation: int,  # noqa: ARG002
-    ) -> None:
-        """It sends nothing of its own."""
-        return
 
     def assign(
         self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
