@@ -52,7 +52,9 @@ class Broker:
         )
         classpath = [java(), _HEAP, "-cp", f"{libs}/*"]
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        storage = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]
+        # Joined by "=": an id may begin with "-", and would be taken for an option.
+        named = f"--cluster-id={cluster}"
+        storage = ["kafka.tools.StorageTool", "format", named, "-c", str(properties)]
         with self._log.open("ab") as log:
             subprocess.run([*classpath, *storage], stdout=log, stderr=log, check=False)
             self._process = subprocess.Popen(
