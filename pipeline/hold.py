@@ -24,7 +24,7 @@ from coordinator.ownership import (
 )
 from pipeline.clock import clock_ms
 from pipeline.commit import Epoch, FencedError
-from pipeline.ownership import LeaseRenewal, Ledger, Observer, fence
+from pipeline.ownership import LeaseRenewal, Ledger, Observer, fence, fence_dead
 from pipeline.store import ensure_tables
 from schemas.records import CoordinatorEvent
 
@@ -80,11 +80,8 @@ def _take_all(
         alive = observer.alive(board, ledger.lease_of)
         plan = decide(board, HOLDER, alive, num_partitions)
         if plan.claim:
-            try:
-                for node_id in plan.fence:
-                    fence(root, Epoch(node_id, board.epoch + 1))
-            except FencedError:
-                continue  # It came back meanwhile, and is asked like any other.
+            if not fence_dead(root, board, plan.fence):
+                continue  # It is asked like any other.
             ledger.decide(board, [_event(CLAIMED, p) for p in plan.claim])
             continue
         owners = sorted({s.owner for s in board.partitions.values() if s.owner is not None})

@@ -35,7 +35,7 @@ from pipeline.batch_topics import BatchTopics
 from pipeline.clock import clock_ms
 from pipeline.commit import Epoch, FencedError
 from pipeline.handover import begin_afresh, begun_with, bring_in, give_up, wake
-from pipeline.ownership import LeaseRenewal, Ledger, Observer, fence
+from pipeline.ownership import LeaseRenewal, Ledger, Observer, fence, fence_dead
 from pipeline.serving import Serving, serve
 from pipeline.sink import Sink
 from pipeline.source import Share
@@ -238,12 +238,10 @@ class Coordinator:
 
     def _take(self, plan: Plan) -> None:
         """Claim partitions, once their dead owners are fenced, and load them."""
-        try:
-            for node_id in plan.fence:
-                log.warning("node %d is gone: its partitions are taken over", node_id)
-                fence(self._root, Epoch(node_id, self._board.epoch + 1))
-        except FencedError:
-            # It came back meanwhile: the board has more to tell.
+        for node_id in plan.fence:
+            log.warning("node %d is gone: its partitions are taken over", node_id)
+        if not fence_dead(self._root, self._board, plan.fence):
+            # The board has more to tell.
             return
         if self.serving is not None:
             # First: a batch that was planned before the claim is known by its time.

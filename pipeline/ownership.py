@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from coordinator.ownership import Board, fold
 from pipeline.clock import clock_ms
-from pipeline.commit import Appender, Epoch, open_appender, raise_epoch
+from pipeline.commit import Appender, Epoch, FencedError, open_appender, raise_epoch
 from pipeline.errors import Failure
 from pipeline.sink import WRITTEN
 from pipeline.store import open_table, table_uri
@@ -119,6 +119,16 @@ def fence(root: str, epoch: Epoch) -> None:
     """
     for table in WRITTEN:
         raise_epoch(table_uri(root, table), epoch)
+
+
+def fence_dead(root: str, board: Board, node_ids: Iterable[int]) -> bool:
+    """Fence off nodes that are dead by this board; False if one of them started again meanwhile."""
+    try:
+        for node_id in node_ids:
+            fence(root, Epoch(node_id, board.epoch + 1))
+    except FencedError:
+        return False
+    return True
 
 
 class Observer:

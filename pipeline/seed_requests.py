@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.seed import SEED_SCHEMA, as_data_file, as_json, open_engine, quoted, write_events
-from pipeline.source import KEY_WIDTH
+from pipeline.source import KEY_WIDTH, NO_TIME
 from pipeline.store import open_table
 from pipeline.upkeep_files import Engine, TableFiles, data_files
 from schemas.tables import REJECTED_REQUESTS, REQUESTS, RESPONSES
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from pipeline.upkeep_files import DataFile
 
-# As in `pipeline.source.pack`: events without a time come last.
-_NO_TIME = "9" * KEY_WIDTH
 # A request may hold a megabyte of assignments.
 _PAGE_ROWS = 500
 # Nobody can be answered: such a request is rejected.
@@ -77,7 +75,7 @@ def _write(
         f"""
         CREATE OR REPLACE TEMP TABLE chosen AS
         SELECT group_id,
-            CASE WHEN sent_at IS NULL THEN '{_NO_TIME}'
+            CASE WHEN sent_at IS NULL THEN '{NO_TIME}'
                 ELSE lpad(greatest(epoch_us(sent_at), 0)::VARCHAR, {KEY_WIDTH}, '0') END AS key,
             to_json({fields})::VARCHAR AS fields
         FROM requests WHERE {condition}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 KEY_WIDTH = 18
 # The key of what comes before every request: the coordinator's own control events.
 FIRST_KEY = "0" * KEY_WIDTH
-_NO_TIME = "9" * KEY_WIDTH
+NO_TIME = "9" * KEY_WIDTH
 EVENT_COLUMNS = ("group_id", "event")
 
 
@@ -77,7 +77,7 @@ def pack(requests: DataFrame) -> DataFrame:
     Null fields are left out of the JSON, bytes are base64, `sent_at` is ms.
     """
     micros = F.greatest(F.unix_micros("sent_at"), F.lit(0)).cast("string")
-    key = F.when(F.isnull("sent_at"), F.lit(_NO_TIME)).otherwise(F.lpad(micros, KEY_WIDTH, "0"))
+    key = F.when(F.isnull("sent_at"), F.lit(NO_TIME)).otherwise(F.lpad(micros, KEY_WIDTH, "0"))
     sent_at = F.unix_millis("sent_at").alias("sent_at")
     fields = [sent_at if name == "sent_at" else name for name in REQUESTS.schema.names]
     # A group id that is not UTF-8 would fail on its way to Python and stop every group.
