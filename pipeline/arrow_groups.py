@@ -6,7 +6,7 @@ made Python lists once, and its outputs and new states are made Arrow once: 4 us
 
 What travels is Spark's own, and the JVM notices nothing:
 
-* in: `EVENT_COLUMNS` and the struct `__state`, a row for each run of a group's rows (`_Run`) and
+* in: `STREAM_COLUMNS` and the struct `__state`, a row for each run of a group's rows (`_Run`) and
   nulls after them. A group's runs follow each other, if need be into the next Arrow batch.
 * out: three structs, as long as the longer of the two last: how many rows these have (the same in
   every row), the function's output, and the states to write. Those the JVM takes up when it has
@@ -31,7 +31,7 @@ import pyspark
 from pyspark.serializers import SpecialLengths, pickle_protocol, write_int
 from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer
 
-from pipeline.source import EVENT_COLUMNS
+from pipeline.source import STREAM_COLUMNS
 
 # The releases of Spark whose format this is.
 KNOWN_SPARK = "4.2."
@@ -132,7 +132,7 @@ Decide = Callable[[str | None, list[str], ArrowGroupState], bytes | None]
 def answer_batches(batches: Iterable[pa.RecordBatch], decide: Decide) -> Iterator[pa.RecordBatch]:
     """Decide the groups of each batch from the JVM; yield what goes back, a batch for a batch.
 
-    Raises UnknownFormat for columns that are not `EVENT_COLUMNS`, or not Spark's.
+    Raises UnknownFormat for columns that are not `STREAM_COLUMNS`, or not Spark's.
     """
     read_properties = _Properties()
     state: ArrowGroupState | None = None
@@ -170,7 +170,7 @@ class _Properties(dict[str, dict[str, Any]]):
 
 def _columns(batch: pa.RecordBatch) -> tuple[list[str | None], list[str], Iterator[_Run]]:
     """The group ids and events of a batch, a row each, and its runs."""
-    if tuple(batch.schema.names) != (*EVENT_COLUMNS, "__state"):
+    if tuple(batch.schema.names) != (*STREAM_COLUMNS, "__state"):
         raise UnknownFormat(
             f"Spark {pyspark.__version__} sends the columns {batch.schema.names}: set {SETTING}"
             " to false"

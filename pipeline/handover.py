@@ -17,14 +17,14 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
-from coordinator.group.partition import partition_for
 from pipeline.commit import local_folder, open_appender
 from pipeline.errors import Failure
-from pipeline.recovery import Seed, load_events, prepare_seed, read, waiting_requests
-from pipeline.seed import SEED_SCHEMA, add_files, write_load_events
+from pipeline.event_source import offset_of, partition_of_group
+from pipeline.recovery import Seed, append_by_spark, prepare_seed
+from pipeline.seed import add_files, write_load_events
 from pipeline.seed_requests import write_waiting_requests
-from pipeline.source import FIRST_KEY, only
-from pipeline.store import open_table, table_uri
+from pipeline.source import FIRST_KEY, SEED_SCHEMA
+from pipeline.store import open_table
 from schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES
 
 if TYPE_CHECKING:
@@ -45,12 +45,17 @@ START_GROUP = "__coordinator_start"
 def begun_with(spark: SparkSession, checkpoint: str, seed_uri: str) -> tuple[Seed, int] | None:
     """The seed of a checkpoint that has planned a batch, and the epoch of the newest claim in it.
 
-    None if there is no such checkpoint: then its first batch may still begin with any seed.
+    None if there is no such checkpoint: then its first batch may still begin with any seed. That is
+    also so for one of another release, with other sources.
     """
-    if not _exists(spark, f"{checkpoint}/offsets") or not DeltaTable.is_deltatable(seed_uri):
+    planned = _last_planned(spark, checkpoint)
+    if planned is None or not DeltaTable.is_deltatable(seed_uri):
         return None
-    # The stream that reads it no longer asks for a first version: its checkpoint knows.
-    return Seed(seed_uri, 0), open_appender(seed_uri).last_version(CLAIMS)
+    if offset_of(planned) is None:
+        log.warning("the checkpoint is another release's: groups are brought back from the tables")
+        return None
+    # The stream that reads it no longer asks for first versions: its checkpoint knows.
+    return Seed(seed_uri, 0, 0), open_appender(seed_uri).last_version(CLAIMS)
 
 
 def begin_afresh(
@@ -65,8 +70,6 @@ def begin_afresh(
     partitions = None if share is None else sorted(share.partitions)
     seed = prepare_seed(spark, root, seed_uri, partitions)
     open_appender(seed_uri).append(None, CLAIMS, epoch)
-    # The stream begins with the version after what the seed covers, and that one must be there.
-    open_appender(table_uri(root, REQUESTS)).append(None)
     return seed
 
 
@@ -75,9 +78,7 @@ def bring_in(spark: SparkSession, root: str, seed_uri: str, share: Share, epoch:
     began = time.monotonic()
     requests = open_table(root, REQUESTS)
     if not _bring_in_without_spark(root, seed_uri, requests, share):
-        loads = load_events(read(spark, root), sorted(share.partitions))
-        waiting = only(waiting_requests(spark, root, requests.version()), share)
-        loads.unionByName(waiting).write.format("delta").mode("append").save(seed_uri)
+        append_by_spark(spark, root, seed_uri, requests.version(), sorted(share.partitions), share)
     open_appender(seed_uri).append(None, CLAIMS, epoch)
     seconds = time.monotonic() - began
     log.info("loaded %d partitions in %.1f s", len(share.partitions), seconds)
@@ -115,7 +116,7 @@ def wake(seed_uri: str) -> None:
 
 def owns(share: Share, group_id: str | None) -> bool:
     """Whether a group is of these partitions; an event that names none is partition 0's."""
-    return (0 if group_id is None else partition_for(group_id, share.of)) in share.partitions
+    return partition_of_group(group_id, share.of) in share.partitions
 
 
 def _append(seed_uri: str, events: Iterable[tuple[str, str]]) -> None:
@@ -148,10 +149,26 @@ def _waiting_groups(root: str, share: Share) -> set[str]:
     return {group for group in found.column("group_id").to_pylist() if owns(share, group)}
 
 
-def _exists(spark: SparkSession, folder: str) -> bool:
-    """Whether a folder is there and has something in it."""
-    path, files = _hadoop(spark, folder)
-    return bool(files.exists(path) and len(files.listStatus(path)))
+def _last_planned(spark: SparkSession, checkpoint: str) -> str | None:
+    """The offset of the last batch that a checkpoint has planned, as its source wrote it."""
+    path, files = _hadoop(spark, f"{checkpoint}/offsets")
+    if not files.exists(path):
+        return None
+    batches = [status.getPath() for status in files.listStatus(path)]
+    latest = max(
+        (batch for batch in batches if batch.getName().isdigit()),
+        key=lambda batch: int(batch.getName()),
+        default=None,
+    )
+    if latest is None:
+        return None
+    stream = files.open(latest)
+    try:
+        # A version, the batch's metadata, and a line for each source.
+        text = spark.sparkContext._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+    finally:
+        stream.close()
+    return str(text).splitlines()[-1]
 
 
 def _hadoop(spark: SparkSession, uri: str) -> tuple[Any, Any]:

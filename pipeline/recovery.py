@@ -22,11 +22,11 @@ from msgspec import Struct
 from pyspark.sql import functions as F
 
 from coordinator.group.control import PREFIX
-from pipeline.commit import local_folder
+from pipeline.commit import local_folder, open_delta
 from pipeline.errors import Failure
-from pipeline.seed import KEY, RECORD, SEED_SCHEMA, add_files, write_load_events
+from pipeline.seed import KEY, RECORD, add_files, write_load_events
 from pipeline.seed_requests import write_waiting_requests
-from pipeline.source import FIRST_KEY, KEY_WIDTH, pack
+from pipeline.source import FIRST_KEY, KEY_WIDTH, SEED_SCHEMA, only, pack
 from pipeline.store import open_table, table_uri
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT
 from schemas.tables import OFFSETS_TOPIC, REJECTED_REQUESTS, REQUESTS, RESPONSES
@@ -36,15 +36,18 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, DataFrame, SparkSession
 
+    from pipeline.source import Share
+
 log = logging.getLogger(__name__)
 
 
 class Seed(Struct, frozen=True):
-    """Where the stream's events come from: the seed's table, and the first version of `requests`
-    that the seed does not cover.
+    """Where a new checkpoint begins: the version of the seed's table that is its first, and the
+    first version of `requests` that the seed does not cover.
     """
 
     uri: str
+    version: int
     first_version: int
 
 
@@ -69,10 +72,9 @@ def seed_without_spark(
     """
     began = time.monotonic()
     requests = open_table(root, REQUESTS)
-    seed = Seed(uri, requests.version() + 1)
+    first_version = requests.version() + 1
     if _is_empty(root):
-        _replace_by_none(uri)
-        return seed
+        return Seed(uri, _replace_by_none(uri), first_version)
     folder = local_folder(uri)
     if folder is None or local_folder(root) is None:
         return None
@@ -84,15 +86,17 @@ def seed_without_spark(
         # Strings that are not UTF-8, for one: Spark makes them so.
         log.warning("Spark takes over from the tables, as DuckDB cannot: %s", error)
         return None
-    _replace_by_none(uri)
+    seed = Seed(uri, _replace_by_none(uri), first_version)
     if files:
         add_files(uri, files)
     log.info("took over from the tables in %.1f s", time.monotonic() - began)
     return seed
 
 
-def _replace_by_none(uri: str) -> None:
-    write_deltalake(uri, SEED_SCHEMA.empty_table(), mode="overwrite")
+def _replace_by_none(uri: str) -> int:
+    """Leave no events in the seed's table; returns the version that comes next."""
+    write_deltalake(uri, SEED_SCHEMA.empty_table(), mode="overwrite", schema_mode="overwrite")
+    return open_delta(uri).version() + 1
 
 
 def _seed_by_spark(
@@ -101,17 +105,29 @@ def _seed_by_spark(
     began = time.monotonic()
     version = open_table(root, REQUESTS).version()
     warn_of_others(open_table(root, OFFSETS_TOPIC))
-    loads = load_events(read(spark, root), partitions)
-    waiting = waiting_requests(spark, root, version)
-    (
-        loads.unionByName(waiting)
-        .write.format("delta")
-        .mode("overwrite")
-        .option("overwriteSchema", "true")
-        .save(uri)
-    )
+    seed = Seed(uri, _replace_by_none(uri), version + 1)
+    append_by_spark(spark, root, uri, version, partitions)
     log.info("took over from the tables by Spark in %.1f s", time.monotonic() - began)
-    return Seed(uri, version + 1)
+    return seed
+
+
+def append_by_spark(
+    spark: SparkSession,
+    root: str,
+    uri: str,
+    version: int,
+    partitions: Collection[int] | None = None,
+    share: Share | None = None,
+) -> None:
+    """Append to a seed what loads the groups of partitions, then the requests that wait.
+
+    `version` is the version of `requests`. Two commits: what loads a group comes before its
+    requests, whatever the batches.
+    """
+    loads = load_events(read(spark, root), partitions)
+    waiting = only(waiting_requests(spark, root, version), share)
+    for events in (loads, waiting):
+        events.write.format("delta").mode("append").save(uri)
 
 
 def _is_empty(root: str) -> bool:

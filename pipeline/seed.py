@@ -20,7 +20,7 @@ from deltalake import Transaction
 from coordinator.group.control import PREFIX
 from pipeline.clock import clock_ms
 from pipeline.commit import open_delta
-from pipeline.source import EVENT_COLUMNS, FIRST_KEY
+from pipeline.source import FIRST_KEY
 from pipeline.store import open_table
 from pipeline.upkeep_files import (
     DataFile,
@@ -36,7 +36,6 @@ from schemas.tables import OFFSETS_TOPIC
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-SEED_SCHEMA = pa.schema([(name, pa.string()) for name in EVENT_COLUMNS])
 # A record as a group is loaded from it: `reason` and `request_id` are for people.
 RECORD = [
     field for field in OFFSETS_TOPIC.schema if field.name not in ("segment", "reason", "request_id")

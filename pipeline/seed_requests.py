@@ -12,8 +12,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.seed import SEED_SCHEMA, as_data_file, as_json, open_engine, quoted, write_events
-from pipeline.source import KEY_WIDTH, NO_TIME
+from pipeline.seed import as_data_file, as_json, open_engine, quoted, write_events
+from pipeline.source import KEY_WIDTH, NO_TIME, SEED_SCHEMA
 from pipeline.store import open_table
 from pipeline.upkeep_files import Engine, TableFiles, data_files
 from schemas.tables import REJECTED_REQUESTS, REQUESTS, RESPONSES

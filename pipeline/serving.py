@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.commit import local_folder
+from pipeline.commit import local_folder, open_delta
 from pipeline.errors import Failure
-from pipeline.log_trim import consumed_version, trim_log
+from pipeline.event_source import offset_of, read_events
+from pipeline.log_trim import trim_log
 from pipeline.sink import Sink
-from pipeline.source import Share, read_requests, read_seed
 from pipeline.stateful import answer
 from pipeline.store import table_uri
 from schemas.tables import REQUESTS
@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from pipeline.event_source import Offset
     from pipeline.recovery import Seed
     from pipeline.settings import CoordinatorSettings
+    from pipeline.source import Share
     from pipeline.stateful import MachineFactory
 
 log = logging.getLogger(__name__)
@@ -36,21 +38,32 @@ class QueryFailed(Failure):
 
 
 class Serving:
-    """A running query and its sink."""
+    """A running query and its sink; `seed_end` is the version that its seed's table has not yet."""
 
-    def __init__(self, query: StreamingQuery, sink: Sink, root: str) -> None:
+    def __init__(self, query: StreamingQuery, sink: Sink, root: str, seed_end: int) -> None:
         self.query = query
         self.sink = sink
+        self._seed_end = seed_end
         self._requests = local_folder(table_uri(root, REQUESTS))
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
-        """Return once a batch was answered; raises QueryFailed, also if none was in time."""
-        limit = time.monotonic() + timeout_s
-        while self.sink.batches == 0:
+        """Return once all of the seed was taken in; raises QueryFailed, also if it takes longer.
+
+        The time is between two batches: a large seed may take many.
+        """
+        batches, limit = 0, time.monotonic() + timeout_s
+        while (offset := self._offset("endOffset")) is None or offset.seed < (self._seed_end, 0):
             self.check()
+            if self.sink.batches > batches:
+                batches, limit = self.sink.batches, time.monotonic() + timeout_s
             if time.monotonic() > limit:
                 raise QueryFailed(f"no batch within {timeout_s:g} s")
             time.sleep(0.02)
+
+    def _offset(self, which: str) -> Offset | None:
+        """Where the last batch began, "startOffset", or ended; None before the first."""
+        progress = self.query.lastProgress
+        return None if progress is None else offset_of(progress["sources"][0][which])
 
     def check(self) -> None:
         """Raise QueryFailed if the query has ended by itself, FencedError if others ended it."""
@@ -67,9 +80,8 @@ class Serving:
 
     def consumed(self) -> int | None:
         """The version of `requests` that a restart may read again; None if it is not known."""
-        if self._requests is None:
-            return None
-        return consumed_version(self.query.lastProgress, f"{self._requests.resolve()}]")
+        began = self._offset("startOffset")
+        return None if began is None else began.requests.version
 
     def trim(self, version: int) -> int:
         """Delete the log of `requests` before a version; returns how many files."""
@@ -89,11 +101,8 @@ class Serving:
         """
         limit = time.monotonic() + _BATCH_WAIT_S
         before = self._last_committed()
-        while self.query.isActive and time.monotonic() < limit:
-            # Batches follow each other without a pause when they take longer than the interval;
-            # just after a commit the next one is still looking for requests.
-            if not self.query.status["isTriggerActive"] or self._last_committed() > before:
-                break
+        # Batches follow each other; just after a commit the next one is still looking for requests.
+        while self.query.isActive and self._last_committed() == before and time.monotonic() < limit:
             time.sleep(0.002)
         self.query.stop()
 
@@ -113,17 +122,16 @@ def serve(
     share: Share | None,
 ) -> Serving:
     """Begin the query, at its checkpoint or at its seed; `share` None is every partition."""
-    requests = read_requests(spark, root, settings, seed.first_version, share)
-    events = requests.unionByName(read_seed(spark, seed.uri))
     query = (
-        answer(events, make_machine)
+        answer(read_events(spark, root, settings, seed, share), make_machine)
         .writeStream.foreachBatch(sink)
         .queryName(QUERY_NAME)
         .option("checkpointLocation", checkpoint)
-        .trigger(processingTime=f"{settings.trigger_interval_ms} milliseconds")
+        # The source waits, for requests.
+        .trigger(processingTime="0 seconds")
         .start()
     )
-    return Serving(query, sink, root)
+    return Serving(query, sink, root, open_delta(seed.uri).version() + 1)
 
 
 def innermost(text: str) -> str:

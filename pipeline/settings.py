@@ -45,6 +45,7 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lease_ms: Annotated[int, Meta(ge=1000)] = field(name="lease.ms", default=10_000)
     trigger_interval_ms: Positive = field(name="trigger.interval.ms", default=100)
     max_files_per_trigger: Positive = field(name="max.files.per.trigger", default=10_000)
+    max_bytes_per_trigger: Positive = field(name="max.bytes.per.trigger", default=33_554_432)
     shuffle_partitions: NotNegative = field(name="shuffle.partitions", default=0)
     state_store: Literal["rocksdb", "memory"] = field(name="state.store", default="rocksdb")
     append_spark_rows: NotNegative = field(name="append.spark.rows", default=200_000)

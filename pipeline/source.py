@@ -1,8 +1,9 @@
-"""Reading request events: each one packed into a single string beside its group's id.
+"""Request events as the stream has them: each one a single string beside its group's id.
 
 A group's rows reach the coordinator in no order, and each column costs on its way to Python. So a
 row becomes `<order key><event as JSON>`: sorting the strings gives the order, and cutting off
-`KEY_WIDTH` characters gives the event.
+`KEY_WIDTH` characters gives the event. The stream's are packed in Python (`pipeline.packing`); the
+JVM does it where Spark writes a seed.
 
 The order within a group and batch: by `sent_at` to the microsecond, events without one last; then
 by the event's text, which begins with its request_id. All of it is in the table, so that a batch
@@ -17,23 +18,23 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from msgspec import Struct
 from pyspark.sql import functions as F
 
-from pipeline.store import table_uri
 from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-
-    from pipeline.settings import CoordinatorSettings
+    from pyspark.sql import Column, DataFrame
 
 # Microseconds since 1970 of any timestamp that Spark can hold have up to 18 digits.
 KEY_WIDTH = 18
 # The key of what comes before every request: the coordinator's own control events.
 FIRST_KEY = "0" * KEY_WIDTH
 NO_TIME = "9" * KEY_WIDTH
-EVENT_COLUMNS = ("group_id", "event")
+# An event a row, as the seed has them; and all of a group's, one a line, as the stream has them.
+SEED_SCHEMA = pa.schema({"group_id": pa.string(), "event": pa.string()})
+STREAM_COLUMNS = ("group_id", "events")
 
 
 class Share(Struct, frozen=True):
@@ -41,34 +42,6 @@ class Share(Struct, frozen=True):
 
     partitions: Collection[int]
     of: int
-
-
-def read_requests(
-    spark: SparkSession,
-    root: str,
-    settings: CoordinatorSettings,
-    first_version: int = 0,
-    share: Share | None = None,
-) -> DataFrame:
-    """Stream the `requests` table as packed events: columns `group_id` and `event`.
-
-    `first_version` is the version of the table that a new checkpoint begins with; `share` says
-    whose requests are wanted, None wants all.
-    """
-    requests = (
-        spark.readStream.format("delta")
-        .option("maxFilesPerTrigger", settings.max_files_per_trigger)
-        .option("startingVersion", first_version)
-        # Upkeep deletes old requests; what was deleted has been answered.
-        .option("skipChangeCommits", "true")
-        .load(table_uri(root, REQUESTS))
-    )
-    return only(pack(requests), share)
-
-
-def read_seed(spark: SparkSession, uri: str) -> DataFrame:
-    """Stream the events that a checkpoint begins with (`pipeline.recovery`)."""
-    return spark.readStream.format("delta").load(uri)
 
 
 def pack(requests: DataFrame) -> DataFrame:
@@ -121,6 +94,6 @@ def partition_of(group_id: str, num_partitions: int) -> Column:
     return F.when(units > 0, partition).otherwise(0).cast("int")
 
 
-def unpack(events: list[str]) -> list[str]:
-    """Return a group's events as JSON texts, in their order."""
-    return [event[KEY_WIDTH:] for event in sorted(events)]
+def unpack(rows: list[str]) -> list[str]:
+    """Return a group's events, packed and one a line, as JSON texts in their order."""
+    return [event[KEY_WIDTH:] for event in sorted("\n".join(rows).split("\n"))] if rows else []

@@ -92,7 +92,7 @@ class GroupFunction:
         events: list[str] = []
         for frame in frames:
             if not state.hasTimedOut:
-                events.extend(frame["event"].tolist())
+                events.extend(frame["events"].tolist())
         output = self.decide(key[0], events, state)
         if output is not None:
             yield pd.DataFrame({"output": [output]})

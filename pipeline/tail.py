@@ -1,13 +1,14 @@
 """Following a table: the rows that were appended since the last look.
 
-A client that waits for its responses looks many times a second. A look is one attempt to open the
-next commit, whatever the table's size and wherever it lies.
+A reader that waits for rows looks many times a second. A look is one attempt to open the next
+commit, whatever the table's size and wherever it lies. Clients read their responses so, and the
+coordinator its requests (`pipeline.event_source`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +20,13 @@ from pipeline.store import table_uri
 
 if TYPE_CHECKING:
     from schemas.tables import Table
+
+
+class Position(NamedTuple):
+    """Where a reader of a table's appends is: before this row group of this version's files."""
+
+    version: int
+    row_group: int = 0
 
 
 def follow(root: str, table: Table, columns: Sequence[str]) -> Tail:
@@ -42,9 +50,52 @@ def read_commit(files: FileSystem, version: int) -> bytes | None:
     """The content of a table's commit, None if there is no such version yet."""
     try:
         with files.open_input_stream(f"_delta_log/{version:020}.json") as stream:
-            return bytes(stream.read())
+            # Nobody commits nothing: the file is being written in place.
+            return bytes(stream.read()) or None
     except FileNotFoundError:
         return None
+
+
+def appended(
+    files: FileSystem, start: Position, columns: Sequence[str], end: Position | None = None
+) -> Iterator[tuple[pa.Table | None, Position]]:
+    """Read what was appended from `start` up to `end`, or to the table's present end.
+
+    Yields the rows of each row group and the position after it, and no rows with the beginning of
+    each version that follows. A commit that removes files is a rewrite: nothing in it is new.
+    Columns that a file does not have are left out. Raises FileNotFoundError for a data file that is
+    gone.
+    """
+    at = start
+    while end is None or at < end:
+        content = read_commit(files, at.version)
+        if content is None:
+            return
+        for rows in _row_groups(files, content, columns, at.row_group):
+            at = Position(at.version, at.row_group + 1)
+            yield rows, at
+            if at == end:
+                return
+        at = Position(at.version + 1)
+        yield None, at
+
+
+def _row_groups(
+    files: FileSystem, content: bytes, columns: Sequence[str], first: int
+) -> Iterator[pa.Table]:
+    actions = parse_commit(content)
+    if any(action.remove is not None for action in actions):
+        return
+    number = 0
+    for action in actions:
+        if action.add is None:
+            continue
+        with files.open_input_file(action.add.path) as file:
+            parquet = pq.ParquetFile(file)
+            for index in range(parquet.num_row_groups):
+                if number >= first:
+                    yield parquet.read_row_group(index, columns=list(columns))
+                number += 1
 
 
 class Tail:
@@ -52,19 +103,14 @@ class Tail:
 
     def __init__(self, files: FileSystem, version: int, columns: Sequence[str]) -> None:
         self._files = files
-        self._version = version
+        self._at = Position(version + 1)
         self._columns = list(columns)
 
     def poll(self) -> pa.Table | None:
         """Return the new rows, in the order of their commits; None if there are none."""
         found = []
-        while (content := read_commit(self._files, self._version + 1)) is not None:
-            self._version += 1
-            actions = parse_commit(content)
-            if any(action.remove is not None for action in actions):
-                continue  # a rewrite: nothing in it is new
-            for action in actions:
-                if action.add is not None:
-                    with self._files.open_input_file(action.add.path) as file:
-                        found.append(pq.ParquetFile(file).read(columns=self._columns))
+        for rows, at in appended(self._files, self._at, self._columns):
+            self._at = at
+            if rows is not None:
+                found.append(rows)
         return pa.concat_tables(found) if found else None

@@ -1,7 +1,7 @@
 """A coordinator, or its floor, in this process, for benches that ask for the time of each batch.
 
-The time is Spark's own, `triggerExecution` of the query's progress: from the look for requests to
-the commit of the batch, and not the wait for the next trigger.
+The time runs from the commit of a batch's requests, which the stream is then waiting for, to the
+commit of the batch; its end is Spark's own, from the query's progress.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -17,12 +18,13 @@ from pyspark.sql import SparkSession
 
 from pipeline.bench.fleet import Fleet
 from pipeline.bench.running import FLOOR
+from pipeline.clock import clock_ms
 from pipeline.empty import EmptyMachine
 from pipeline.errors import Failure
+from pipeline.event_source import offset_of
 from pipeline.node import Coordinator, start
 from pipeline.session import create_session
 from pipeline.settings import SECTIONS, Settings, to_settings
-from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
     from schemas.messages import RequestEvent
@@ -88,18 +90,19 @@ class Turn:
         self, fleet: Fleet, count: int, requests: Callable[[], list[RequestEvent]]
     ) -> list[BatchTime]:
         """Have `count` batches of these requests answered; the time of each. Raises Failure."""
-        first = self._last_batch()
-        # What was answered before is still to be committed: it is, once an empty batch was.
-        self._until(lambda: self._last_batch() > first and not requests_in(self._progress()))
         return [self._batch(fleet, requests()) for _ in range(count)]
 
     def _batch(self, fleet: Fleet, events: list[RequestEvent]) -> BatchTime:
         before = self._last_batch()
+        # Just after an empty batch the stream waits for requests.
+        self._until(lambda: self._last_batch() > before and not had_requests(self._progress()))
+        before = self._last_batch()
         fleet.requests.append(events)
+        appended = clock_ms()
         waiting = {event.request_id for event in events}
         self._until(functools.partial(self._answered, fleet, waiting))
         # What was answered is committed a little later, and only then its time is known.
-        return self._until(lambda: self._time_of(before, len(events)))
+        return self._until(lambda: self._time_of(before, appended))
 
     def _until(self, look: Callable[[], Any]) -> Any:
         """What `look` finds, when it finds something."""
@@ -130,25 +133,19 @@ class Turn:
         progress = self._progress()
         return -1 if progress is None else int(progress["batchId"])
 
-    def _time_of(self, before: int, requests: int) -> BatchTime | None:
+    def _time_of(self, before: int, appended: int) -> BatchTime | None:
         for progress in self._coordinator.query.recentProgress:
-            found = requests_in(progress)
-            if progress["batchId"] > before and found:
-                if found != requests:
-                    raise Failure(f"a batch of {found} requests, not of {requests}")
+            if progress["batchId"] > before and had_requests(progress):
                 spent = progress["durationMs"]
                 (state,) = progress["stateOperators"]
-                return BatchTime(
-                    spent["triggerExecution"], spent["addBatch"], state["numRowsTotal"]
-                )
+                began = datetime.fromisoformat(progress["timestamp"].replace("Z", "+00:00"))
+                ended = began.timestamp() * 1000 + spent["triggerExecution"]
+                return BatchTime(ended - appended, spent["addBatch"], state["numRowsTotal"])
         return None
 
 
-def requests_in(progress: Any) -> int:
-    """How many requests a batch had; what came from its other source, the seed, is none."""
-    end = f"/{REQUESTS.name}]"
-    return sum(
-        source["numInputRows"]
-        for source in progress["sources"]
-        if source["description"].endswith(end)
-    )
+def had_requests(progress: Any) -> bool:
+    """Whether a batch has read a commit of `requests`."""
+    (source,) = progress["sources"]
+    began, ended = (offset_of(source[name]) for name in ("startOffset", "endOffset"))
+    return began is not None and ended is not None and began.requests < ended.requests

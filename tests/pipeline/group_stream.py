@@ -58,7 +58,7 @@ def from_jvm(groups: Sequence[Group], rows_a_batch: int = 10_000) -> io.BytesIO:
     def end_batch() -> None:
         ids, events = (pa.array(column, pa.string()) for column in zip(*cells, strict=True))
         states = pa.array(runs + [None] * (len(cells) - len(runs)), _RUN)
-        batches.append(pa.record_batch([ids, events, states], ["group_id", "event", "__state"]))
+        batches.append(pa.record_batch([ids, events, states], ["group_id", "events", "__state"]))
         cells.clear()
         runs.clear()
 

@@ -15,9 +15,11 @@ import pytest
 from coordinator.group.batch import BatchResult, GroupOutput
 from pipeline import arrow_groups
 from pipeline.arrow_groups import ArrowGroupState, UnknownFormat, answer_batches
+from pipeline.event_source import read_events
+from pipeline.recovery import seed_without_spark
 from pipeline.session import create_session
 from pipeline.settings import CoordinatorSettings, Settings
-from pipeline.source import KEY_WIDTH, read_requests
+from pipeline.source import KEY_WIDTH
 from pipeline.stateful import GroupFunction, answer
 from pipeline.store import RequestLog
 from schemas.messages import RejectedRequest
@@ -183,7 +185,8 @@ def ask(spark, root: str, tmp_path, request) -> Iterator[Callable[..., dict[str,
             told.put({each.reason: each.event for output in outputs for each in output.rejected})
 
     requests = RequestLog(root)
-    events = read_requests(spark, root, CoordinatorSettings())
+    seed = seed_without_spark(root, str(tmp_path / "seed"))
+    events = read_events(spark, root, CoordinatorSettings(), seed)
     stream = answer(events, partial(CountingIds, 1500)).writeStream.foreachBatch(write)
     query = stream.option("checkpointLocation", str(tmp_path / "query")).start()
 

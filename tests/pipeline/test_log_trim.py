@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pipeline.commit import LocalAppender
-from pipeline.log_trim import consumed_version, trim_log
+from pipeline.log_trim import trim_log
 
 
 @pytest.fixture
@@ -71,15 +71,3 @@ def test_a_writer_that_slept_through_it_goes_on_too(table: Path) -> None:
     trim_log(table, 40, grace_s=0)
     asleep.append(pa.table({"n": pa.array([41], pa.int64())}))
     assert DeltaTable(str(table)).version() == 41
-
-
-def test_the_version_that_a_batch_began_with_is_read_from_the_progress() -> None:
-    sources = [
-        {"description": "DeltaSource[file:/r/other]", "startOffset": '{"reservoirVersion": 9}'},
-        {"description": "DeltaSource[file:/r/requests]", "startOffset": '{"reservoirVersion": 7}'},
-    ]
-    assert consumed_version({"sources": sources}, "/r/requests]") == 7
-    assert consumed_version({"sources": sources}, "/r/nothing]") is None
-    assert consumed_version(None, "/r/requests]") is None
-    sources[1]["startOffset"] = "null"
-    assert consumed_version({"sources": sources}, "/r/requests]") is None

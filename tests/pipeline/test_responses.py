@@ -166,7 +166,9 @@ def test_a_table_that_came_back_is_followed_again(
 def test_a_file_that_cannot_be_read_is_told_to_who_waits(root: str, reader: ResponseReader) -> None:
     future = reader.register("a")
     commit = Path(root) / "responses/_delta_log" / f"{1:020}.json"
-    commit.write_text('{"add": {"path": "no-such-file.parquet", "size": 1}}')
+    partial = commit.with_suffix(".tmp")
+    partial.write_text('{"add": {"path": "no-such-file.parquet", "size": 1}}')
+    partial.rename(commit)
     with pytest.raises(ResponsesLost, match=r"no-such-file\.parquet"):
         future.result(SOON_S)
 

@@ -14,6 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from coordinator.group.control import decode_control, readable_records
 from coordinator.group.log import replay
 from pipeline.commit import open_appender
+from pipeline.event_source import read_events
 from pipeline.recovery import load_events, prepare_seed, read, seed_without_spark, waiting_requests
 from pipeline.seed import add_files, write_load_events
 from pipeline.seed_requests import write_waiting_requests
@@ -290,10 +291,11 @@ def test_spark_streams_the_seed_and_what_is_added_to_it(spark, root, tmp_path):
     assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
     seen: list[str] = []
     query = (
-        spark.readStream.format("delta")
-        .load(seed.uri)
+        read_events(spark, root, CoordinatorSettings(), seed)
         .writeStream.foreachBatch(
-            lambda rows, _: seen.extend(r["group_id"] for r in rows.collect())
+            lambda rows, _: seen.extend(
+                row["group_id"] for row in rows.collect() for _ in row["events"].split("\n")
+            )
         )
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .start()

@@ -57,7 +57,7 @@ def _unfrozen(monkeypatch):
 
 def call(result: BatchResult, state: State, events: list[str] | None = None):
     machine = Scripted(result)
-    frame = pd.DataFrame({"group_id": ["g"] * len(events or []), "event": events or []})
+    frame = pd.DataFrame({"group_id": ["g"] * len(events or []), "events": events or []})
     frames = list(GroupFunction(lambda: machine)(("g",), iter([frame]), state))
     return machine, frames
 

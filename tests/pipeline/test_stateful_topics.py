@@ -11,8 +11,9 @@ import pytest
 from coordinator.group.batch import BatchResult, GroupOutput
 from pipeline import stateful
 from pipeline.batch_topics import BatchTopics
+from pipeline.event_source import read_events
+from pipeline.recovery import seed_without_spark
 from pipeline.settings import CoordinatorSettings
-from pipeline.source import read_requests
 from pipeline.stateful import TOPICS_PROPERTY, GroupFunction, answer
 from pipeline.store import RequestLog
 from pipeline.topics import alter_topic, create_topic
@@ -62,7 +63,8 @@ def test_a_batch_s_catalogue_reaches_the_workers(spark, root: str, tmp_path: Pat
             told.put({each.reason for output in outputs for each in output.rejected})
 
     requests = RequestLog(root)
-    events = read_requests(spark, root, CoordinatorSettings())
+    seed = seed_without_spark(root, str(tmp_path / "seed"))
+    events = read_events(spark, root, CoordinatorSettings(), seed)
     stream = answer(events, Telling).writeStream.foreachBatch(write)
     query = stream.option("checkpointLocation", checkpoint).start()
     try:
