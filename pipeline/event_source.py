@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
@@ -189,19 +190,19 @@ class EventReader(SimpleDataSourceStreamReader):
         self, start: Offset, end: Offset | None = None
     ) -> tuple[list[pa.RecordBatch], Offset]:
         """A batch from `start`: up to `end` and all of it, or up to what a batch may have."""
-        gathered = _Gathered()
-        seed = self._advance(gathered, self._input.seed, start.seed, end and end.seed)
+        found: list[pa.Table] = []
+        seed = self._advance(found, self._input.seed, start.seed, end and end.seed)
         requests = start.requests
-        if end is not None or not gathered.groups:
+        if end is not None or not found:
             requests = self._advance(
-                gathered, self._input.requests, start.requests, end and end.requests
+                found, self._input.requests, start.requests, end and end.requests
             )
-        return gathered.batches(), Offset(seed, requests)
+        return stream_batches(found), Offset(seed, requests)
 
     def _advance(
-        self, gathered: _Gathered, uri: str, start: Position, end: Position | None
+        self, found: list[pa.Table], uri: str, start: Position, end: Position | None
     ) -> Position:
-        """Gather a table's events; return the position after them."""
+        """Add a table's events to what was found; return the position after them."""
         is_seed = uri == self._input.seed
         columns = SEED_SCHEMA.names if is_seed else REQUESTS.schema.names
         files, size, at = 0, 0, start
@@ -210,10 +211,9 @@ class EventReader(SimpleDataSourceStreamReader):
                 at = after
                 if rows is None:
                     continue
-                if is_seed:
-                    gathered.add(*(rows.column(name).to_pylist() for name in columns))
-                else:
-                    gathered.add(*self._wanted(*pack_rows(rows)))
+                events = rows.cast(SEED_SCHEMA) if is_seed else self._wanted(pack_rows(rows))
+                if events.num_rows:
+                    found.append(events)
                 files += 1
                 size += rows.nbytes
                 if end is None and (
@@ -227,64 +227,45 @@ class EventReader(SimpleDataSourceStreamReader):
             ) from error
         return at
 
-    def _wanted(
-        self, groups: list[str | None], events: list[str]
-    ) -> tuple[list[str | None], list[str]]:
+    def _wanted(self, events: pa.Table) -> pa.Table:
+        """The events of the groups that are this node's."""
         partitions, of = self._input.partitions, self._input.num_partitions
         if partitions is None:
-            return groups, events
-        chosen = [
-            (group, event)
-            for group, event in zip(groups, events, strict=True)
-            if partition_of_group(group, of) in partitions
-        ]
-        return [group for group, _ in chosen], [event for _, event in chosen]
+            return events
+        groups = events.column("group_id")
+        mine = [g for g in groups.unique().to_pylist() if partition_of_group(g, of) in partitions]
+        return events.filter(pc.is_in(groups, pa.array(mine, pa.string())))
 
 
-class _Gathered:
-    """Events by their group."""
-
-    def __init__(self) -> None:
-        self.groups: dict[str | None, list[str]] = {}
-
-    def add(self, groups: Collection[str | None], events: Collection[str]) -> None:
-        for group, event in zip(groups, events, strict=True):
-            self.groups.setdefault(group, []).append(event)
-
-    def batches(self) -> list[pa.RecordBatch]:
-        """The groups' rows, in pieces of bounded size."""
-        pieces: list[pa.RecordBatch] = []
-        rows: list[tuple[str | None, str]] = []
-        size = 0
-        for row in self._rows():
-            rows.append(row)
-            size += len(row[1])
-            if size >= _PIECE_CHARS:
-                pieces.append(_record_batch(rows))
-                rows, size = [], 0
-        if rows:
-            pieces.append(_record_batch(rows))
-        return pieces
-
-    def _rows(self) -> Iterator[tuple[str | None, str]]:
-        for group, events in self.groups.items():
-            lines: list[str] = []
-            size = 0
-            for event in events:
-                lines.append(event)
-                size += len(event)
-                if size >= _ROW_CHARS:
-                    yield group, "\n".join(lines)
-                    lines, size = [], 0
-            if lines:
-                yield group, "\n".join(lines)
+def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
+    """Packed events by their group, one a line, in pieces of bounded size."""
+    if not tables:
+        return []
+    grouped = pa.concat_tables(tables).group_by("group_id", use_threads=False)
+    lists = grouped.aggregate([("event", "list")]).combine_chunks()
+    groups, events = lists.column("group_id"), lists.column("event_list")
+    texts = pc.binary_join(events, "\n")
+    if pc.max(pc.binary_length(texts)).as_py() > _ROW_CHARS:
+        pairs = zip(groups.to_pylist(), events.to_pylist(), strict=True)
+        rows = [(group, text) for group, lines in pairs for text in _bounded(lines)]
+        groups, texts = (pa.array(column, pa.string()) for column in zip(*rows, strict=True))
+    table = pa.table([groups, texts], schema=STREAM_SCHEMA)
+    pieces = -(-table.nbytes // _PIECE_CHARS)
+    return table.combine_chunks().to_batches(max_chunksize=-(-len(table) // pieces))
 
 
-def _record_batch(rows: list[tuple[str | None, str]]) -> pa.RecordBatch:
-    groups, events = zip(*rows, strict=True)
-    return pa.record_batch(
-        [pa.array(groups, pa.string()), pa.array(events, pa.string())], schema=STREAM_SCHEMA
-    )
+def _bounded(lines: list[str]) -> Iterator[str]:
+    """The lines, joined to texts of about `_ROW_CHARS`."""
+    gathered: list[str] = []
+    size = 0
+    for line in lines:
+        gathered.append(line)
+        size += len(line)
+        if size >= _ROW_CHARS:
+            yield "\n".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield "\n".join(gathered)
 
 
 def _plain(offset: Offset) -> dict[str, Any]:

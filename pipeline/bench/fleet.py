@@ -103,6 +103,7 @@ class Fleet:
         name: str = "bench",
         session_ms: int = _SESSION_MS,
     ) -> None:
+        self.root = root
         self.requests = RequestLog(root)
         self._tail = follow(root, RESPONSES, _COLUMNS)
         self.groups = [

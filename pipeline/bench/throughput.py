@@ -2,7 +2,7 @@
 
 Each member has one heartbeat on its way. The coordinator, an empty function with the same sources
 and sinks, and Kafka's broker take turns, each alone on the machine but for the process that drives
-it. The broker's driver is the lighter one: its requests are bytes made beforehand.
+it. Either's requests are made beforehand, as bytes or as rows of a table.
 
 With so many heartbeats under way and no more, a machine that works in batches answers all of them
 once a batch, and it is the batch's time that counts: see what more members do to it.
@@ -10,7 +10,6 @@ once a batch, and it is the batch's time that counts: see what more members do t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,20 +17,16 @@ from msgspec import Struct
 
 from pipeline.bench.broker import broker
 from pipeline.bench.fleet import Fleet, FleetPeer, Member
+from pipeline.bench.flood import TableFlood
 from pipeline.bench.kafka_libs import ADVICE, kafka_libs
 from pipeline.bench.rebalance import Rebalance
 from pipeline.bench.running import COORDINATOR, FLOOR, running
 from pipeline.bench.wire import BrokerPeer, Flood, await_coordinator
-from pipeline.errors import Failure
-from pipeline.process import CoordinatorProcess
 
 GROUPS = 100
 MEMBERS = 100
 # JVMs compile for about a minute after their start; not counted.
 WARM_UP_S = 60.0
-_POLL_S = 0.005
-# Wait so long for the last answers of a load that has ended, s.
-_LAST_ANSWERS_S = 60.0
 
 
 class ThroughputFigures(Struct):
@@ -104,35 +99,6 @@ def coordinator_throughput(
         fleet = Fleet(root, groups, members, "throughput")
         if machine == COORDINATOR:
             Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
-        _flood(fleet, warm_up, process)
-        return ThroughputFigures(machine, groups, members, _flood(fleet, seconds, process))
-
-
-def _flood(fleet: Fleet, seconds: float, process: CoordinatorProcess) -> float:
-    """Let every member heartbeat when it is answered; the answers a second."""
-    waiting: dict[str, Member] = {}
-    ready = fleet.members
-    answered = 0
-    began = time.perf_counter()
-    while True:
-        taken = time.perf_counter() - began
-        if taken >= seconds:
-            break
-        events = [member.heartbeat() for member in ready]
-        for member, event in zip(ready, events, strict=True):
-            waiting[event.request_id] = member
-        if events:
-            fleet.requests.append(events)
-        process.check()
-        ready = [waiting.pop(row["request_id"]) for row in fleet.answers()]
-        answered += len(ready)
-        if not ready:
-            time.sleep(_POLL_S)
-    limit = time.perf_counter() + _LAST_ANSWERS_S
-    while waiting:
-        if time.perf_counter() > limit:
-            raise Failure(f"{len(waiting)} heartbeats were not answered")
-        for row in fleet.answers():
-            del waiting[row["request_id"]]
-        time.sleep(_POLL_S)
-    return answered / taken
+        flood = TableFlood(fleet)
+        flood.run(warm_up, process)
+        return ThroughputFigures(machine, groups, members, flood.run(seconds, process))

@@ -89,7 +89,7 @@ OF_MANY_KINDS = [
 
 
 def packed(rows: pa.Table) -> list[tuple[str | None, str]]:
-    return list(zip(*pack_rows(rows), strict=True))
+    return [(row["group_id"], row["event"]) for row in pack_rows(rows).to_pylist()]
 
 
 def test_each_request_comes_back_as_it_was_sent():
