@@ -6,9 +6,9 @@ takes 2 to 4 ms whatever the table's size, and nothing that rewrites other files
 Elsewhere delta-rs commits: it knows every store's way to create a file once, and its commit takes
 0.2 ms longer with every file in the table, 85 ms at 450 files.
 
-Beside its commit the local way leaves Delta's version checksum, `<version>.crc`. Without one Spark
-reads protocol and metadata back by a query over the log whenever the table has a new version, which
-takes 110 to 170 ms of every batch that has requests; with it, 20.
+Beside its commit the local way leaves Delta's version checksum, `<version>.crc`. A Spark that reads
+the table without one gets protocol and metadata by a query over the log whenever there is a new
+version, which takes it 110 to 170 ms; with it, 20.
 
 A commit outlives the process, killed at any instant. It is not forced to the disk: a machine that
 loses its power may lose the latest ones, as a Kafka broker with its default settings may.

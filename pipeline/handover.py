@@ -1,10 +1,10 @@
 """What a change of partitions brings into a node's stream, by way of its seed.
 
-The seed is the stream's second source. A checkpoint begins with it (`pipeline.recovery`); later the
-groups of a claimed partition and the requests that wait for them are appended to it, and for those
-of a partition that is given up an event that unloads them. The seed's table says under one
-transaction identifier which claims it holds, so a node that was killed in between does it again:
-a group that is loaded twice is the same group.
+The seed is what the stream reads before the requests. A checkpoint begins with it
+(`pipeline.recovery`); later the groups of a claimed partition and the requests that wait for them
+are appended to it, and for those of a partition that is given up an event that unloads them. The
+seed's table says under one transaction identifier which claims it holds, so a node that was killed
+in between does it again: a group that is loaded twice is the same group.
 """
 
 from __future__ import annotations

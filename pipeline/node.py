@@ -2,8 +2,8 @@
 
 A node looks at the board several times a second and does what `coordinator.ownership.decide` says.
 Between two batches its query is stopped; what was given up is unloaded and what was claimed is
-loaded by control events in the stream's second source; and the query begins again with the new set,
-1 to 2 s later. The other groups' requests wait that long, as do those of a partition under way: no
+loaded by control events in the stream's seed; and the query begins again with the new set, 1 to 2 s
+later. The other groups' requests wait that long, as do those of a partition under way: no
 request is answered COORDINATOR_LOAD_IN_PROGRESS, because a request here is a row that can wait, and
 an error would cost its sender a round trip and a back-off for nothing.
 """

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
 from coordinator.group.control import decode_control, readable_records
 from coordinator.group.log import replay
-from pipeline.recovery import load_events, prepare_seed, read, warn_of_others
+from pipeline.handover import begun_with
+from pipeline.recovery import Seed, load_events, prepare_seed, read, warn_of_others
 from pipeline.settings import CoordinatorSettings
 from pipeline.sink import Sink
 from pipeline.source import FIRST_KEY, KEY_WIDTH
@@ -87,3 +89,19 @@ def test_a_new_root_has_an_empty_seed(spark, root):
     seed = prepare_seed(spark, root, f"{root}/seed")
     assert spark.read.format("delta").load(seed.uri).count() == 0
     assert seed.first_version == 1
+
+
+def test_a_checkpoint_of_another_release_is_begun_anew(spark, root, caplog):
+    checkpoint, uri = Path(root, "checkpoint"), f"{root}/seed"
+    prepare_seed(spark, root, uri)
+    assert begun_with(spark, str(checkpoint), uri) is None, "nothing is planned"
+    (checkpoint / "offsets").mkdir(parents=True)
+
+    def plan(batch: int, offset: str) -> None:
+        (checkpoint / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{offset}")
+
+    plan(9, '{"seed":[1,0],"requests":[7,0]}')
+    assert begun_with(spark, str(checkpoint), uri) == (Seed(uri, 0, 0), -1)
+    plan(10, '{"sourceVersion":1,"reservoirVersion":5}')
+    assert begun_with(spark, str(checkpoint), uri) is None
+    assert "another release" in caplog.text
