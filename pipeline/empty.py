@@ -5,9 +5,19 @@ from __future__ import annotations
 from coordinator.group.batch import BatchResult, GroupOutput
 from schemas.messages import Malformed, RejectedRequest, Response, decode_request
 
+# Longer than any benchmark.
+_TIMER_MS = 3_600_000
+
 
 class EmptyMachine:
-    """Answers every request with error 0 and no body, and keeps one byte of state a group."""
+    """Answers every request with error 0 and no body, and keeps one byte of state a group.
+
+    `stored` bytes are written for a group in every batch, with a timer, as a coordinator must that
+    is to know a group's last heartbeat; 0 writes nothing.
+    """
+
+    def __init__(self, stored: int = 0) -> None:
+        self._stored = stored
 
     def process(
         self,
@@ -36,6 +46,8 @@ class EmptyMachine:
                     )
                 )
         output = GroupOutput(responses, [], [], rejected) if events else None
+        if self._stored and events:
+            return BatchResult(bytes(self._stored), now + _TIMER_MS, output)
         return BatchResult(state=b"\x00", deadline=None, output=output, changed=state is None)
 
     def set_topics(self, topics: dict[str, int] | None) -> None:

@@ -73,7 +73,10 @@ def _throughput(report: ThroughputReport) -> list[Aim]:
 
 @aims_of.register
 def _groups(report: GroupsReport) -> list[Aim]:
-    return [Aim("a batch over the floor's", "", 1.15, report.ratio)]
+    return [
+        Aim("a batch over the floor's", "", 1.15, report.ratio),
+        Aim("a batch over the storing floor's", "", 1.15, report.ratio_storing),
+    ]
 
 
 @aims_of.register

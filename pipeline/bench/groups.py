@@ -1,8 +1,11 @@
 """What a batch costs that has one request from each of very many groups.
 
 2,000 groups of one member, which heartbeats: a fleet of small groups, where what Spark and pandas
-spend on a group counts. The floor is the empty function with the same sources and sinks. The two
-take turns within one Spark; a first turn of each does not count, JVMs compile meanwhile.
+spend on a group counts. The floor is the empty function with the same sources and sinks. The
+storing floor decides nothing either, but writes as many bytes of state for each group as the
+coordinator must, which is to know when a group's members were last heard of: Spark parses JSON and
+unpickles a row for every state it writes. They take turns within one Spark; a first turn of each
+does not count, JVMs compile meanwhile.
 
 What the machine itself spends on such a batch is "heartbeats, small groups" of `bench machine`.
 """
@@ -19,7 +22,7 @@ from msgspec import Struct
 from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, FleetPeer
 from pipeline.bench.in_process import BatchTime, bench_settings, serving, session
 from pipeline.bench.rebalance import Rebalance
-from pipeline.bench.running import COORDINATOR, FLOOR
+from pipeline.bench.running import COORDINATOR, FLOOR, STORING
 from pipeline.store import ensure_tables
 
 GROUPS = 2_000
@@ -38,12 +41,14 @@ class BatchFigures(Struct):
 
 
 class GroupsReport(Struct):
-    """Both machines, and the coordinator's batch as a multiple of the floor's."""
+    """The machines, and the coordinator's batch as a multiple of the floors'."""
 
     groups: int
     floor: BatchFigures
+    storing: BatchFigures
     coordinator: BatchFigures
     ratio: float
+    ratio_storing: float
 
 
 def bench_groups(
@@ -53,7 +58,7 @@ def bench_groups(
     batches: int = BATCHES,
 ) -> GroupsReport:
     """Measure `batches` batches of each machine in each of `rounds`; `say` hears of progress."""
-    times: dict[str, list[BatchTime]] = {FLOOR: [], COORDINATOR: []}
+    times: dict[str, list[BatchTime]] = {FLOOR: [], STORING: [], COORDINATOR: []}
     with tempfile.TemporaryDirectory(prefix="bench-groups-") as folder, session(folder):
         fleets = {}
         for machine in times:
@@ -66,8 +71,9 @@ def bench_groups(
                 say(f"groups: {turn}, {machine}, {batches} batches of {groups:,} groups")
                 taken = _turn(folder, machine, fleets[machine], batches, first=not number)
                 found += taken if number else []
-    floor, coordinator = (_figures(name, found, groups) for name, found in times.items())
-    return GroupsReport(groups, floor, coordinator, coordinator.batch_ms / floor.batch_ms)
+    floor, storing, ours = (_figures(name, found, groups) for name, found in times.items())
+    ratios = (ours.batch_ms / each.batch_ms for each in (floor, storing))
+    return GroupsReport(groups, floor, storing, ours, *ratios)
 
 
 def _turn(folder: str, machine: str, fleet: Fleet, batches: int, first: bool) -> list[BatchTime]:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from pyspark.sql import SparkSession
 
 from pipeline.bench.fleet import Fleet
-from pipeline.bench.running import FLOOR
+from pipeline.bench.running import COORDINATOR, FLOOR, STORING
 from pipeline.clock import clock_ms
 from pipeline.empty import EmptyMachine
 from pipeline.errors import Failure
@@ -33,6 +33,13 @@ if TYPE_CHECKING:
 _FIRST_BATCH_S = 1_200.0
 _BATCH_S = 120.0
 _POLL_S = 0.01
+# What a coordinator stores of a group of one member, bytes.
+_STORED = 600
+_MACHINES = {
+    FLOOR: EmptyMachine,
+    STORING: functools.partial(EmptyMachine, _STORED),
+    COORDINATOR: None,
+}
 _CHECK_S = 1.0
 
 
@@ -69,10 +76,10 @@ def session(root: str) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def serving(root: str, settings: Settings, machine: str) -> Iterator[Turn]:
-    """A coordinator, or the FLOOR, that has answered a batch; it stops after the block."""
+    """The FLOOR, the STORING one or a COORDINATOR that has answered a batch, for the block."""
     # Again, because it also tells the session these settings.
     spark = create_session(settings, root)
-    coordinator = start(spark, root, settings, EmptyMachine if machine == FLOOR else None)
+    coordinator = start(spark, root, settings, _MACHINES[machine])
     try:
         coordinator.await_ready(_FIRST_BATCH_S)
         yield Turn(coordinator)

@@ -13,6 +13,8 @@ from pipeline.process import CoordinatorProcess
 from pipeline.store import ensure_tables
 
 FLOOR = "floor"
+# The floor that stores every group it has answered.
+STORING = "storing floor"
 COORDINATOR = "coordinator"
 # As the broker is set up: a first member waits for nobody.
 _CONFIG = """\

@@ -195,9 +195,10 @@ def _groups(report: GroupsReport) -> Table:
             f"{figures.add_batch_ms:.0f}",
             f"{figures.ms_a_group:.3f}",
         ]
-        for figures in (report.floor, report.coordinator)
+        for figures in (report.floor, report.storing, report.coordinator)
     ]
-    rows.append(["ratio", "", f"{report.ratio:.2f}", "", ""])
+    rows.append(["over the floor", "", f"{report.ratio:.2f}", "", ""])
+    rows.append(["over the storing floor", "", f"{report.ratio_storing:.2f}", "", ""])
     columns = ["machine", "batches", "batch, ms", "of it run and written, ms", "ms a group"]
     title = f"{report.groups:,} groups, one request of each in a batch"
     return Table(columns, rows, title)
