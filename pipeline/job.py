@@ -89,7 +89,7 @@ def _watch(coordinator: Coordinator, stop: threading.Event, upkeep: Upkeep) -> N
     try:
         while not stop.wait(0.1 if announced else 0.02):
             coordinator.tick()
-            if not announced and coordinator.batches:
+            if not announced and coordinator.is_ready():
                 print("ready", flush=True)
                 announced = True
             if coordinator.does_upkeep():

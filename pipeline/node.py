@@ -105,13 +105,12 @@ class Coordinator:
         assert self.serving is not None
         return self.serving.query
 
-    @property
-    def batches(self) -> int:
-        """How many batches the present query has written."""
-        return 0 if self.serving is None else self.serving.sink.batches
+    def is_ready(self) -> bool:
+        """Whether the present query, if there is one, has every group that shall be there."""
+        return self.serving is not None and self.serving.is_ready()
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
-        """Return once a batch was answered; raises QueryFailed, also if none was in time."""
+        """Return once `is_ready`; raises QueryFailed, also if no batch comes in time."""
         assert self.serving is not None, "this node has no partition yet"
         self.serving.await_ready(timeout_s)
 

@@ -52,13 +52,18 @@ class Serving:
         The time is between two batches: a large seed may take many.
         """
         batches, limit = 0, time.monotonic() + timeout_s
-        while (offset := self._offset("endOffset")) is None or offset.seed < (self._seed_end, 0):
+        while not self.is_ready():
             self.check()
             if self.sink.batches > batches:
                 batches, limit = self.sink.batches, time.monotonic() + timeout_s
             if time.monotonic() > limit:
                 raise QueryFailed(f"no batch within {timeout_s:g} s")
             time.sleep(0.02)
+
+    def is_ready(self) -> bool:
+        """Whether all of the seed was taken in: every group is there that shall be."""
+        ended = self._offset("endOffset")
+        return ended is not None and ended.seed >= (self._seed_end, 0)
 
     def _offset(self, which: str) -> Offset | None:
         """Where the last batch began, "startOffset", or ended; None before the first."""

@@ -1,7 +1,7 @@
 """How long an answer takes by how long the producer gathers requests before it commits them.
 
-A shorter linger is less waiting and more commits: each one is a file that the next batch opens. One
-coordinator, the lingers one after the other, the load of `answer`.
+A shorter linger is less waiting and more commits: each one is a file that somebody writes, and that
+the next batch opens. One coordinator, the lingers one after the other, the load of `answer`.
 """
 
 from __future__ import annotations

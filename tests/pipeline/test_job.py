@@ -109,8 +109,8 @@ def test_a_timer_goes_off_once(start, root):
     RequestLog(root).append([heartbeat("a", "g")])
     coordinator = start(make_machine=Once)
     await_rows(root, "responses", {"r0"})
-    then = coordinator.batches
-    while coordinator.batches < then + 5:
+    then = coordinator.serving.sink.batches
+    while coordinator.serving.sink.batches < then + 5:
         coordinator.check()
         time.sleep(0.05)
     assert counts(root)["responses"] == 2, "one for the group, one for what woke the stream"
