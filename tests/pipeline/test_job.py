@@ -105,6 +105,16 @@ class Once:
         return BatchResult(None, None, output(1))
 
 
+def test_ready_is_when_the_whole_seed_was_taken_in(start, root):
+    RequestLog(root).append([heartbeat("waits")])
+    coordinator = start(max_files_per_trigger=1)
+    coordinator.await_ready(WAIT_S)
+    assert coordinator.is_ready()
+    # What waited is one file of the seed, what wakes the stream another.
+    assert coordinator.serving.sink.batches >= 2
+    assert "waits" in {row["request_id"] for row in rows(root, "responses")}
+
+
 def test_a_timer_goes_off_once(start, root):
     RequestLog(root).append([heartbeat("a", "g")])
     coordinator = start(make_machine=Once)
