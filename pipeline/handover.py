@@ -19,7 +19,7 @@ from deltalake import DeltaTable, QueryBuilder
 from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from pipeline.commit import local_folder, open_appender
 from pipeline.errors import Failure
-from pipeline.event_source import offset_of, partition_of_group
+from pipeline.event_source import offset_of, owns
 from pipeline.recovery import Seed, append_by_spark, prepare_seed
 from pipeline.seed import add_files, write_load_events
 from pipeline.seed_requests import write_waiting_requests
@@ -112,11 +112,6 @@ def give_up(root: str, seed_uri: str, share: Share) -> None:
 def wake(seed_uri: str) -> None:
     """Append an event that makes the stream run a batch, whatever `requests` has."""
     _append(seed_uri, [(START_GROUP, WAKE_EVENT)])
-
-
-def owns(share: Share, group_id: str | None) -> bool:
-    """Whether a group is of these partitions; an event that names none is partition 0's."""
-    return partition_of_group(group_id, share.of) in share.partitions
 
 
 def _append(seed_uri: str, events: Iterable[tuple[str, str]]) -> None:

@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from coordinator.group.partition import partition_for
 from pipeline.commit import LocalAppender
 from pipeline.event_source import EventReader, EventsGoneError, Input, offset_of
-from pipeline.source import KEY_WIDTH, SEED_SCHEMA
+from pipeline.source import KEY_WIDTH, SEED_SCHEMA, Share
 from pipeline.store import RequestLog, table_uri
 from pipeline.tail import Position
 from schemas.tables import REQUESTS, to_requests
@@ -48,8 +48,7 @@ def read(root: str, tmp_path: Path, seed: LocalAppender):
             wait_ms=1,
             max_files=100,
             max_bytes=1 << 20,
-            partitions=None,
-            num_partitions=1,
+            share=None,
         )
         return EventReader(msgspec.structs.replace(wanted, **other))
 
@@ -155,7 +154,7 @@ def test_only_the_groups_of_the_node_s_partitions(log, seed, read):
     groups = [f"group-{n}" for n in range(20)]
     log.append([heartbeat(group, group) for group in groups])
     seed.append(pa.table([["other"], ["0" * KEY_WIDTH + '{"request_id":"s"}']], schema=SEED_SCHEMA))
-    reader = read(partitions=frozenset({0, 3}), num_partitions=4)
+    reader = read(share=Share({0, 3}, 4))
     mine = [group for group in groups if partition_for(group, 4) in (0, 3)]
     assert all_ids(reader, reader.initialOffset()) == [["s"], mine]
 
@@ -165,7 +164,7 @@ def test_what_names_no_group_is_partition_0_s(root, read):
         table_uri(root, REQUESTS), pa.Table.from_pylist([{}], REQUESTS.schema), mode="append"
     )
     for partitions, expected in (({0}, [(None, "9" * KEY_WIDTH + "{}")]), ({1}, [])):
-        reader = read(partitions=frozenset(partitions), num_partitions=2)
+        reader = read(share=Share(partitions, 2))
         batch, _ = reader.read(reader.initialOffset())
         assert events(batch) == expected
 
