@@ -222,10 +222,10 @@ class _Share:
 
     def resume(self) -> None:
         """If a coordinator started since the group was last looked at, start its timers afresh."""
-        started = max((at for at in self.settings.starts if at <= self.now), default=0)
-        group = self.turn.group
-        if group is not None and self.snapshot.touched_at < started:
-            restart_timers(group, started)
+        touched, group = self.snapshot.touched_at, self.turn.group
+        since = [at for at in self.settings.starts if touched < at <= self.now]
+        if since and group is not None:
+            restart_timers(group, max(since))
             self._begin_turn(group)
 
     def take_over(self, controls: list[str]) -> None:
@@ -260,29 +260,37 @@ class _Share:
         if not events:
             return
         recent = self.snapshot.recent
-        known = recent.known()
-        digests = []
-        for text in events:
-            event = decode_request(text)
-            if event.request_id is None:
-                reason = "no request_id"
-                if isinstance(event, Malformed):
-                    reason = f"{reason}: {event.message}"
-                self.output.rejected.append(RejectedRequest(self.now, reason, text))
+        requests = self._decode(events)
+        marks = [digest(request_id) for request_id, _ in requests]
+        done = recent.repeats(marks)
+        fresh = []
+        for mark, (request_id, event) in zip(marks, requests, strict=True):
+            if mark in done:
                 continue
-            mark = digest(event.request_id)
-            if mark in known:
-                continue
-            known.add(mark)
-            digests.append(mark)
+            done.add(mark)
+            fresh.append(mark)
             if isinstance(event, Malformed):
-                answer = answer_malformed(event, event.request_id, self.group_id, self.now)
+                answer = answer_malformed(event, request_id, self.group_id, self.now)
                 self.turn.responses.append(answer)
                 self._decided.append(answer)
             else:
                 self._decide(event)
         settings = self.settings
-        recent.remember(digests, self.now, settings.dedup_window_ms, settings.dedup_max_ids)
+        recent.remember(fresh, self.now, settings.dedup_window_ms, settings.dedup_max_ids)
+
+    def _decode(self, events: list[str]) -> list[tuple[str, RequestEvent | Malformed]]:
+        """The events that can be answered, each with its request's id; reject the others."""
+        requests = []
+        for text in events:
+            event = decode_request(text)
+            if event.request_id is not None:
+                requests.append((event.request_id, event))
+                continue
+            reason = "no request_id"
+            if isinstance(event, Malformed):
+                reason = f"{reason}: {event.message}"
+            self.output.rejected.append(RejectedRequest(self.now, reason, text))
+        return requests
 
     def _decide(self, event: RequestEvent) -> None:
         try:

@@ -1,0 +1,71 @@
+"""What a group remembers of the requests that it has seen."""
+
+from __future__ import annotations
+
+from sys import byteorder
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coordinator.group.dedup import RecentRequests, digest
+
+WINDOW_MS = 60_000
+MAX_IDS = 1_024
+IDS = st.lists(st.integers(0, 2**64 - 1), max_size=20)
+
+
+def remember(recent: RecentRequests, now: int, *digests: int) -> None:
+    recent.remember(list(digests), now, WINDOW_MS, MAX_IDS)
+
+
+def test_many_small_batches_are_few_chunks() -> None:
+    recent = RecentRequests()
+    for now in range(0, 3 * WINDOW_MS, 150):
+        remember(recent, now, now)
+        assert len(recent.chunks) <= 9
+
+
+def test_a_digest_is_remembered_for_the_window_at_least_and_an_eighth_more_at_most() -> None:
+    recent = RecentRequests()
+    seen_until = {}
+    for now in range(0, 3 * WINDOW_MS, 150):
+        remember(recent, now, now)
+        for each in recent.repeats(list(range(0, now + 1, 150))):
+            seen_until[each] = now
+    lasted = [seen_until[each] - each for each in range(0, WINDOW_MS, 150)]
+    assert min(lasted) >= WINDOW_MS - 150
+    assert max(lasted) <= WINDOW_MS * 9 // 8
+
+
+def test_a_clock_that_goes_back_forgets_nothing_early() -> None:
+    recent = RecentRequests()
+    remember(recent, 7_000, 1)
+    remember(recent, 1_000, 2)
+    remember(recent, WINDOW_MS + 6_999)
+    assert recent.repeats([1, 2]) == {1, 2}
+
+
+def test_what_lies_across_two_digests_is_not_remembered() -> None:
+    recent = RecentRequests()
+    one, two, three = (bytes(range(at, at + 8)) for at in (0, 8, 16))
+    numbers = [int.from_bytes(each, byteorder) for each in (one, two, three)]
+    across = int.from_bytes((one + two)[3:11], byteorder)
+    remember(recent, 0, *numbers)
+    assert recent.repeats([across]) == set()
+    remember(recent, 0, across)
+    assert recent.repeats([across]) == {across}
+
+
+@given(IDS, IDS)
+def test_repeats_are_what_is_in_both(known: list[int], asked: list[int]) -> None:
+    recent = RecentRequests()
+    remember(recent, 0, *known)
+    asked += known[::2]
+    assert recent.repeats(asked) == set(known) & set(asked)
+    assert recent.count == len(known)
+
+
+def test_a_digest_is_eight_bytes_of_any_text() -> None:
+    found = {digest(text) for text in ("", "a", "b", "\ud800", "ä" * 300)}
+    assert len(found) == 5
+    assert all(0 <= each < 2**64 for each in found)
