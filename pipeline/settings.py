@@ -3,7 +3,7 @@
 Four sections: [group] holds the broker settings under Kafka's own names and is read by
 `coordinator.config`; [coordinator] holds ours; [upkeep] is `pipeline.upkeep_settings`; [spark]
 holds Spark's, over conf/spark-defaults.conf.
-A key may be written bare, `trigger.interval.ms = 100`, or quoted: TOML reads the first as nested
+A key may be written bare, `trigger.interval.ms = 500`, or quoted: TOML reads the first as nested
 tables, and `flatten` makes them one again.
 """
 
@@ -43,7 +43,7 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     advertised_host: str = field(name="advertised.host", default="localhost")
     advertised_port: NotNegative = field(name="advertised.port", default=9092)
     lease_ms: Annotated[int, Meta(ge=1000)] = field(name="lease.ms", default=10_000)
-    trigger_interval_ms: Positive = field(name="trigger.interval.ms", default=100)
+    trigger_interval_ms: Positive = field(name="trigger.interval.ms", default=500)
     max_files_per_trigger: Positive = field(name="max.files.per.trigger", default=10_000)
     max_bytes_per_trigger: Positive = field(name="max.bytes.per.trigger", default=33_554_432)
     shuffle_partitions: NotNegative = field(name="shuffle.partitions", default=0)
