@@ -6,12 +6,14 @@ storing floor decides nothing either, but writes as many bytes of state for each
 coordinator must, which is to know when a group's members were last heard of. They take turns within
 one Spark; a first turn of each does not count, JVMs compile meanwhile.
 
-Where the time goes, of 168, 206 and 251 ms a batch of the three: the worker's Python takes 33, 44 and
-90 ms of them (without a JVM beside it that shares the processor's caches, 45 for the coordinator:
-2 us to decode a state, 1 to encode it, 11 to decide, 8 to take a group out of Arrow and put it back),
-the sink 9 ms in each, and what is left is the JVM's: reading 2,000 states, making Arrow of them and
-writing them to the state store. Smaller Arrow batches, so that the JVM and Python take turns
-sooner, won nothing on two cores. A second partition does (`shuffle.partitions`).
+Where the time goes, of 145, 183 and 231 ms a batch of the three: 13, 20 and 52 to 61 ms are the
+worker's Python, some 10 the sink in each, and what is left is the JVM's, which compiles all the
+while: to read the states, to make Arrow and pickles of them, to write them to the state store. A
+py-spy profile of the worker (`pipeline.bench.answer` has the command) showed that a third of it was
+the JSON of a schema, parsed for each state (`unpickle` in `pipeline.arrow_groups`). What is left of
+a group's 26 us is flat: 14 decide, of them 2 to decode the state and 1 to encode it, 12 take the
+group out of Arrow and put it back. Smaller Arrow batches, so that the JVM and Python take turns
+sooner, won nothing on two cores; a second partition does (`shuffle.partitions`).
 
 State keyed by a shard of groups, as Kafka's own coordinator has it, was tried with the two floors
 and 64 shards: 116 and 128 ms a batch of 2,000 groups where a key for each group takes 176 and 207.

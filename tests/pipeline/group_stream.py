@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-from pyspark.serializers import CPickleSerializer, SpecialLengths, read_int
+from pyspark.serializers import SpecialLengths, read_int
 from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer
-from pyspark.sql.types import BinaryType, Row, StructField, StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.worker import wrap_grouped_map_pandas_udf_with_state
 
 from pipeline import arrow_groups
@@ -96,11 +96,30 @@ def _run(group: Group, start: int, rows: int, last: bool) -> dict[str, Any]:
     return {
         "properties": json.dumps(properties),
         "keyRowAsUnsafe": repr(group.group_id).encode(),
-        "object": None if stored is None else CPickleSerializer().dumps(Row(state=stored)),
+        "object": None if stored is None else pickled_row(stored),
         "startOffset": start,
         "numRows": rows,
         "isLastChunk": last,
     }
+
+
+def pickled_row(state: bytes) -> bytes:
+    """A state's row as the JVM pickles it."""
+    return b"".join(
+        (
+            b"\x80\x02cpyspark.sql.types\n_create_row_inbound_converter\nq\x00",
+            b"cpyspark.sql.types\n_parse_datatype_json_string\n",
+            _text(json.dumps(_STATE_TYPE.jsonValue(), separators=(",", ":"))),
+            b"q\x01\x85Rq\x02\x85R(cbuiltins\nbytes\nc__builtin__\nbytearray\n",
+            _text(state.decode("latin-1")),
+            b"q\x03" + _text("latin-1") + b"q\x04\x86Rq\x05\x85Rq\x06tRq\x07.",
+        )
+    )
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return b"X" + len(encoded).to_bytes(4, "little") + encoded
 
 
 def serializer(rows_a_batch: int = 10_000) -> ApplyInPandasWithStateSerializer:

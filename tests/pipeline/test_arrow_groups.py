@@ -14,13 +14,19 @@ import pytest
 
 from coordinator.group.batch import BatchResult, GroupOutput
 from pipeline import arrow_groups
-from pipeline.arrow_groups import ArrowGroupState, UnknownFormat, answer_batches
+from pipeline.arrow_groups import (
+    ArrowGroupState,
+    Properties,
+    UnknownFormat,
+    answer_batches,
+    unpickle,
+)
 from pipeline.event_source import read_events
 from pipeline.recovery import seed_without_spark
 from pipeline.session import create_session
 from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.source import KEY_WIDTH
-from pipeline.stateful import GroupFunction, answer
+from pipeline.stateful import STATE_SCHEMA, GroupFunction, answer
 from pipeline.store import RequestLog
 from schemas.messages import RejectedRequest
 from tests.pipeline.group_stream import (
@@ -28,6 +34,7 @@ from tests.pipeline.group_stream import (
     UNTOUCHED,
     Group,
     from_jvm,
+    pickled_row,
     serializer,
     through_arrow,
     through_pandas,
@@ -161,9 +168,30 @@ def test_other_columns_than_ours_name_the_setting():
         list(answer_batches([batch], lambda *_args: None))
 
 
+EVERY_BYTE = bytes(range(256)) * 3
+
+
+@pytest.mark.parametrize("value", [b"s", EVERY_BYTE, pickled_row(EVERY_BYTE)])
+def test_a_state_is_read_without_unpickling_its_row(value: bytes, monkeypatch):
+    row = pickled_row(value)
+    assert pickle.loads(row)[0] == value
+    monkeypatch.setattr(arrow_groups, "pickle", None)
+    assert unpickle(row) == value
+
+
+def test_a_row_pickled_otherwise_is_read_too():
+    assert unpickle(pickle.dumps((EVERY_BYTE,))) == EVERY_BYTE
+
+
+@pytest.mark.spark
+def test_so_the_jvm_pickles_a_row(spark):
+    row = spark.createDataFrame([(EVERY_BYTE,)], STATE_SCHEMA)._jdf.first()
+    pickled = spark._jvm.org.apache.spark.sql.api.python.PythonSQLUtils.toPyRow(row)
+    assert bytes(pickled) == pickled_row(EVERY_BYTE)
+
+
 def test_a_timer_needs_a_state_and_a_time():
-    properties = {"hasTimedOut": False, "batchProcessingTimeMs": NOW}
-    state = ArrowGroupState(properties, b"key", None)
+    state = ArrowGroupState(Properties(False, NOW, b"", b""), b"key", None)
     with pytest.raises(ValueError, match="without an update"):
         state.setTimeoutDuration(5)
     state.update((b"s",))
