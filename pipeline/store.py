@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 
 from pipeline.commit import open_appender, open_delta
 from pipeline.errors import Failure
+from pipeline.upkeep_settings import UpkeepSettings
 from schemas.tables import REQUESTS, TABLES, Table, to_requests
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ LOG_RETENTION = {
     "coordinators": "interval 10 minutes",
 }
 DEFAULT_LOG_RETENTION = "interval 1 hours"
+# How long a table names a file that was removed. Delta's week would be 6,000,000 names at ten files
+# a second, which every checkpoint repeats; VACUUM asks for as long as it keeps such files.
+REMOVED_RETENTION = "delta.deletedFileRetentionDuration"
+
+
+def interval(hours: int) -> str:
+    """A time as Delta's properties have it."""
+    return f"interval {hours} hours"
 
 
 class SchemaMismatch(Failure):
@@ -63,6 +72,7 @@ def ensure_table(root: str, table: Table) -> DeltaTable:
             configuration={
                 "delta.checkpointInterval": CHECKPOINT_INTERVAL,
                 "delta.logRetentionDuration": retention,
+                REMOVED_RETENTION: interval(UpkeepSettings().vacuum_retention_hours),
             },
         )
     handle = open_delta(uri)

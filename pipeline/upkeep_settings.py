@@ -40,6 +40,11 @@ class UpkeepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     )
     vacuum_retention_ms: Retention = field(name="vacuum.retention.ms", default=3 * HOUR_MS)
 
+    @property
+    def vacuum_retention_hours(self) -> int:
+        """`vacuum_retention_ms` in whole hours, up: Delta's VACUUM knows no shorter time."""
+        return -(-self.vacuum_retention_ms // HOUR_MS)
+
     def __post_init__(self) -> None:
         # Whole files go, and a file holds up to a day: a request whose answer went before it would
         # be answered again by a coordinator that starts without its checkpoint.

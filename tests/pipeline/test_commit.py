@@ -114,19 +114,43 @@ def test_a_checksum_says_how_many_files_and_bytes(folder):
 
 def test_a_checkpoint_is_written_now_and_then(folder, monkeypatch):
     monkeypatch.setattr(commit, "CHECKPOINT_EVERY", 2)
-    started: list[Path] = []
-    monkeypatch.setattr(commit, "checkpoint", started.append)
+    started: list[tuple[Path, int]] = []
+    monkeypatch.setattr(commit, "checkpoint", lambda *of: started.append(of))
     appender = LocalAppender(folder)
     for i in range(4):
         appender.append(batch(str(i)))
-    assert started == [folder, folder]
+    assert started == [(folder, 2), (folder, 4)]
 
 
 def test_a_checkpoint_keeps_every_row(folder):
     LocalAppender(folder).append(batch("a"))
-    commit.checkpoint(folder)
+    commit.checkpoint(folder, 1)
     assert list((folder / "_delta_log").glob("*.checkpoint.parquet"))
     assert ids(folder) == ["a"]
+
+
+def test_a_large_table_is_checkpointed_less_often(folder, monkeypatch):
+    monkeypatch.setattr(commit, "NAMED_A_COMMIT", 2)
+
+    def checkpoints() -> list[int]:
+        found = (folder / "_delta_log").glob("*.checkpoint.parquet")
+        return sorted(int(path.name.partition(".")[0]) for path in found)
+
+    appender = LocalAppender(folder)
+    for version in range(1, 13):
+        appender.append(batch(str(version)))
+        commit.checkpoint(folder, version)
+    # They name the files of their version, the protocol and the metadata: 3, 4, 6, 9 and 13.
+    assert checkpoints() == [1, 2, 4, 7, 11]
+
+
+def test_a_checkpoint_that_nobody_can_read_about_is_written_anew(folder):
+    LocalAppender(folder).append(batch("a"))
+    commit.checkpoint(folder, 1)
+    (folder / "_delta_log" / "_last_checkpoint").write_text("{")
+    LocalAppender(folder).append(batch("b"))
+    commit.checkpoint(folder, 2)
+    assert (folder / "_delta_log" / f"{2:020}.checkpoint.parquet").exists()
 
 
 def test_losing_every_attempt_is_an_error(folder, monkeypatch):

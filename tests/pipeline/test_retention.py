@@ -5,10 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from deltalake.transaction import RemoveAction
 
 from pipeline import upkeep as upkeep_module
+from pipeline.clock import clock_ms
 from pipeline.commit import LocalAppender
 from pipeline.errors import Failure
 from pipeline.retention import LEAST_FILES, RetentionResult, packs, retain
@@ -91,10 +94,10 @@ def test_a_table_that_fails_does_not_keep_the_others_from_it(
     ask(root, "1")
     original = vacuum
 
-    def failing(table: DeltaTable, retention_ms: int) -> int:
+    def failing(table: DeltaTable, retention_hours: int) -> int:
         if "requests" in table.table_uri:
             raise OSError("no space left on device")
-        return original(table, retention_ms)
+        return original(table, retention_hours)
 
     monkeypatch.setattr("pipeline.retention.vacuum", failing)
     results = {r.table: r for r in retain(root, upkeep(), NOON, lambda _: None)}
@@ -179,6 +182,32 @@ def test_vacuum_leaves_what_is_young_and_no_version_for_nothing(root: str):
     version = handle(root).version()
     run(root, NOON)
     assert handle(root).version() == version
+
+
+def test_a_removed_file_is_named_as_long_as_vacuum_keeps_it(root: str):
+    ask(root, "1")
+
+    def kept() -> str:
+        return handle(root).metadata().configuration["delta.deletedFileRetentionDuration"]
+
+    assert kept() == "interval 3 hours"
+    version = handle(root).version()
+    run(root, NOON, vacuum_retention_ms=4 * HOUR_MS + 1)
+    assert (kept(), handle(root).version()) == ("interval 5 hours", version + 1)
+    assert ids(root) == ["1"]
+
+
+@pytest.mark.parametrize(("hours", "named"), [(2, 1), (4, 0)])
+def test_a_checkpoint_names_what_was_removed_within_three_hours(root: str, hours: int, named: int):
+    ask(root, "1")
+    (file,) = data_files(handle(root))
+    removed = RemoveAction(file.path, True, clock_ms() - hours * HOUR_MS, file.size, {})
+    table = handle(root)
+    table.create_write_transaction([removed], "append", table.schema())
+    DeltaTable(table.table_uri).create_checkpoint()
+    (checkpoint,) = Path(table.table_uri.removeprefix("file://")).glob("_delta_log/*.parquet")
+    removes = pq.read_table(checkpoint, columns=["remove"]).column(0)
+    assert len(removes) - removes.null_count == named
 
 
 # --- the schedule ---------------------------------------------------------------------------------
