@@ -49,8 +49,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from coordinator.config import GroupCoordinatorConfig
     from pipeline.recovery import Seed
-    from pipeline.settings import Settings
+    from pipeline.settings import CoordinatorSettings, Settings
     from pipeline.stateful import MachineFactory
 
 log = logging.getLogger(__name__)
@@ -306,14 +307,29 @@ class Coordinator:
 
     def _machine(self) -> MachineFactory:
         kept = self._board.kept_by(self.node.node_id)
-        batch = BatchSettings(
-            config=self._config,
-            node=self.node,
-            starts=self._starts,
-            dedup_window_ms=self._ours.request_dedup_window_ms,
-            claims={partition: state.claimed_at for partition, state in kept.items()},
-        )
+        claims = {partition: state.claimed_at for partition, state in kept.items()}
+        batch = batch_settings(self._ours, self._config, self.node, self._starts, claims)
         return functools.partial(BatchMachine, batch)
+
+
+def batch_settings(
+    ours: CoordinatorSettings,
+    config: GroupCoordinatorConfig,
+    node: Node,
+    starts: tuple[int, ...] = (),
+    claims: dict[int, int] | None = None,
+) -> BatchSettings:
+    """What a machine on Spark decides by; see `BatchSettings`."""
+    # A batch that waits for requests is no silence, however long it may wait.
+    tolerance = BatchSettings().silence_tolerance_ms + ours.trigger_interval_ms
+    return BatchSettings(
+        config=config,
+        node=node,
+        starts=starts,
+        dedup_window_ms=ours.request_dedup_window_ms,
+        silence_tolerance_ms=tolerance,
+        claims=claims,
+    )
 
 
 def start(
