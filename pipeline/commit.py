@@ -230,6 +230,12 @@ _decode_action = msgspec.json.Decoder(Action).decode
 _encode = msgspec.json.Encoder().encode
 
 
+def _needs_load(action: Action) -> bool:
+    """Whether what an action does to a table's size or description cannot be told from it."""
+    size_unknown = action.remove is not None and action.remove.size is None
+    return size_unknown or action.meta_data is not None or action.protocol is not None
+
+
 def parse_commit(content: bytes) -> list[Action]:
     """The actions of one `<version>.json`."""
     return [_decode_action(line) for line in content.splitlines() if line]
@@ -335,16 +341,21 @@ class LocalAppender:
                 actions = parse_commit(commit.read_bytes())
             except FileNotFoundError:
                 return
-            if any(each.meta_data or each.protocol or each.remove for each in actions):
+            if any(_needs_load(each) for each in actions):
                 self._load()
                 continue
             self._version += 1
             for action in actions:
                 if action.add is not None:
-                    self._files += 1
-                    self._bytes += action.add.size or 0
+                    self._count(1, action.add)
+                if action.remove is not None:
+                    self._count(-1, action.remove)
                 if action.txn is not None:
                     self._transactions[action.txn.app_id] = action.txn.version
+
+    def _count(self, change: int, file: _File) -> None:
+        self._files += change
+        self._bytes += change * (file.size or 0)
 
     # --- writing ----------------------------------------------------------------------------------
 

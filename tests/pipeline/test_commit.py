@@ -88,6 +88,32 @@ def test_a_rewrite_beside_an_append_is_no_conflict(folder):
     assert ids(folder) == ["b", "c"]
 
 
+def test_a_rewrite_is_taken_in_without_reading_the_table_anew(folder, monkeypatch):
+    appender = LocalAppender(folder)
+    for name in "abc":
+        appender.append(batch(name))
+    DeltaTable(str(folder)).optimize.compact()
+    DeltaTable(str(folder)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    monkeypatch.setattr(appender, "_load", None)
+    appender.append(batch("d"))
+    checksum = json.loads(newest_checksum(folder))
+    files = list(folder.glob("*.parquet"))
+    assert checksum["numFiles"] == len(files) == 2
+    assert checksum["tableSizeBytes"] == sum(file.stat().st_size for file in files)
+
+
+def test_other_properties_are_read_anew(folder):
+    appender = LocalAppender(folder)
+    DeltaTable(str(folder)).alter.set_table_properties({"delta.checkpointInterval": "7"})
+    appender.append(batch("a"))
+    described = json.loads(newest_checksum(folder))["metadata"]["configuration"]
+    assert described["delta.checkpointInterval"] == "7"
+
+
+def newest_checksum(folder: Path) -> str:
+    return max((folder / "_delta_log").glob("*.crc")).read_text()
+
+
 def test_a_writer_that_slept_while_the_log_was_cleaned_does_not_write_into_the_past(folder):
     sleeper, busy = LocalAppender(folder), LocalAppender(folder)
     for i in range(5):
