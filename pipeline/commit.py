@@ -38,7 +38,7 @@ from pipeline.errors import Failure
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 50
-# A checkpoint is looked for after so many commits, and written after one for every so many actions.
+# After so many commits a checkpoint may be due; it is after one for each so many names of the last.
 CHECKPOINT_EVERY = 100
 NAMED_A_COMMIT = 100
 ENGINE = "group-coordinator"
