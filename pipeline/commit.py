@@ -347,15 +347,15 @@ class LocalAppender:
             self._version += 1
             for action in actions:
                 if action.add is not None:
-                    self._count(1, action.add)
+                    self._count(1, action.add.size)
                 if action.remove is not None:
-                    self._count(-1, action.remove)
+                    self._count(-1, action.remove.size)
                 if action.txn is not None:
                     self._transactions[action.txn.app_id] = action.txn.version
 
-    def _count(self, change: int, file: _File) -> None:
+    def _count(self, change: int, size: int | None) -> None:
         self._files += change
-        self._bytes += change * (file.size or 0)
+        self._bytes += change * (size or 0)
 
     # --- writing ----------------------------------------------------------------------------------
 
@@ -411,8 +411,7 @@ class LocalAppender:
     def _committed(self, added: dict[str, Any] | None) -> None:
         self._version += 1
         if added is not None:
-            self._files += 1
-            self._bytes += added["size"]
+            self._count(1, added["size"])
         if self._plain:
             self._leave_checksum()
         if self._version % CHECKPOINT_EVERY == 0:
