@@ -176,8 +176,10 @@ class Coordinator:
         self._ledger.decide_until(lambda board: self._stopped(board))
 
     def abandon(self) -> None:
-        """End the lease's renewal, and nothing else: what a process that ends leaves undone."""
+        """End the query as it stands and the lease's renewal, and say nothing of it to anyone."""
         self._lease.stop()
+        if self.serving is not None:
+            self.serving.abandon()
 
     def _stopped(self, board: Board) -> list[CoordinatorEvent]:
         latest = board.nodes[self.node.node_id].epoch == self.epoch.number

@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
 
 from pipeline.commit import local_folder, open_delta
 from pipeline.errors import Failure
@@ -110,6 +111,16 @@ class Serving:
         while self.query.isActive and self._last_committed() == before and time.monotonic() < limit:
             time.sleep(0.002)
         self.query.stop()
+
+    def abandon(self) -> None:
+        """Stop the query, a batch under way or not; nothing of it runs after that.
+
+        What Spark has to say of a batch that was cut off comes before the reason, not after it.
+        """
+        try:
+            self.query.stop()
+        except (Py4JError, OSError) as gone:
+            log.debug("the query ended with its JVM: %s", gone)
 
     def _last_committed(self) -> int:
         progress = self.query.lastProgress

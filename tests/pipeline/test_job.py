@@ -42,7 +42,6 @@ def start(spark, root) -> Iterator[Callable[..., Coordinator]]:
 
     yield start_one
     for coordinator in running:
-        coordinator.query.stop()
         coordinator.abandon()
 
 
