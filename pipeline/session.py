@@ -23,6 +23,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from pipeline.errors import Failure
+from pipeline.hadoop import forget_clusters, has_class, spare_forks
 
 if TYPE_CHECKING:
     from pipeline.settings import Settings
@@ -41,7 +42,6 @@ STATE_STORES = {
 }
 # Right for a root on a local disk alone: object stores have managers of their own.
 LOCAL_ONLY = ("spark.sql.streaming.checkpointFileManagerClass",)
-_BARE_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 # A JVM that already runs cannot take these up any more, and Delta or the speed depends on them.
 _BEFORE_START = (
     "spark.sql.extensions",
@@ -65,17 +65,20 @@ def create_session(settings: Settings, root: str, master: str | None = None) -> 
     Raises JavaMissing, and DeltaMissing under a spark-submit without Delta's package.
     """
     wanted = spark_settings(settings, root)
-    spark = _session(wanted, master)
+    active = SparkSession.getActiveSession()
+    if active is None:
+        spark = _new_session(wanted, master)
+    else:
+        spark = active
+        _apply(spark, wanted)
     if is_local(root):
-        _spare_forks(spark, wanted)
+        spare_forks(spark, wanted["spark.jars.packages"])
+        if active is None:
+            forget_clusters(spark)
     return spark
 
 
-def _session(wanted: dict[str, str], master: str | None) -> SparkSession:
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        _apply(active, wanted)
-        return active
+def _new_session(wanted: dict[str, str], master: str | None) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _session_of_submit(wanted)
     check_java()
@@ -202,29 +205,7 @@ def _apply(spark: SparkSession, wanted: dict[str, str]) -> None:
     _check_delta(spark, wanted)
 
 
-def _spare_forks(spark: SparkSession, wanted: dict[str, str]) -> None:
-    """Have Hadoop set the modes of local files by itself.
-
-    Its own local file system runs chmod for every file that it creates: 40 ms of a batch of 105,
-    for the offset, the commit and the groups' changes. In the session alone, and past Hadoop's
-    cache of file systems: spark-submit reads local files before it has the package.
-    """
-    if not _has_class(spark, _BARE_FILES):
-        packages = wanted["spark.jars.packages"]
-        log.warning("batches take 40 ms longer than they must: start Spark with %s", packages)
-        return
-    spark.conf.set("fs.file.impl", _BARE_FILES)
-    spark.conf.set("fs.file.impl.disable.cache", "true")
-
-
-def _has_class(spark: SparkSession, name: str) -> bool:
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None  # only Spark Connect has none
-    loader = jvm.Thread.currentThread().getContextClassLoader()
-    return loader.getResource(f"{name.replace('.', '/')}.class") is not None
-
-
 def _check_delta(spark: SparkSession, wanted: dict[str, str]) -> None:
-    if not _has_class(spark, "io.delta.sql.DeltaSparkSessionExtension"):
+    if not has_class(spark, "io.delta.sql.DeltaSparkSessionExtension"):
         packages = wanted["spark.jars.packages"]
         raise DeltaMissing(f"Spark runs without Delta: start it with --packages {packages}")
