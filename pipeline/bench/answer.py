@@ -1,7 +1,8 @@
 """How long an answer takes, beside the same job with a function that decides nothing.
 
-5 groups of 20 members heartbeat once a second each (`pipeline.bench.paced`). The two machines take
-turns in one run, each with a process and a root of its own, so that they meet the same noise.
+5 groups of 20 members heartbeat once a second each (`pipeline.bench.paced`). Both machines are
+started and then take turns of some seconds, in which the other one is paused with its JVM: so they
+meet the same noise, and have compiled equally long. The first turns do not count, see `WARM_UP_S`.
 
 Profile: a running coordinator's JVM by async-profiler (its library is in a jar on Maven Central),
 its Python processes by py-spy:
@@ -25,24 +26,36 @@ of Hadoop's settings for the state store), and the job and the writing of its an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 
 from msgspec import Struct
 
-from pipeline.bench.fleet import Fleet, FleetPeer
+from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, FleetPeer
 from pipeline.bench.paced import GROUPS, MEMBERS, WARM_UP_S, p50_and_p99, pace
 from pipeline.bench.rebalance import Rebalance
 from pipeline.bench.running import COORDINATOR, FLOOR, running
+from pipeline.process import CoordinatorProcess
+
+# Two minutes of each machine. Nobody may be paused for as long as Spark waits for its own
+# heartbeats, two minutes.
+TURN_S = 20.0
+ROUNDS = 6
+# What a paused machine makes up for after its pause is over by then.
+_SETTLE_S = 2.0
 
 
 class Figures(Struct):
-    """Answer times of one machine, ms."""
+    """Answer times of one machine, ms; `least_p50_ms` and `most_p50_ms` are of its turns."""
 
     machine: str
     answers: int
     unanswered: int
     p50_ms: float
     p99_ms: float
+    least_p50_ms: float
+    most_p50_ms: float
 
 
 class AnswerReport(Struct):
@@ -55,24 +68,34 @@ class AnswerReport(Struct):
 
 
 def bench_answer(
-    seconds: float, rounds: int, say: Callable[[str], None], warm_up: float = WARM_UP_S
+    seconds: float = TURN_S,
+    rounds: int = ROUNDS,
+    say: Callable[[str], None] = print,
+    warm_up: float = WARM_UP_S,
 ) -> AnswerReport:
     """Measure both machines, `seconds` each in every one of `rounds`; `say` hears of progress.
 
-    Raises Failure, also for a run that is too short.
+    `warm_up` is how long each has its turns before, s. Raises Failure, also for a run that is too
+    short.
     """
-    times: dict[str, list[float]] = {FLOOR: [], COORDINATOR: []}
-    missing = {FLOOR: 0, COORDINATOR: 0}
-    for number in range(rounds):
-        for machine in times:
-            say(f"round {number + 1} of {rounds}: {machine}, {seconds:.0f} s")
-            found, unanswered = _measure(machine, seconds, warm_up)
-            times[machine] += found
-            missing[machine] += unanswered
-    floor, coordinator = (
-        Figures(name, len(found), missing[name], *p50_and_p99(found, name))
-        for name, found in times.items()
-    )
+    warm_ups = math.ceil(warm_up / seconds)
+    with ExitStack() as stack:
+        machines = []
+        for name in (FLOOR, COORDINATOR):
+            say(f"answer: starting the {name}")
+            machines.append(stack.enter_context(_standing(name)))
+        for number in range(1, warm_ups + rounds + 1):
+            for machine in machines:
+                if number <= warm_ups:
+                    which = f"warm-up {number} of {warm_ups}"
+                else:
+                    which = f"round {number - warm_ups} of {rounds}"
+                times, unanswered = machine.turn(seconds)
+                p50, p99 = p50_and_p99(times, machine.name)
+                say(f"answer: {which}, {machine.name}: p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+                if number > warm_ups:
+                    machine.count(times, unanswered, p50)
+        floor, coordinator = (machine.figures() for machine in machines)
     return AnswerReport(
         floor,
         coordinator,
@@ -81,10 +104,46 @@ def bench_answer(
     )
 
 
-def _measure(machine: str, seconds: float, warm_up: float) -> tuple[list[float], int]:
-    with running(machine) as (process, root):
-        fleet = Fleet(root, GROUPS, MEMBERS, "answer")
-        if machine == COORDINATOR:
-            Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
-        pace(fleet, warm_up, process)
-        return pace(fleet, seconds, process)
+class _Machine:
+    """A machine that stands still but for its turns, and what they found."""
+
+    def __init__(self, name: str, process: CoordinatorProcess, root: str) -> None:
+        self.name = name
+        self._process = process
+        self._fleet = Fleet(root, GROUPS, MEMBERS, "answer", LONGEST_SESSION_MS)
+        self._times: list[float] = []
+        self._unanswered = 0
+        self._p50s: list[float] = []
+        if name == COORDINATOR:
+            Rebalance(FleetPeer(self._fleet), self._fleet.members).run(self._fleet.members)
+        process.pause()
+
+    def turn(self, seconds: float) -> tuple[list[float], int]:
+        """Let it answer; the answer times, s, and how many answers never came."""
+        self._process.resume()
+        pace(self._fleet, _SETTLE_S, self._process)
+        found = pace(self._fleet, seconds, self._process)
+        self._process.pause()
+        return found
+
+    def count(self, times: list[float], unanswered: int, p50: float) -> None:
+        """Take what a turn found as measured."""
+        self._times += times
+        self._unanswered += unanswered
+        self._p50s.append(p50)
+
+    def figures(self) -> Figures:
+        """What all turns found together."""
+        p50, p99 = p50_and_p99(self._times, self.name)
+        least, most = min(self._p50s), max(self._p50s)
+        return Figures(self.name, len(self._times), self._unanswered, p50, p99, least, most)
+
+
+@contextmanager
+def _standing(name: str) -> Iterator[_Machine]:
+    with running(name) as (process, root):
+        try:
+            yield _Machine(name, process, root)
+        finally:
+            # What stands still cannot be stopped in order.
+            process.resume()

@@ -43,12 +43,7 @@ PLANS = (
     Plan("machine", MachineReport, "", "--batches 1 --scale 100"),
     Plan("commit", CommitReport, "", "--batches 10"),
     Plan("producer", ProducerFigures, "", "--seconds 0.5"),
-    Plan(
-        "answer",
-        AnswerReport,
-        "--seconds 60 --rounds 2",
-        "--seconds 5 --rounds 1 --warm-up 5",
-    ),
+    Plan("answer", AnswerReport, "", "--seconds 5 --rounds 1 --warm-up 5"),
     Plan("linger", LingerReport, "--seconds 30", "--seconds 3 --warm-up 5"),
     Plan(
         "throughput",

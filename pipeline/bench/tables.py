@@ -53,11 +53,19 @@ def bars(values: Sequence[float]) -> Callable[[float], str]:
 @table_of.register
 def _answer(report: AnswerReport) -> Table:
     rows: list[list[object]] = [
-        [f.machine, f.answers, f.unanswered, round(f.p50_ms), round(f.p99_ms)]
+        [
+            f.machine,
+            f.answers,
+            f.unanswered,
+            round(f.p50_ms),
+            round(f.p99_ms),
+            f"{f.least_p50_ms:.0f}-{f.most_p50_ms:.0f}",
+        ]
         for f in (report.floor, report.coordinator)
     ]
-    rows.append(["ratio", "", "", f"{report.ratio_p50:.2f}", f"{report.ratio_p99:.2f}"])
-    return Table(["machine", "answers", "unanswered", "p50 ms", "p99 ms"], rows)
+    rows.append(["ratio", "", "", f"{report.ratio_p50:.2f}", f"{report.ratio_p99:.2f}", ""])
+    columns = ["machine", "answers", "unanswered", "p50 ms", "p99 ms", "p50 ms of the turns"]
+    return Table(columns, rows)
 
 
 @table_of.register

@@ -28,9 +28,9 @@ KafkaLibs = Annotated[
 
 @bench_app.command("answer")
 def bench_of_answer(
-    seconds: Annotated[float, typer.Option(help="How long each machine is measured, s.")] = 30.0,
-    rounds: Annotated[int, typer.Option(help="How often the two take turns.")] = 2,
-    warm_up: WarmUp = 60.0,
+    seconds: Annotated[float, typer.Option(help="How long a turn of each machine is, s.")] = 20.0,
+    rounds: Annotated[int, typer.Option(help="How often the two take turns.")] = 6,
+    warm_up: WarmUp = 120.0,
     json: Json = False,
 ) -> None:
     """Answer times, p50 and p99, beside an empty function with the same sources and sinks."""
@@ -43,7 +43,7 @@ def bench_of_answer(
 @bench_app.command("linger")
 def bench_of_linger(
     seconds: Annotated[float, typer.Option(help="How long each linger is measured, s.")] = 30.0,
-    warm_up: WarmUp = 60.0,
+    warm_up: WarmUp = 120.0,
     json: Json = False,
 ) -> None:
     """Answer times against the producer's linger.ms."""
@@ -183,7 +183,7 @@ def bench_of_idle(
 @bench_app.command("soak")
 def bench_of_soak(
     minutes: Annotated[float, typer.Option(help="How long it runs after the warm-up.")] = 30.0,
-    warm_up: WarmUp = 60.0,
+    warm_up: WarmUp = 120.0,
     json: Json = False,
 ) -> None:
     """Whether answer times, memory and files stay what they were, for half an hour."""

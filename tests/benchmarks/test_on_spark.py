@@ -89,11 +89,23 @@ def test_throughput_is_measured(one_start: None) -> None:
 
 
 def test_answers_are_measured(one_start: None) -> None:
-    report = answer.bench_answer(3, 1, ignore, warm_up=1)
+    said: list[str] = []
+    report = answer.bench_answer(2, 2, said.append, warm_up=1)
+    assert [text.partition(": p50")[0] for text in said] == [
+        "answer: starting the floor",
+        "answer: starting the coordinator",
+        "answer: warm-up 1 of 1, floor",
+        "answer: warm-up 1 of 1, coordinator",
+        "answer: round 1 of 2, floor",
+        "answer: round 1 of 2, coordinator",
+        "answer: round 2 of 2, floor",
+        "answer: round 2 of 2, coordinator",
+    ]
     for figures in (report.floor, report.coordinator):
         assert figures.answers >= 100
         assert figures.unanswered == 0
         assert figures.p99_ms >= figures.p50_ms > 0
+        assert 0 < figures.least_p50_ms <= figures.p50_ms <= figures.most_p50_ms
     assert report.ratio_p50 == report.coordinator.p50_ms / report.floor.p50_ms
 
 
