@@ -4,6 +4,7 @@ A group of one member holds so many committed offsets, and commits a few of them
 turn. It is the pure machine's cost on one core, from the event's JSON to the state's bytes; the
 floor beside it decodes the same event, encodes the same output and copies the state, as whoever
 stores it must: Spark keeps a group's state as one value, and writes all of it after every batch.
+Memory is got as Spark's workers get it (`pipeline.bench.allocator`).
 
 Profile: python -m cProfile -s tottime -m pipeline bench commit
 """
@@ -15,6 +16,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from pipeline.bench.allocator import allocate_as_workers_do
 from pipeline.bench.fleet import Member
 from pipeline.bench.machine import (
     PARTITIONS,
@@ -54,6 +56,7 @@ def bench_commit(
     batches: int, say: Callable[[str], None], held: tuple[int, ...] = HELD
 ) -> CommitReport:
     """Measure batches of one commit, and a tenth as many of `_MANY`; `say` hears of progress."""
+    allocate_as_workers_do()
     figures = []
     for number in held:
         say(f"commit: {number:,} partitions held")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import platform
 
 import pytest
 
+from pipeline.bench.allocator import allocate_as_workers_do
 from pipeline.bench.commit import bench_commit
 from pipeline.bench.machine import PLANS, MachineGroup, bench_machine, make_machine, run_batch
 from pipeline.errors import Failure
@@ -31,6 +33,10 @@ def test_a_request_that_is_refused_ends_the_measurement() -> None:
     group.members[1].generation += 1
     with pytest.raises(Failure, match="g/member-1/3 was answered ILLEGAL_GENERATION"):
         run_batch(group.machine, [group], lambda group, _: group.heartbeats(), 1)
+
+
+def test_memory_is_got_as_workers_get_it_where_there_is_glibc() -> None:
+    assert allocate_as_workers_do() == (platform.libc_ver()[0] == "glibc")
 
 
 def test_commits_are_measured_by_what_the_group_holds() -> None:

@@ -1,0 +1,25 @@
+"""The allocator's settings of Spark's workers, for a bench that does their work without Spark."""
+
+from __future__ import annotations
+
+import ctypes
+
+from pipeline.session import read_defaults
+
+# glibc's malloc.h: what mallopt calls the thresholds that the variables set.
+_MALLOPT = {
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": -1,
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": -3,
+}
+
+
+def allocate_as_workers_do() -> bool:
+    """Set this process's malloc as conf/spark-defaults.conf sets the workers'; False if it cannot.
+
+    Without it a bench would show how glibc gives memory back to the system, which workers do not.
+    """
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "mallopt"):
+        return False
+    wanted = read_defaults()
+    return all(libc.mallopt(number, int(wanted[key])) for key, number in _MALLOPT.items())
