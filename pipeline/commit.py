@@ -166,10 +166,10 @@ class RemoteAppender:
 
     def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
         """Append in one commit; see `Appender.append`."""
-        transactions = [] if app_id is None else [Transaction(app_id, version)]
+        transactions = [] if app_id is None else [Transaction(app_id, version, clock_ms())]
         if self._epoch is not None:
             # Said again with every commit, a later epoch that is committed beside one conflicts.
-            transactions.append(Transaction(self._epoch.app_id, self._epoch.number))
+            transactions.append(Transaction(self._epoch.app_id, self._epoch.number, clock_ms()))
         if rows is None:
             rows = pa.schema(self._handle.schema().to_arrow()).empty_table()
         for attempt in range(ATTEMPTS):
@@ -256,7 +256,8 @@ class LocalAppender:
         if app_id is not None:
             if self.last_version(app_id) >= version:
                 return False
-            actions.append({"txn": {"appId": app_id, "version": version}})
+            transaction = {"appId": app_id, "version": version, "lastUpdated": clock_ms()}
+            actions.append({"txn": transaction})
         added = None if rows is None else self._write_file(rows)
         if added is not None:
             actions.append({"add": added})
@@ -350,7 +351,8 @@ class LocalAppender:
                     self._count(1, action.add.size)
                 if action.remove is not None:
                     self._count(-1, action.remove.size)
-                if action.txn is not None:
+                # Of others, who may be very many, the table knows.
+                if action.txn is not None and action.txn.app_id in self._transactions:
                     self._transactions[action.txn.app_id] = action.txn.version
 
     def _count(self, change: int, size: int | None) -> None:

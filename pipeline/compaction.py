@@ -177,7 +177,7 @@ def compact(
             moved = run.write_history(horizon_ms)
         say("compaction: writing the newest records")
         survivors = run.write_survivors(cleaned)
-    vacuum(topic, settings.vacuum_retention_hours)
+    vacuum(topic, OFFSETS_TOPIC.name, settings.vacuum_retention_hours)
     clean_log(topic)
     return CompactionResult(
         records_before=total,

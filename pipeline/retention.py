@@ -146,7 +146,7 @@ def _retain_table(
             newest_ms = max(file.modified_ms for file in batch)
             packed = files.write(engine, "SELECT * FROM small_files", batch[0].partition, newest_ms)
             files.exchange(batch, [] if packed is None else [packed], data_change=False)
-    vacuum(handle, settings.vacuum_retention_hours)
+    vacuum(handle, name, settings.vacuum_retention_hours)
     clean_log(handle)
     after = data_files(handle)
     return RetentionResult(

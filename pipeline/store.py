@@ -37,11 +37,19 @@ DEFAULT_LOG_RETENTION = "interval 1 hours"
 # How long a table names a file that was removed. Delta's week would be 6,000,000 names at ten files
 # a second, which every checkpoint repeats; VACUUM asks for as long as it keeps such files.
 REMOVED_RETENTION = "delta.deletedFileRetentionDuration"
+# How long `requests` knows who wrote to it. Each producer is an application of its own, which every
+# checkpoint names. A producer asks for minutes whether its append went through; a streaming query
+# that writes requests may be down for days after one. The other tables know their few for good.
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+_WRITERS_KNOWN = "interval 7 days"
 
 
-def interval(hours: int) -> str:
-    """A time as Delta's properties have it."""
-    return f"interval {hours} hours"
+def retention_properties(name: str, removed_hours: int) -> dict[str, str]:
+    """The properties of a table that say what it forgets; removed files after so many hours."""
+    properties = {REMOVED_RETENTION: f"interval {removed_hours} hours"}
+    if name == REQUESTS.name:
+        properties[TRANSACTION_RETENTION] = _WRITERS_KNOWN
+    return properties
 
 
 class SchemaMismatch(Failure):
@@ -72,7 +80,7 @@ def ensure_table(root: str, table: Table) -> DeltaTable:
             configuration={
                 "delta.checkpointInterval": CHECKPOINT_INTERVAL,
                 "delta.logRetentionDuration": retention,
-                REMOVED_RETENTION: interval(UpkeepSettings().vacuum_retention_hours),
+                **retention_properties(table.name, UpkeepSettings().vacuum_retention_hours),
             },
         )
     handle = open_delta(uri)

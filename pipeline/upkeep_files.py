@@ -28,7 +28,7 @@ from pyarrow import fs
 from pipeline.clock import clock_ms
 from pipeline.commit import local_folder
 from pipeline.errors import Failure
-from pipeline.store import REMOVED_RETENTION, interval
+from pipeline.store import retention_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -266,13 +266,16 @@ def clean_log(handle: DeltaTable) -> None:
     handle.cleanup_metadata()
 
 
-def vacuum(handle: DeltaTable, retention_hours: int) -> int:
+def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
     """Delete the files that no version of the last `retention_hours` needs; return how many.
 
-    Those that a rewrite left behind when it was killed are among them.
+    Those that a rewrite left behind when it was killed are among them. The table, `name`, is to
+    name removed files for as long; an earlier release's is told so.
     """
     handle.update_incremental()
-    _remember_removed(handle, retention_hours)
+    wanted = retention_properties(name, retention_hours)
+    if not wanted.items() <= handle.metadata().configuration.items():
+        handle.alter.set_table_properties(wanted)
     options: dict[str, Any] = {
         "retention_hours": retention_hours,
         "enforce_retention_duration": False,
@@ -282,13 +285,6 @@ def vacuum(handle: DeltaTable, retention_hours: int) -> int:
     if not handle.vacuum(dry_run=True, **options):
         return 0
     return len(handle.vacuum(dry_run=False, **options))
-
-
-def _remember_removed(handle: DeltaTable, hours: int) -> None:
-    """Have the table name a removed file for as long as VACUUM keeps it."""
-    wanted = interval(hours)
-    if handle.metadata().configuration.get(REMOVED_RETENTION) != wanted:
-        handle.alter.set_table_properties({REMOVED_RETENTION: wanted})
 
 
 def one_line(error: Exception) -> str:

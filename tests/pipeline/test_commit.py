@@ -11,6 +11,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from pipeline import commit
+from pipeline.clock import clock_ms
 from pipeline.commit import AppendConflict, LocalAppender, RemoteAppender, local_folder
 from pipeline.store import ensure_table
 from schemas.tables import OFFSETS_TOPIC, RESPONSES, to_arrow
@@ -53,6 +54,16 @@ def test_another_writer_in_our_name_is_noticed(appender, folder):
     appender.forget()
     assert not appender.append(batch("c"), "query", 1)
     assert ids(folder) == ["a", "b"]
+
+
+def test_an_append_says_when_the_application_wrote(appender, folder):
+    before = clock_ms()
+    assert appender.append(batch("a"), "query", 0)
+    (path,) = (folder / "_delta_log").glob("*1.json")
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    (written,) = [action["txn"] for action in actions if "txn" in action]
+    assert (written["appId"], written["version"]) == ("query", 0)
+    assert before <= written["lastUpdated"] <= clock_ms()
 
 
 def test_both_ways_share_one_ledger(folder):

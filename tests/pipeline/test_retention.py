@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
 
 from pipeline import upkeep as upkeep_module
@@ -94,10 +94,10 @@ def test_a_table_that_fails_does_not_keep_the_others_from_it(
     ask(root, "1")
     original = vacuum
 
-    def failing(table: DeltaTable, retention_hours: int) -> int:
-        if "requests" in table.table_uri:
+    def failing(table: DeltaTable, name: str, retention_hours: int) -> int:
+        if name == "requests":
             raise OSError("no space left on device")
-        return original(table, retention_hours)
+        return original(table, name, retention_hours)
 
     monkeypatch.setattr("pipeline.retention.vacuum", failing)
     results = {r.table: r for r in retain(root, upkeep(), NOON, lambda _: None)}
@@ -208,6 +208,22 @@ def test_a_checkpoint_names_what_was_removed_within_three_hours(root: str, hours
     (checkpoint,) = Path(table.table_uri.removeprefix("file://")).glob("_delta_log/*.parquet")
     removes = pq.read_table(checkpoint, columns=["remove"]).column(0)
     assert len(removes) - removes.null_count == named
+
+
+@pytest.mark.parametrize(("days", "known"), [(6, True), (8, False)])
+def test_requests_forget_after_a_week_who_wrote_them(root: str, days: int, known: bool):
+    ask(root, "1")
+    table = handle(root)
+    # As a root of an earlier release has it.
+    table.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 days"})
+    run(root, NOON)
+    written = Transaction("producer-1", 7, clock_ms() - days * DAY_MS)
+    table.update_incremental()
+    table.create_write_transaction(
+        [], "append", table.schema(), commit_properties=CommitProperties(app_transactions=[written])
+    )
+    DeltaTable(table.table_uri).create_checkpoint()
+    assert handle(root).transaction_version("producer-1") == (7 if known else None)
 
 
 # --- the schedule ---------------------------------------------------------------------------------
