@@ -23,14 +23,15 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from pipeline.commit import open_appender, open_delta, raise_epoch
+from pipeline.commit import open_appender, raise_epoch
+from pipeline.delta import open_delta
 from pipeline.store import ensure_table, table_uri
 from pipeline.topics import TopicWatcher
 from schemas.messages import Int64
 from schemas.tables import Table, arrow_schema, from_arrow, to_arrow
 
 if TYPE_CHECKING:
-    from pipeline.commit import Epoch
+    from pipeline.epoch import Epoch
 
 
 class Pin(Struct, frozen=True):

@@ -18,55 +18,28 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import threading
-import time
 import uuid
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import unquote, urlparse
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
+from pipeline.checkpoint import checkpoint
 from pipeline.clock import clock_ms
+from pipeline.delta import ATTEMPTS, back_off, local_folder, open_delta
+from pipeline.epoch import Epoch, FencedError, check_epoch
 from pipeline.errors import Failure
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 50
-# After so many commits a checkpoint may be due; it is after one for each so many names of the last.
+# After so many commits a checkpoint may be due.
 CHECKPOINT_EVERY = 100
-NAMED_A_COMMIT = 100
 ENGINE = "group-coordinator"
-
-
-class Epoch(msgspec.Struct, frozen=True):
-    """One start of a coordinator: its node, and the epoch of the root that the start was given.
-
-    The latest epoch of a node is a transaction of each table that coordinators write.
-    """
-
-    node_id: int
-    number: int
-
-    @property
-    def app_id(self) -> str:
-        """The transaction whose version is the node's latest epoch."""
-        return f"coordinator-epoch-{self.node_id}"
-
-
-class FencedError(Failure):
-    """A later coordinator has taken over: nothing of this one's may be written any more."""
-
-    def __init__(self, table: str, mine: Epoch, latest: int) -> None:
-        super().__init__(
-            f"fenced: the coordinator of epoch {latest} has taken over from node {mine.node_id}; "
-            f"this one, of epoch {mine.number}, writes nothing more to {table}"
-        )
 
 
 class AppendConflict(Failure):
@@ -116,41 +89,6 @@ def raise_epoch(uri: str, epoch: Epoch) -> None:
         latest = appender.last_version(epoch.app_id)
         if latest > epoch.number:
             raise FencedError(uri, epoch, latest)
-
-
-def local_folder(uri: str) -> Path | None:
-    """Return the folder that a URI or a path names, None if it is not on a local disk."""
-    url = urlparse(uri)
-    if url.scheme == "file":
-        return Path(unquote(url.path))
-    return None if url.scheme else Path(uri)
-
-
-def open_delta(uri: str) -> DeltaTable:
-    """Open a table through delta-rs; raises deltalake's TableNotFoundError.
-
-    delta-rs lists a log and then reads it. If a commit and its checksum land in between, it finds
-    the checksum of a version that it has not listed, and fails; the next look finds both.
-    """
-    for attempt in range(ATTEMPTS):
-        try:
-            return DeltaTable(uri)
-        except DeltaError as error:
-            if "CRC file version" not in str(error) or attempt == ATTEMPTS - 1:
-                raise
-            back_off(attempt)
-    raise AssertionError("the last attempt returns or raises")
-
-
-def back_off(attempt: int) -> None:
-    """Wait up to 2 ms, doubling with each attempt up to a quarter of a second."""
-    time.sleep(random.uniform(0, min(0.25, 0.002 * 2**attempt)))
-
-
-def check_epoch(appender: Appender, table: str, epoch: Epoch | None) -> None:
-    """Raise FencedError if the table knows a later epoch than this one, if it is one."""
-    if epoch is not None and (latest := appender.last_version(epoch.app_id)) > epoch.number:
-        raise FencedError(table, epoch, latest)
 
 
 # --- elsewhere ----------------------------------------------------------------------------------
@@ -431,36 +369,3 @@ class LocalAppender:
         except OSError as error:
             # The commit stands; without the checksum the next reader is slower.
             log.warning("no checksum for version %d of %s: %s", self._version, self._folder, error)
-
-
-def checkpoint(folder: Path, version: int) -> None:
-    """Write a checkpoint and clean the log up, if it is time; it takes 100 ms and more.
-
-    A checkpoint names all files, and those that were removed lately. So that 100,000 names are not
-    written anew every few seconds, it waits for one commit for every `NAMED_A_COMMIT` names of the
-    checkpoint before: a commit pays for them with 0.2 ms and 6 kB.
-    """
-    try:
-        last = _last_checkpoint(folder)
-        if last is not None and version - last.version < last.size // NAMED_A_COMMIT:
-            return
-        handle = open_delta(str(folder))
-        handle.create_checkpoint()
-        handle.cleanup_metadata()
-    except (DeltaError, OSError) as error:
-        # The next one will do; until then a reader replays more of the log.
-        log.warning("no checkpoint of %s: %s", folder, error)
-
-
-class _LastCheckpoint(msgspec.Struct):
-    version: int
-    size: int
-
-
-def _last_checkpoint(folder: Path) -> _LastCheckpoint | None:
-    """The newest checkpoint's version and its number of actions, None if it is not known."""
-    try:
-        content = (folder / "_delta_log" / "_last_checkpoint").read_bytes()
-        return msgspec.json.decode(content, type=_LastCheckpoint)
-    except (FileNotFoundError, msgspec.MsgspecError):
-        return None

@@ -34,12 +34,12 @@ from typing import TYPE_CHECKING
 from deltalake import Transaction
 from msgspec import Struct
 
+from pipeline.checkpoint import clean_log
 from pipeline.store import ensure_table, open_table
 from pipeline.upkeep_files import (
     DataFile,
     Engine,
     TableFiles,
-    clean_log,
     count_bytes,
     count_records,
     data_files,

@@ -11,7 +11,7 @@ import os
 import shutil
 from pathlib import Path
 
-from pipeline.commit import local_folder
+from pipeline.delta import local_folder
 from schemas.tables import REQUESTS
 
 # A disk with less than this may refuse a file and still have room for a smaller one.

@@ -29,7 +29,7 @@ from msgspec import Struct
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from coordinator.group.partition import partition_for
-from pipeline.commit import local_folder, open_delta
+from pipeline.delta import local_folder, open_delta
 from pipeline.packing import pack_rows
 from pipeline.source import SEED_SCHEMA, STREAM_COLUMNS, Share
 from pipeline.store import table_uri

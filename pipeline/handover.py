@@ -17,7 +17,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
-from pipeline.commit import local_folder, open_appender
+from pipeline.commit import open_appender
+from pipeline.delta import local_folder
 from pipeline.errors import Failure
 from pipeline.event_source import offset_of, owns
 from pipeline.recovery import Seed, append_by_spark, prepare_seed

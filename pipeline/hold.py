@@ -23,7 +23,7 @@ from coordinator.ownership import (
     decide,
 )
 from pipeline.clock import clock_ms
-from pipeline.commit import Epoch, FencedError
+from pipeline.epoch import Epoch, FencedError
 from pipeline.ownership import LeaseRenewal, Ledger, Observer, fence, fence_dead
 from pipeline.store import ensure_tables
 from schemas.records import CoordinatorEvent

@@ -33,7 +33,7 @@ from coordinator.ownership import (
 )
 from pipeline.batch_topics import BatchTopics
 from pipeline.clock import clock_ms
-from pipeline.commit import Epoch, FencedError
+from pipeline.epoch import Epoch, FencedError
 from pipeline.handover import begin_afresh, begun_with, bring_in, give_up, wake
 from pipeline.ownership import LeaseRenewal, Ledger, Observer, fence, fence_dead
 from pipeline.serving import Serving, serve

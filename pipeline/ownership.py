@@ -23,7 +23,8 @@ from msgspec.structs import replace
 
 from coordinator.ownership import Board, fold
 from pipeline.clock import clock_ms
-from pipeline.commit import Appender, Epoch, FencedError, open_appender, raise_epoch
+from pipeline.commit import Appender, open_appender, raise_epoch
+from pipeline.epoch import Epoch, FencedError
 from pipeline.errors import Failure
 from pipeline.sink import WRITTEN
 from pipeline.store import open_table, table_uri

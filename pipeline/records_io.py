@@ -30,7 +30,8 @@ from msgspec import Struct
 from coordinator.config import parse_config
 from coordinator.group.partition import partition_for
 from pipeline.clock import clock_ms
-from pipeline.commit import Appender, Epoch, open_appender
+from pipeline.commit import Appender, open_appender
+from pipeline.epoch import Epoch
 from pipeline.errors import Failure
 from pipeline.hold import holding_partitions
 from pipeline.sink import OffsetsLog

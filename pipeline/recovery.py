@@ -22,7 +22,7 @@ from msgspec import Struct
 from pyspark.sql import functions as F
 
 from coordinator.group.control import PREFIX
-from pipeline.commit import local_folder, open_delta
+from pipeline.delta import local_folder, open_delta
 from pipeline.errors import Failure
 from pipeline.seed import KEY, RECORD, add_files, write_load_events
 from pipeline.seed_requests import write_waiting_requests

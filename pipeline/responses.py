@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipeline.commit import local_folder
+from pipeline.delta import local_folder
 from pipeline.errors import Failure
 from pipeline.store import table_uri
 from pipeline.tail import follow

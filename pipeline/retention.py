@@ -24,14 +24,14 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
-from pipeline.commit import open_delta
+from pipeline.checkpoint import clean_log
+from pipeline.delta import open_delta
 from pipeline.errors import Failure
 from pipeline.store import table_uri
 from pipeline.upkeep_files import (
     DataFile,
     Engine,
     TableFiles,
-    clean_log,
     count_bytes,
     count_records,
     data_files,

@@ -19,7 +19,7 @@ from deltalake import Transaction
 
 from coordinator.group.control import PREFIX
 from pipeline.clock import clock_ms
-from pipeline.commit import open_delta
+from pipeline.delta import open_delta
 from pipeline.source import FIRST_KEY
 from pipeline.store import open_table
 from pipeline.upkeep_files import (

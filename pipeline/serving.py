@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
-from pipeline.commit import local_folder, open_delta
+from pipeline.delta import local_folder, open_delta
 from pipeline.errors import Failure
 from pipeline.event_source import offset_of, read_events
 from pipeline.log_trim import trim_log

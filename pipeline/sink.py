@@ -18,7 +18,8 @@ from deltalake import QueryBuilder
 
 from coordinator.group.batch import GroupOutput
 from pipeline.clock import clock_ms
-from pipeline.commit import Epoch, check_epoch, open_appender
+from pipeline.commit import open_appender
+from pipeline.epoch import Epoch, check_epoch
 from pipeline.stateful import TOPICS_PROPERTY
 from pipeline.store import open_table, table_uri
 from schemas.tables import (

@@ -10,7 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from msgspec import Struct
 
-from pipeline.commit import open_delta
+from pipeline.delta import open_delta
 from pipeline.errors import Failure
 from pipeline.store import table_uri
 from schemas.tables import TABLES, TOPICS, Table

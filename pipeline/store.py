@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.commit import open_appender, open_delta
+from pipeline.commit import open_appender
+from pipeline.delta import open_delta
 from pipeline.errors import Failure
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.tables import REQUESTS, TABLES, Table, to_requests

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
-from pipeline.commit import open_delta
+from pipeline.delta import open_delta
 from pipeline.errors import Failure
 from pipeline.tail import open_files, read_commit
 

@@ -18,7 +18,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from pipeline.clock import clock_ms
-from pipeline.commit import local_folder, open_appender
+from pipeline.commit import open_appender
+from pipeline.delta import local_folder
 from pipeline.errors import Failure
 from pipeline.store import ensure_table, open_table, table_uri
 from pipeline.tail import follow

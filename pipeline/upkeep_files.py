@@ -26,7 +26,7 @@ from msgspec import Struct
 from pyarrow import fs
 
 from pipeline.clock import clock_ms
-from pipeline.commit import local_folder
+from pipeline.delta import local_folder
 from pipeline.errors import Failure
 from pipeline.store import retention_properties
 
@@ -257,13 +257,6 @@ class TableFiles:
             fs.copy_files(str(local), path, source_filesystem=here, destination_filesystem=store)
         else:
             fs.copy_files(path, str(local), source_filesystem=store, destination_filesystem=here)
-
-
-def clean_log(handle: DeltaTable) -> None:
-    """Write a checkpoint, and drop the log files that are past the table's log retention."""
-    handle.update_incremental()
-    handle.create_checkpoint()
-    handle.cleanup_metadata()
 
 
 def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:

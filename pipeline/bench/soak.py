@@ -24,7 +24,7 @@ from pipeline.bench.memory import Memory, resident_of
 from pipeline.bench.paced import GROUPS, MEMBERS, WARM_UP_S, p50_and_p99, pace
 from pipeline.bench.rebalance import Rebalance
 from pipeline.bench.running import COORDINATOR, running
-from pipeline.commit import open_delta
+from pipeline.delta import open_delta
 from pipeline.process import CoordinatorProcess
 from pipeline.store import table_uri
 from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, REQUESTS, RESPONSES

@@ -8,7 +8,8 @@ import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.commit import LocalAppender, local_folder
+from pipeline.commit import LocalAppender
+from pipeline.delta import local_folder
 from pipeline.store import ensure_tables, table_uri
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.records import (

@@ -12,7 +12,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from pipeline import commit
 from pipeline.clock import clock_ms
-from pipeline.commit import AppendConflict, LocalAppender, RemoteAppender, local_folder
+from pipeline.commit import AppendConflict, LocalAppender, RemoteAppender
+from pipeline.delta import local_folder
 from pipeline.store import ensure_table
 from schemas.tables import OFFSETS_TOPIC, RESPONSES, to_arrow
 from tests.pipeline.rows import commit_record, response
@@ -157,37 +158,6 @@ def test_a_checkpoint_is_written_now_and_then(folder, monkeypatch):
     for i in range(4):
         appender.append(batch(str(i)))
     assert started == [(folder, 2), (folder, 4)]
-
-
-def test_a_checkpoint_keeps_every_row(folder):
-    LocalAppender(folder).append(batch("a"))
-    commit.checkpoint(folder, 1)
-    assert list((folder / "_delta_log").glob("*.checkpoint.parquet"))
-    assert ids(folder) == ["a"]
-
-
-def test_a_large_table_is_checkpointed_less_often(folder, monkeypatch):
-    monkeypatch.setattr(commit, "NAMED_A_COMMIT", 2)
-
-    def checkpoints() -> list[int]:
-        found = (folder / "_delta_log").glob("*.checkpoint.parquet")
-        return sorted(int(path.name.partition(".")[0]) for path in found)
-
-    appender = LocalAppender(folder)
-    for version in range(1, 13):
-        appender.append(batch(str(version)))
-        commit.checkpoint(folder, version)
-    # They name the files of their version, the protocol and the metadata: 3, 4, 6, 9 and 13.
-    assert checkpoints() == [1, 2, 4, 7, 11]
-
-
-def test_a_checkpoint_that_nobody_can_read_about_is_written_anew(folder):
-    LocalAppender(folder).append(batch("a"))
-    commit.checkpoint(folder, 1)
-    (folder / "_delta_log" / "_last_checkpoint").write_text("{")
-    LocalAppender(folder).append(batch("b"))
-    commit.checkpoint(folder, 2)
-    assert (folder / "_delta_log" / f"{2:020}.checkpoint.parquet").exists()
 
 
 def test_losing_every_attempt_is_an_error(folder, monkeypatch):

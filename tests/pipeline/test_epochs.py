@@ -10,14 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.commit import (
-    Appender,
-    Epoch,
-    FencedError,
-    LocalAppender,
-    RemoteAppender,
-    raise_epoch,
-)
+from pipeline.commit import Appender, LocalAppender, RemoteAppender, raise_epoch
+from pipeline.epoch import Epoch, FencedError
 from pipeline.settings import CoordinatorSettings
 from pipeline.sink import WRITTEN, Sink
 from pipeline.store import ensure_tables, table_uri

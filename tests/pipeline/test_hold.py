@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.ownership import CLAIMED, RELEASED, STARTED, UNLOADING, Board, decide
-from pipeline.commit import Epoch, FencedError, open_appender
+from pipeline.commit import open_appender
+from pipeline.epoch import Epoch, FencedError
 from pipeline.hold import HOLDER, holding_partitions
 from pipeline.ownership import LeaseRenewal, Ledger, fence
 from pipeline.sink import WRITTEN

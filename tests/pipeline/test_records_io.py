@@ -21,7 +21,8 @@ from coordinator.group.group import Group
 from coordinator.group.log import replay
 from coordinator.group.partition import partition_for
 from pipeline import records_io
-from pipeline.commit import AppendConflict, Epoch
+from pipeline.commit import AppendConflict
+from pipeline.epoch import Epoch
 from pipeline.errors import Failure
 from pipeline.records_io import RawRecord, Tally, export, import_
 from pipeline.settings import CoordinatorSettings, Settings

@@ -1,0 +1,43 @@
+"""Delta tables as all of this project opens them."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+# How often what lost against others is tried again.
+ATTEMPTS = 50
+
+
+def local_folder(uri: str) -> Path | None:
+    """Return the folder that a URI or a path names, None if it is not on a local disk."""
+    url = urlparse(uri)
+    if url.scheme == "file":
+        return Path(unquote(url.path))
+    return None if url.scheme else Path(uri)
+
+
+def open_delta(uri: str) -> DeltaTable:
+    """Open a table through delta-rs; raises deltalake's TableNotFoundError.
+
+    delta-rs lists a log and then reads it. If a commit and its checksum land in between, it finds
+    the checksum of a version that it has not listed, and fails; the next look finds both.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            return DeltaTable(uri)
+        except DeltaError as error:
+            if "CRC file version" not in str(error) or attempt == ATTEMPTS - 1:
+                raise
+            back_off(attempt)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def back_off(attempt: int) -> None:
+    """Wait up to 2 ms, doubling with each attempt up to a quarter of a second."""
+    time.sleep(random.uniform(0, min(0.25, 0.002 * 2**attempt)))
