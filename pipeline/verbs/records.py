@@ -10,7 +10,7 @@ import typer
 from pipeline.verbs.options import Config, Json, Root
 
 if TYPE_CHECKING:
-    from pipeline.records_io import Tally
+    from pipeline.raw_records import Tally
 
 records_app = typer.Typer(
     help="The offsets topic as Kafka's own binary records.", no_args_is_help=True
@@ -26,7 +26,7 @@ def records_export(
     json: Json = False,
 ) -> None:
     """Write the offsets topic as Kafka's binary keys and values, in the order of its log."""
-    from pipeline.records_io import export
+    from pipeline.records_export import export
 
     tally = export(root, file, lambda text: typer.echo(text, err=True))
     # Where the records themselves go to stdout, what is said of them does not.
@@ -54,7 +54,7 @@ def records_import(
     interrupted is completed by running it again; a completed one is not repeated unless --again is
     given.
     """
-    from pipeline.records_io import import_
+    from pipeline.records_import import import_
     from pipeline.settings import load_settings
 
     tally = import_(
