@@ -9,7 +9,7 @@ import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipeline.delta import open_delta
+from pipeline.delta import open_delta, refresh
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ def checkpoint(folder: Path, version: int) -> None:
 
 def clean_log(handle: DeltaTable) -> None:
     """Write a checkpoint, and drop the log files that are past the table's log retention."""
-    handle.update_incremental()
+    refresh(handle)
     handle.create_checkpoint()
     handle.cleanup_metadata()
 

@@ -31,7 +31,7 @@ from deltalake.exceptions import CommitFailedError
 
 from pipeline.checkpoint import checkpoint
 from pipeline.clock import clock_ms
-from pipeline.delta import ATTEMPTS, back_off, local_folder, open_delta
+from pipeline.delta import ATTEMPTS, back_off, local_folder, open_delta, refresh
 from pipeline.epoch import Epoch, FencedError, check_epoch
 from pipeline.errors import Failure
 
@@ -138,7 +138,7 @@ class RemoteAppender:
     def forget(self) -> None:
         """Take in what was written in our name."""
         self._last.clear()
-        self._handle.update_incremental()
+        refresh(self._handle)
 
 
 # --- on a local disk ----------------------------------------------------------------------------

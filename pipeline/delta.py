@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote, urlparse
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+
+T = TypeVar("T")
 
 # How often what lost against others is tried again.
 ATTEMPTS = 50
@@ -23,14 +27,24 @@ def local_folder(uri: str) -> Path | None:
 
 
 def open_delta(uri: str) -> DeltaTable:
-    """Open a table through delta-rs; raises deltalake's TableNotFoundError.
+    """Open a table through delta-rs; raises deltalake's TableNotFoundError."""
+    return _beside_writers(lambda: DeltaTable(uri))
+
+
+def refresh(handle: DeltaTable) -> None:
+    """Bring a table that is open to its newest version."""
+    _beside_writers(handle.update_incremental)
+
+
+def _beside_writers(read: Callable[[], T]) -> T:
+    """Read a log to which others write.
 
     delta-rs lists a log and then reads it. If a commit and its checksum land in between, it finds
     the checksum of a version that it has not listed, and fails; the next look finds both.
     """
     for attempt in range(ATTEMPTS):
         try:
-            return DeltaTable(uri)
+            return read()
         except DeltaError as error:
             if "CRC file version" not in str(error) or attempt == ATTEMPTS - 1:
                 raise

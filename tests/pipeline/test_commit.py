@@ -13,7 +13,6 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pipeline import commit
 from pipeline.clock import clock_ms
 from pipeline.commit import AppendConflict, LocalAppender, RemoteAppender
-from pipeline.delta import local_folder
 from pipeline.store import ensure_table
 from schemas.tables import OFFSETS_TOPIC, RESPONSES, to_arrow
 from tests.pipeline.rows import commit_record, response
@@ -181,9 +180,3 @@ def test_a_partition_is_a_folder(tmp_path):
     assert len(list((folder / "segment=4").glob("*.parquet"))) == 1
     (row,) = DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
     assert (row["segment"], row["offset_commit"]["offset"]) == (4, 1)
-
-
-def test_uris_of_local_folders():
-    assert local_folder("/a/b") == Path("/a/b")
-    assert local_folder("file:///a/b%20c") == Path("/a/b c")
-    assert local_folder("s3://bucket/a") is None
