@@ -355,8 +355,10 @@ class LocalAppender:
         if self._plain:
             self._leave_checksum()
         if self._version % CHECKPOINT_EVERY == 0:
+            # Not as a daemon: the process that ends waits for it, or would end within delta-rs, by
+            # a segmentation fault.
             threading.Thread(
-                target=checkpoint, args=(self._folder, self._version), daemon=True
+                target=checkpoint, args=(self._folder, self._version), name="checkpoint"
             ).start()
 
     def _leave_checksum(self) -> None:

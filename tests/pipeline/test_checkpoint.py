@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -31,6 +33,21 @@ def test_a_checkpoint_keeps_every_row(folder):
     assert list((folder / "_delta_log").glob("*.checkpoint.parquet"))
     rows = DeltaTable(str(folder)).to_pyarrow_table()
     assert rows.column("request_id").to_pylist() == ["a"]
+
+
+def test_a_process_that_ends_finishes_its_checkpoint_first(folder):
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from pipeline import commit\n"
+        "commit.CHECKPOINT_EVERY = 1\n"
+        "commit.LocalAppender(Path(sys.argv[1])).append(None, 'producer', 1)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (folder / "_delta_log" / f"{1:020}.checkpoint.parquet").exists()
 
 
 def test_a_large_table_is_checkpointed_less_often(folder, monkeypatch):
