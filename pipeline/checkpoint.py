@@ -28,7 +28,7 @@ def checkpoint(folder: Path, version: int) -> None:
         last = _last_checkpoint(folder)
         if last is not None and version - last.version < last.size // NAMED_A_COMMIT:
             return
-        clean_log(open_delta(str(folder)))
+        _write(open_delta(str(folder)))
     except (DeltaError, OSError) as error:
         # The next one will do; until then a reader replays more of the log.
         log.warning("no checkpoint of %s: %s", folder, error)
@@ -37,6 +37,10 @@ def checkpoint(folder: Path, version: int) -> None:
 def clean_log(handle: DeltaTable) -> None:
     """Write a checkpoint, and drop the log files that are past the table's log retention."""
     refresh(handle)
+    _write(handle)
+
+
+def _write(handle: DeltaTable) -> None:
     handle.create_checkpoint()
     handle.cleanup_metadata()
 

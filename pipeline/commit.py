@@ -354,7 +354,8 @@ class LocalAppender:
             self._count(1, added["size"])
         if self._plain:
             self._leave_checksum()
-        if self._version % CHECKPOINT_EVERY == 0:
+        # A process that is past its end has no time for one.
+        if self._version % CHECKPOINT_EVERY == 0 and threading.main_thread().is_alive():
             # Not as a daemon: the process that ends waits for it, or would end within delta-rs, by
             # a segmentation fault.
             threading.Thread(

@@ -20,8 +20,9 @@ A batch of this load took 190 ms on two cores when Spark's Delta source read the
   `pipeline/session.py`.
 * 12 were a shuffle into one partition.
 
-Of the 60 to 75 ms that are left, planning is 7, making tasks of the plan 13 (6 of them a broadcast
-of Hadoop's settings for the state store), and the job and the writing of its answers 35 to 45.
+Of the 60 to 75 ms that were left, planning was 7, making tasks of the plan 13 (6 of them to hand
+out Hadoop's settings for the state store, now 2: `pipeline/hadoop.py`), and the job and the writing
+of its answers 35 to 45.
 """
 
 from __future__ import annotations

@@ -35,19 +35,31 @@ def test_a_checkpoint_keeps_every_row(folder):
     assert rows.column("request_id").to_pylist() == ["a"]
 
 
-def test_a_process_that_ends_finishes_its_checkpoint_first(folder):
+def append_at(when: str, folder: Path) -> tuple[int, str]:
+    """Have a process append in a checkpoint's turn; returns its exit status and its errors."""
     program = (
-        "import sys\n"
+        "import atexit, sys\n"
         "from pathlib import Path\n"
         "from pipeline import commit\n"
         "commit.CHECKPOINT_EVERY = 1\n"
-        "commit.LocalAppender(Path(sys.argv[1])).append(None, 'producer', 1)\n"
+        "appender = commit.LocalAppender(Path(sys.argv[1]))\n"
+        f"{when}(lambda: appender.append(None, 'producer', 1))\n"
     )
     ended = subprocess.run(
         [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False
     )
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert DeltaTable(str(folder)).version() == 1
+    return ended.returncode, ended.stderr
+
+
+def test_a_process_that_ends_finishes_its_checkpoint_first(folder):
+    assert append_at("(lambda append: append())", folder) == (0, "")
     assert (folder / "_delta_log" / f"{1:020}.checkpoint.parquet").exists()
+
+
+def test_a_process_past_its_end_begins_no_checkpoint(folder):
+    assert append_at("atexit.register", folder) == (0, "")
+    assert not list((folder / "_delta_log").glob("*.checkpoint.parquet"))
 
 
 def test_a_large_table_is_checkpointed_less_often(folder, monkeypatch):
