@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pipeline.errors import Failure
@@ -40,6 +42,8 @@ class CoordinatorProcess:
         self.log_path = log_path
         self._out_path = log_path.with_suffix(".out")
         with log_path.open("ab") as log, self._out_path.open("wb") as out:
+            # Held by whoever inherits this output: Python's process and its JVM (`kill` waits).
+            fcntl.flock(out, fcntl.LOCK_SH)
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -89,8 +93,15 @@ class CoordinatorProcess:
         return self._process.wait()
 
     def kill(self) -> None:
-        """End it at once, as a power cut would."""
-        self._process.kill()
+        """End it and its JVM at once, as a power cut would; returns when both have ended."""
+        with self._out_path.open("rb") as out:
+            try:
+                fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                # The JVM is no child of ours to wait for, and a batch of it may still be writing.
+                with suppress(ProcessLookupError):
+                    os.killpg(self.pid, signal.SIGKILL)
+                fcntl.flock(out, fcntl.LOCK_EX)
         self._process.wait()
 
     def pause(self) -> None:
