@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from pipeline.bench.fleet import Fleet, FleetPeer
-from pipeline.bench.paced import GROUPS, MEMBERS, WARM_UP_S, p50_and_p99, pace
+from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
 from pipeline.bench.rebalance import Rebalance
-from pipeline.bench.running import COORDINATOR, running
+from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
 
 LINGERS_MS = (20, 50, 100, 200)
 

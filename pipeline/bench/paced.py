@@ -19,10 +19,6 @@ MEMBERS = 20
 INTERVAL_S = 1.0
 # The producer's linger, s: requests handed over within it share a commit.
 LINGER_S = 0.1
-# For so long after a start the JVM compiles so much that answers take longer; not counted. In
-# stretches of 15 s from the start on a coordinator's p50 was 239, 136, 129, 112, 92, 90 and 91 ms,
-# and 80 and 77 after two minutes; the floor's 265, 147, 115, 100, 127, 82 and 80.
-WARM_UP_S = 120.0
 # What a p99 is of, at least.
 LEAST_ANSWERS = 100
 _POLL_S = 0.005

@@ -21,9 +21,9 @@ from msgspec import Struct
 
 from pipeline.bench.fleet import Fleet, FleetPeer
 from pipeline.bench.memory import Memory, resident_of
-from pipeline.bench.paced import GROUPS, MEMBERS, WARM_UP_S, p50_and_p99, pace
+from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
 from pipeline.bench.rebalance import Rebalance
-from pipeline.bench.running import COORDINATOR, running
+from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
 from pipeline.delta import open_delta
 from pipeline.process import CoordinatorProcess
 from pipeline.store import table_uri

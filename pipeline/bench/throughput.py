@@ -25,13 +25,11 @@ from pipeline.bench.fleet import Fleet, FleetPeer, Member
 from pipeline.bench.flood import TableFlood
 from pipeline.bench.kafka_libs import ADVICE, kafka_libs
 from pipeline.bench.rebalance import Rebalance
-from pipeline.bench.running import COORDINATOR, FLOOR, running
+from pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, running
 from pipeline.bench.wire import BrokerPeer, Flood, await_coordinator
 
 GROUPS = 100
 MEMBERS = 100
-# JVMs compile for about a minute after their start; not counted.
-WARM_UP_S = 60.0
 
 
 class ThroughputFigures(Struct):
