@@ -34,12 +34,21 @@ from pipeline.clock import clock_ms
 from pipeline.delta import ATTEMPTS, back_off, local_folder, open_delta, refresh
 from pipeline.epoch import Epoch, FencedError, check_epoch
 from pipeline.errors import Failure
+from pipeline.local_log import (
+    ENGINE,
+    Action,
+    LogGone,
+    commit_path,
+    create,
+    encode_commit,
+    next_commit,
+    write_partial,
+)
 
 log = logging.getLogger(__name__)
 
 # After so many commits a checkpoint may be due.
 CHECKPOINT_EVERY = 100
-ENGINE = "group-coordinator"
 
 
 class AppendConflict(Failure):
@@ -144,27 +153,6 @@ class RemoteAppender:
 # --- on a local disk ----------------------------------------------------------------------------
 
 
-class _File(msgspec.Struct):
-    path: str
-    size: int | None = None
-
-
-class _Transaction(msgspec.Struct, rename="camel"):
-    app_id: str
-    version: int
-
-
-class Action(msgspec.Struct, rename="camel"):
-    """What a line of a commit does, as far as an appender or a tail reader is concerned."""
-
-    add: _File | None = None
-    remove: _File | None = None
-    txn: _Transaction | None = None
-    meta_data: dict[str, Any] | None = None
-    protocol: dict[str, Any] | None = None
-
-
-_decode_action = msgspec.json.Decoder(Action).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -172,11 +160,6 @@ def _needs_load(action: Action) -> bool:
     """Whether what an action does to a table's size or description cannot be told from it."""
     size_unknown = action.remove is not None and action.remove.size is None
     return size_unknown or action.meta_data is not None or action.protocol is not None
-
-
-def parse_commit(content: bytes) -> list[Action]:
-    """The actions of one `<version>.json`."""
-    return [_decode_action(line) for line in content.splitlines() if line]
 
 
 class LocalAppender:
@@ -201,7 +184,7 @@ class LocalAppender:
             actions.append({"add": added})
         written = False
         try:
-            written = self._commit(b"\n".join(map(_encode, actions)), app_id, version)
+            written = self._commit(encode_commit(actions), app_id, version)
         finally:
             if added is not None and not written:
                 (self._folder / added["path"]).unlink(missing_ok=True)
@@ -219,7 +202,7 @@ class LocalAppender:
                 return False
             check_epoch(self, str(self._folder), self._epoch)
             try:
-                self._create(self._log / f"{self._version + 1:020}.json", content)
+                create(commit_path(self._log, self._version + 1), content)
             except FileExistsError:
                 back_off(attempt)
             else:
@@ -270,15 +253,13 @@ class LocalAppender:
 
     def _follow(self) -> None:
         """Take in what others committed since."""
-        if not (self._log / f"{self._version:020}.json").exists():
-            # Log files are cleaned up oldest first: if ours is gone, so may be those after it, and
-            # the next number would be one that is long past.
-            self._load()
         while True:
             try:
-                commit = self._log / f"{self._version + 1:020}.json"
-                actions = parse_commit(commit.read_bytes())
-            except FileNotFoundError:
+                actions = next_commit(self._log, self._version)
+            except LogGone:
+                self._load()
+                continue
+            if actions is None:
                 return
             if any(_needs_load(each) for each in actions):
                 self._load()
@@ -327,27 +308,6 @@ class LocalAppender:
             "stats": _encode({"numRecords": rows.num_rows}).decode(),
         }
 
-    def _create(self, target: Path, content: bytes) -> None:
-        """Create a file with its whole content; raises FileExistsError."""
-        partial = self._write_partial(content)
-        try:
-            os.link(partial, target)
-        finally:
-            try:
-                partial.unlink()
-            except OSError as error:
-                # Whether the commit stands is the link's to say.
-                log.warning("%s is left behind: %s", partial, error)
-
-    def _write_partial(self, content: bytes) -> Path:
-        partial = self._log / f".{uuid.uuid4().hex}.tmp"
-        try:
-            partial.write_bytes(content)
-        except OSError:
-            partial.unlink(missing_ok=True)
-            raise
-        return partial
-
     def _committed(self, added: dict[str, Any] | None) -> None:
         self._version += 1
         if added is not None:
@@ -366,7 +326,7 @@ class LocalAppender:
         checksum = {"tableSizeBytes": self._bytes, "numFiles": self._files, **self._described}
         target = self._log / f"{self._version:020}.crc"
         try:
-            os.replace(self._write_partial(_encode(checksum)), target)
+            os.replace(write_partial(self._log, _encode(checksum)), target)
             # Only the newest is read, and every reader lists this folder.
             (self._log / f"{self._version - 2:020}.crc").unlink(missing_ok=True)
         except OSError as error:

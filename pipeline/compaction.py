@@ -35,16 +35,9 @@ from deltalake import Transaction
 from msgspec import Struct
 
 from pipeline.checkpoint import clean_log
+from pipeline.data_files import DataFile, count_bytes, count_records, data_files
 from pipeline.store import ensure_table, open_table
-from pipeline.upkeep_files import (
-    DataFile,
-    Engine,
-    TableFiles,
-    count_bytes,
-    count_records,
-    data_files,
-    vacuum,
-)
+from pipeline.upkeep_files import Engine, TableFiles, vacuum
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT
 from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 

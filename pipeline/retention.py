@@ -25,19 +25,11 @@ from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
 from pipeline.checkpoint import clean_log
+from pipeline.data_files import DataFile, count_bytes, count_records, data_files
 from pipeline.delta import open_delta
-from pipeline.errors import Failure
+from pipeline.errors import Failure, first_line
 from pipeline.store import table_uri
-from pipeline.upkeep_files import (
-    DataFile,
-    Engine,
-    TableFiles,
-    count_bytes,
-    count_records,
-    data_files,
-    one_line,
-    vacuum,
-)
+from pipeline.upkeep_files import Engine, TableFiles, vacuum
 from pipeline.upkeep_settings import DAY_MS
 from schemas.tables import (
     COORDINATORS,
@@ -122,7 +114,7 @@ def retain(
         try:
             results.append(_retain_table(table.name, uri, retention_ms, settings, now_ms))
         except (Failure, DeltaError, OSError) as error:
-            results.append(RetentionResult(table.name, failure=one_line(error)))
+            results.append(RetentionResult(table.name, failure=first_line(error)))
     return results
 
 

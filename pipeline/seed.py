@@ -19,17 +19,11 @@ from deltalake import Transaction
 
 from coordinator.group.control import PREFIX
 from pipeline.clock import clock_ms
+from pipeline.data_files import DataFile, count_bytes, count_records, data_files
 from pipeline.delta import open_delta
 from pipeline.source import FIRST_KEY
 from pipeline.store import open_table
-from pipeline.upkeep_files import (
-    DataFile,
-    Engine,
-    TableFiles,
-    count_bytes,
-    count_records,
-    data_files,
-)
+from pipeline.upkeep_files import Engine, TableFiles
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT
 from schemas.tables import OFFSETS_TOPIC
 

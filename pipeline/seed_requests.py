@@ -12,10 +12,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.data_files import data_files
 from pipeline.seed import as_data_file, as_json, open_engine, quoted, write_events
 from pipeline.source import KEY_WIDTH, NO_TIME, SEED_SCHEMA
 from pipeline.store import open_table
-from pipeline.upkeep_files import Engine, TableFiles, data_files
+from pipeline.upkeep_files import Engine, TableFiles
 from schemas.tables import REJECTED_REQUESTS, REQUESTS, RESPONSES
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-    from pipeline.upkeep_files import DataFile
+    from pipeline.data_files import DataFile
 
 # A request may hold a megabyte of assignments.
 _PAGE_ROWS = 500

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
-from pipeline.commit import parse_commit
 from pipeline.delta import local_folder, open_delta
+from pipeline.local_log import parse_commit
 from pipeline.store import table_uri
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from pipeline.compaction import compact
-from pipeline.errors import Failure
+from pipeline.errors import Failure, first_line
 from pipeline.retention import retain
-from pipeline.upkeep_files import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +83,7 @@ class Upkeep:
             except UpkeepStopped:
                 return
             except (Failure, DeltaError, OSError) as error:
-                text = one_line(error)
+                text = first_line(error)
                 log.warning("%s failed, tried again in %d s: %s", name, interval // 1000, text)
             except Exception:
                 # Whatever it is, requests must be answered on.

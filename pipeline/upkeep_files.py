@@ -1,11 +1,12 @@
-"""The files of a table, rewritten: DuckDB reads and writes them, delta-rs commits the exchange.
+"""The files of a table, rewritten: DuckDB reads and writes them, one commit exchanges them.
 
 DuckDB computes out of core, within a limit of memory and over a folder to spill to, so a rewrite of
 any size needs no JVM. The commit names the very files that were read, and nothing else is read or
 removed by it: an append beside it adds another file, so neither is ever in the other's way, on any
 store. Only two rewrites of one table exclude each other, and the later one then changes nothing.
 
-Elsewhere than on a local disk the files are copied to the scratch folder and back.
+Elsewhere than on a local disk delta-rs commits, and the files are copied to the scratch folder and
+back.
 """
 
 from __future__ import annotations
@@ -15,82 +16,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, Transaction
-from deltalake.exceptions import CommitFailedError
 from deltalake.fs import DeltaStorageHandler
-from deltalake.transaction import AddAction, RemoveAction
-from msgspec import Struct
 from pyarrow import fs
 
 from pipeline.clock import clock_ms
+from pipeline.data_files import DataFile
 from pipeline.delta import local_folder, refresh
-from pipeline.errors import Failure
+from pipeline.errors import Failure, first_line
+from pipeline.exchange import Exchange, commit_elsewhere, commit_locally, patient
 from pipeline.store import retention_properties
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Transaction
 
 # Rows of a row group: as many as a reader may have to hold at once.
 _ROW_GROUP = 122_880
-# A commit loses to each append that comes first. With delta-rs' 15 attempts, 3 of 56 rewrites
-# beside 40 appends a second were given up.
-_COMMIT_RETRIES = 1_000
-
-
-class RewriteConflict(Failure):
-    """Another process rewrote the table meanwhile; of this rewrite nothing is to be seen."""
-
-
-class DataFile(Struct, frozen=True):
-    """One Parquet file of a table. `modified_ms` is when the newest of its rows was written."""
-
-    path: str
-    size: int
-    modified_ms: int
-    records: int | None
-    partition: dict[str, str | None] = {}
-
-
-def data_files(handle: DeltaTable) -> list[DataFile]:
-    """Return the files of the handle's version, oldest first. Reads the table's log only."""
-    actions = pa.table(handle.get_add_actions())
-    columns = actions.select(["path", "size_bytes", "num_records"]).to_pydict()
-    modified = actions.column("modification_time").cast(pa.int64()).to_pylist()
-    if "partition" in actions.column_names:
-        partitions = actions.column("partition").to_pylist()
-    else:
-        partitions = [{}] * actions.num_rows
-    found = [
-        DataFile(
-            path,
-            size,
-            modified_ms,
-            records,
-            {name: None if value is None else str(value) for name, value in partition.items()},
-        )
-        for path, size, records, modified_ms, partition in zip(
-            *(columns[name] for name in ("path", "size_bytes", "num_records")),
-            modified,
-            partitions,
-            strict=True,
-        )
-    ]
-    return sorted(found, key=lambda file: (file.modified_ms, file.path))
-
-
-def count_records(files: Sequence[DataFile]) -> int:
-    """Return the rows of the files; a file whose commit does not say counts as none."""
-    return sum(file.records or 0 for file in files)
-
-
-def count_bytes(files: Sequence[DataFile]) -> int:
-    """Return the size of the files."""
-    return sum(file.size for file in files)
 
 
 class Engine:
@@ -132,7 +76,7 @@ class Engine:
                     self._define(view, by_name=True)
                 return self._connection.execute(sql).fetchall()
         except duckdb.Error as error:
-            raise Failure(f"upkeep: {one_line(error)}") from error
+            raise Failure(f"upkeep: {first_line(error)}") from error
 
     def _define(self, view: str, by_name: bool) -> None:
         table, files = self._views[view]
@@ -148,6 +92,10 @@ class TableFiles:
         self.handle = handle
         self._scratch = scratch
         self._folder = local_folder(handle.table_uri)
+        protocol = handle.protocol()
+        # Where the log may be written here; a commit to a table with features would need more.
+        plain = not protocol.reader_features and not protocol.writer_features
+        self._log = self._folder / "_delta_log" if self._folder is not None and plain else None
         self._partition_by: list[str] = list(handle.metadata().partition_columns)
         schema = pa.schema(handle.schema().to_arrow())
         fields = [field for field in schema if field.name not in self._partition_by]
@@ -205,41 +153,11 @@ class TableFiles:
 
         `data_change` False says that the rows are the same. Raises RewriteConflict.
         """
-        now_ms = clock_ms()
-        actions: list[AddAction | RemoveAction] = [
-            RemoveAction(
-                path=file.path,
-                data_change=data_change,
-                deletion_timestamp=now_ms,
-                size=file.size,
-                partition_values=file.partition,
-            )
-            for file in removed
-        ]
-        actions += [
-            AddAction(
-                path=file.path,
-                size=file.size,
-                partition_values=file.partition,
-                modification_time=file.modified_ms,
-                data_change=data_change,
-                stats=msgspec.json.encode({"numRecords": file.records}).decode(),
-            )
-            for file in added
-        ]
-        try:
-            self.handle.create_write_transaction(
-                actions,
-                "append",
-                self.handle.schema(),
-                self._partition_by,
-                commit_properties=_patient(transaction),
-            )
-        except CommitFailedError as error:
-            raise RewriteConflict(
-                f"{self.handle.table_uri} was rewritten by another process meanwhile: "
-                f"{one_line(error)}"
-            ) from error
+        exchange = Exchange(removed, added, transaction, data_change)
+        if self._log is not None and exchange.is_plain:
+            commit_locally(self._log, self.handle.version(), exchange)
+        else:
+            commit_elsewhere(self.handle, exchange)
         refresh(self.handle)
 
     def _local(self, file: DataFile) -> str:
@@ -270,7 +188,7 @@ def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
     refresh(handle)
     wanted = retention_properties(name, retention_hours)
     if not wanted.items() <= handle.metadata().configuration.items():
-        handle.alter.set_table_properties(wanted, commit_properties=_patient())
+        handle.alter.set_table_properties(wanted, commit_properties=patient())
     options: dict[str, Any] = {
         "retention_hours": retention_hours,
         "enforce_retention_duration": False,
@@ -279,18 +197,7 @@ def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
     # A vacuum is two commits, and a table that is at rest shall stay as it is.
     if not handle.vacuum(dry_run=True, **options):
         return 0
-    return len(handle.vacuum(dry_run=False, commit_properties=_patient(), **options))
-
-
-def _patient(transaction: Transaction | None = None) -> CommitProperties:
-    """A commit that is tried again for as long as appends come first."""
-    transactions = None if transaction is None else [transaction]
-    return CommitProperties(max_commit_retries=_COMMIT_RETRIES, app_transactions=transactions)
-
-
-def one_line(error: Exception) -> str:
-    """Return what an error says first; delta-rs appends a stack."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return len(handle.vacuum(dry_run=False, commit_properties=patient(), **options))
 
 
 def _quoted(text: str) -> str:

@@ -167,7 +167,7 @@ def test_losing_every_attempt_is_an_error(folder, monkeypatch):
     def taken(*_: object) -> None:
         raise FileExistsError
 
-    monkeypatch.setattr(appender, "_create", taken)
+    monkeypatch.setattr(commit, "create", taken)
     with pytest.raises(AppendConflict, match=r"3 appends to .*responses lost"):
         appender.append(batch("a"))
 

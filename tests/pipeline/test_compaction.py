@@ -12,10 +12,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from pipeline.commit import LocalAppender, RemoteAppender
 from pipeline.compaction import CompactionResult, compact
+from pipeline.data_files import data_files
+from pipeline.exchange import RewriteConflict
 from pipeline.sql import Catalog
 from pipeline.store import ensure_table, ensure_tables, table_uri
 from pipeline.tail import follow
-from pipeline.upkeep_files import RewriteConflict, TableFiles, data_files
+from pipeline.upkeep_files import TableFiles
 from pipeline.upkeep_settings import DAY_MS, HOUR_MS
 from schemas.records import Record
 from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, to_arrow

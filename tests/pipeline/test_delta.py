@@ -44,6 +44,19 @@ def test_a_checksum_that_comes_before_its_commit_is_waited_for(folder, monkeypat
     assert not early.exists()
 
 
+def test_a_commit_that_is_listed_before_an_earlier_one_is_waited_for(folder, monkeypatch):
+    handle = DeltaTable(str(folder), version=0)
+    LocalAppender(folder).append(to_arrow(RESPONSES, [response("b")]))
+    earlier = folder / "_delta_log" / f"{1:020}.json"
+    content = earlier.read_bytes()
+    monkeypatch.setattr(delta, "back_off", lambda _attempt: earlier.write_bytes(content))
+    earlier.unlink()
+    assert open_delta(str(folder)).version() == 2
+    earlier.unlink()
+    refresh(handle)
+    assert handle.version() == 2
+
+
 def test_a_checksum_without_a_commit_is_an_error_in_the_end(folder, monkeypatch):
     come_too_early(folder)
     waited: list[int] = []

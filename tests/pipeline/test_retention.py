@@ -13,12 +13,13 @@ from deltalake.transaction import RemoveAction
 from pipeline import upkeep as upkeep_module
 from pipeline.clock import clock_ms
 from pipeline.commit import LocalAppender
+from pipeline.data_files import DataFile, data_files
 from pipeline.errors import Failure
 from pipeline.retention import LEAST_FILES, RetentionResult, packs, retain
 from pipeline.store import ensure_tables, table_uri
 from pipeline.tail import follow
 from pipeline.upkeep import Upkeep
-from pipeline.upkeep_files import DataFile, data_files, vacuum
+from pipeline.upkeep_files import vacuum
 from pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
 from schemas.messages import HeartbeatRequest, RequestEvent, Response
 from schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES, to_arrow, to_requests

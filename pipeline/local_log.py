@@ -1,0 +1,156 @@
+"""The log of a table in a local folder, read and written commit by commit.
+
+As Delta's protocol has it, a version is a file that only one writer can create. What is here takes
+a file's read or link each, and knows no snapshot: a writer that has to see the whole table before
+every attempt loses to those that need not (`commit_after`).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.delta import ATTEMPTS, back_off
+from pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+log = logging.getLogger(__name__)
+
+ENGINE = "group-coordinator"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _File(msgspec.Struct):
+    path: str
+    size: int | None = None
+
+
+class _Transaction(msgspec.Struct, rename="camel"):
+    app_id: str
+    version: int
+
+
+class Action(msgspec.Struct, rename="camel"):
+    """What a line of a commit does, as far as somebody here is concerned."""
+
+    add: _File | None = None
+    remove: _File | None = None
+    txn: _Transaction | None = None
+    meta_data: dict[str, Any] | None = None
+    protocol: dict[str, Any] | None = None
+
+
+_decode_action = msgspec.json.Decoder(Action).decode
+
+
+class LogGone(Exception):
+    """The log was cleaned up beyond the version from which it is to be read on."""
+
+
+def commit_path(folder: Path, version: int) -> Path:
+    """Return the commit of a version, `folder` being the log's."""
+    return folder / f"{version:020}.json"
+
+
+def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:
+    """Return the content of a commit: a line for each action."""
+    return b"\n".join(map(_encode, actions))
+
+
+def parse_commit(content: bytes) -> list[Action]:
+    """Return the actions of a commit's content."""
+    return [_decode_action(line) for line in content.splitlines() if line]
+
+
+class LastCheckpoint(msgspec.Struct):
+    """The newest checkpoint's version and its number of actions."""
+
+    version: int
+    size: int
+
+
+def last_checkpoint(folder: Path) -> LastCheckpoint | None:
+    """Return what the log says of its newest checkpoint, None if it says nothing."""
+    try:
+        content = (folder / "_last_checkpoint").read_bytes()
+        return msgspec.json.decode(content, type=LastCheckpoint)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def next_commit(folder: Path, version: int) -> list[Action] | None:
+    """Return the commit that follows a version, None if that is the newest. Raises LogGone."""
+    try:
+        return parse_commit(_read(commit_path(folder, version + 1)))
+    except FileNotFoundError:
+        # A commit that is no longer there has a later checkpoint, which was there before it went:
+        # so this is looked at after the commit. The number would be one that is long past.
+        checkpoint = last_checkpoint(folder)
+        if checkpoint is not None and checkpoint.version > version:
+            raise LogGone(f"{folder} no longer has version {version + 1}") from None
+        return None
+
+
+def _read(commit: Path) -> bytes:
+    for attempt in range(ATTEMPTS):
+        content = commit.read_bytes()
+        if content:
+            return content
+        # Nobody commits nothing: somebody, not us, is writing the file in place.
+        back_off(attempt)
+    raise Failure(f"{commit} is empty")
+
+
+def commit_after(
+    folder: Path, version: int, content: bytes, check: Callable[[list[Action]], None]
+) -> int:
+    """Create the commit after all that came since `version`, and return its version.
+
+    `check` sees each commit that came, and raises what it will if it forbids this one. Raises
+    LogGone. An attempt that loses costs the read of the commit that won, far less than an append:
+    delta-rs' attempts take 90 ms in a log of 10,000 commits, and beside an append every 95 ms it
+    took up to 62 s to come between two of them.
+    """
+    while True:
+        others = next_commit(folder, version)
+        if others is not None:
+            check(others)
+            version += 1
+            continue
+        try:
+            create(commit_path(folder, version + 1), content)
+        except FileExistsError:
+            continue
+        return version + 1
+
+
+def create(target: Path, content: bytes) -> None:
+    """Create a file of a log with its whole content; raises FileExistsError."""
+    partial = write_partial(target.parent, content)
+    try:
+        os.link(partial, target)
+    finally:
+        try:
+            partial.unlink()
+        except OSError as error:
+            # Whether the commit stands is the link's to say.
+            log.warning("%s is left behind: %s", partial, error)
+
+
+def write_partial(folder: Path, content: bytes) -> Path:
+    """Write a file beside the log's own, under a name that nobody reads."""
+    partial = folder / f".{uuid.uuid4().hex}.tmp"
+    try:
+        partial.write_bytes(content)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    return partial
