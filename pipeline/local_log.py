@@ -88,20 +88,27 @@ def last_checkpoint(folder: Path) -> LastCheckpoint | None:
 
 def next_commit(folder: Path, version: int) -> list[Action] | None:
     """Return the commit that follows a version, None if that is the newest. Raises LogGone."""
-    try:
-        return parse_commit(_read(commit_path(folder, version + 1)))
-    except FileNotFoundError:
+    commit = commit_path(folder, version + 1)
+    content = _read(commit)
+    if content is None:
         # A commit that is no longer there has a later checkpoint, which was there before it went:
         # so this is looked at after the commit. The number would be one that is long past.
         checkpoint = last_checkpoint(folder)
-        if checkpoint is not None and checkpoint.version > version:
-            raise LogGone(f"{folder} no longer has version {version + 1}") from None
-        return None
+        if checkpoint is None or checkpoint.version <= version:
+            return None
+        # Unless both have come since.
+        content = _read(commit)
+        if content is None:
+            raise LogGone(f"{folder} no longer has version {version + 1}")
+    return parse_commit(content)
 
 
-def _read(commit: Path) -> bytes:
+def _read(commit: Path) -> bytes | None:
     for attempt in range(ATTEMPTS):
-        content = commit.read_bytes()
+        try:
+            content = commit.read_bytes()
+        except FileNotFoundError:
+            return None
         if content:
             return content
         # Nobody commits nothing: somebody, not us, is writing the file in place.

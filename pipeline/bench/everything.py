@@ -1,8 +1,8 @@
 """All benchmarks, one after the other, and one page with what they found.
 
 Each runs as a command of its own, so that none has another's JVM or memory beside it, and so that
-the commands on the page are those that were run. A full run takes an hour and a half, and wants the
-machine for itself.
+the commands on the page are those that were run. A full run takes an hour and a quarter, and
+wants the machine for itself.
 """
 
 from __future__ import annotations

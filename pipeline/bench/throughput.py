@@ -6,11 +6,11 @@ it. Either's requests are made beforehand, as bytes or as rows of a table.
 
 With so many heartbeats under way and no more, a machine that works in batches answers all of them
 once a batch, and it is the batch's time that counts: see what more members do to it. Its stages
-wait for each other, too: with 37,300 heartbeats/s on two cores the driver's Python had 15 % of a
-core, the source's 13 %, the worker 26 %, the load's driver 11 % and the JVM 66 %, a fifth of that
-its compiler. So twice the broker's rate would need a batch of 10,000 in 75 ms, where deciding alone
-takes 41 (`bench machine`, 1 a member), and the floor takes 160. Profile: as in
-`pipeline.bench.answer`.
+wait for each other, too: with 37,300 heartbeats/s on two cores, where a broker had 66,800, the
+driver's Python had 15 % of a core, the source's 13 %, the worker 26 %, the load's driver 11 % and
+the JVM 66 %, a fifth of that its compiler. So twice the broker's rate would have been a batch of
+10,000 in 75 ms, where deciding alone took 41 (`bench machine`, 1 a member), and the floor 160.
+Profile: as in `pipeline.bench.answer`.
 """
 
 from __future__ import annotations

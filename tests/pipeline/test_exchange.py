@@ -127,6 +127,19 @@ def test_a_commit_is_missed_also_while_the_one_before_it_is_still_there(folder):
     assert next_commit(log(folder), 5) is None
 
 
+def test_a_commit_that_comes_with_a_checkpoint_while_one_looks_is_found(folder, monkeypatch):
+    def last(of: Path) -> object:
+        monkeypatch.undo()
+        append(folder, "d")
+        clean_log(open_delta(str(folder)))
+        return last_checkpoint(of)
+
+    monkeypatch.setattr("pipeline.local_log.last_checkpoint", last)
+    actions = next_commit(log(folder), 3)
+    assert actions is not None
+    assert any(action.add is not None for action in actions)
+
+
 def test_a_commit_that_is_being_written_in_place_is_waited_for(folder, monkeypatch):
     place = commit_path(log(folder), 4)
     place.write_bytes(b"")
