@@ -21,7 +21,7 @@ import os
 import threading
 import uuid
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 import pyarrow as pa
@@ -31,17 +31,20 @@ from deltalake.exceptions import CommitFailedError
 
 from pipeline.checkpoint import checkpoint
 from pipeline.clock import clock_ms
-from pipeline.delta import ATTEMPTS, back_off, local_folder, open_delta, refresh
+from pipeline.data_files import DataFile
+from pipeline.delta import ATTEMPTS, back_off, has_features, local_folder, open_delta, refresh
 from pipeline.epoch import Epoch, FencedError, check_epoch
 from pipeline.errors import Failure
 from pipeline.local_log import (
-    ENGINE,
     Action,
     LogGone,
+    add_action,
+    commit_info,
     commit_path,
     create,
     encode_commit,
     next_commit,
+    txn_action,
     write_partial,
 )
 
@@ -173,21 +176,20 @@ class LocalAppender:
 
     def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
         """Append in one commit; see `Appender.append`."""
-        actions: list[dict[str, Any]] = [{"commitInfo": self._commit_info()}]
+        actions = [commit_info(is_append=True)]
         if app_id is not None:
             if self.last_version(app_id) >= version:
                 return False
-            transaction = {"appId": app_id, "version": version, "lastUpdated": clock_ms()}
-            actions.append({"txn": transaction})
+            actions.append(txn_action(app_id, version))
         added = None if rows is None else self._write_file(rows)
         if added is not None:
-            actions.append({"add": added})
+            actions.append(add_action(added))
         written = False
         try:
             written = self._commit(encode_commit(actions), app_id, version)
         finally:
             if added is not None and not written:
-                (self._folder / added["path"]).unlink(missing_ok=True)
+                (self._folder / added.path).unlink(missing_ok=True)
         if written:
             self._committed(added)
             if app_id is not None:
@@ -233,7 +235,7 @@ class LocalAppender:
         self._transactions: dict[str, int] = {}
         self._partition_by: list[str] = list(metadata.partition_columns)
         # The checksum of a table with features would have to hold more than ours does.
-        self._plain = not protocol.reader_features and not protocol.writer_features
+        self._plain = not has_features(handle)
         self._described = {
             "numMetadata": 1,
             "numProtocol": 1,
@@ -280,17 +282,8 @@ class LocalAppender:
 
     # --- writing ----------------------------------------------------------------------------------
 
-    def _commit_info(self) -> dict[str, Any]:
-        return {
-            "timestamp": clock_ms(),
-            "operation": "WRITE",
-            "operationParameters": {"mode": "Append"},
-            "isBlindAppend": True,
-            "engineInfo": ENGINE,
-        }
-
-    def _write_file(self, rows: pa.Table) -> dict[str, Any]:
-        """Write the rows, which are of one partition, as a file; return its `add` action."""
+    def _write_file(self, rows: pa.Table) -> DataFile:
+        """Write the rows, which are of one partition, as a file that is not yet the table's."""
         values = {name: str(rows.column(name)[0].as_py()) for name in self._partition_by}
         folder = "".join(f"{name}={value}/" for name, value in values.items())
         path = f"{folder}part-{uuid.uuid4()}.snappy.parquet"
@@ -299,19 +292,13 @@ class LocalAppender:
             target.parent.mkdir(exist_ok=True)
         pq.write_table(rows.drop_columns(self._partition_by), target, store_schema=False)
         status = target.stat()
-        return {
-            "path": path,
-            "partitionValues": values,
-            "size": status.st_size,
-            "modificationTime": status.st_mtime_ns // 1_000_000,
-            "dataChange": True,
-            "stats": _encode({"numRecords": rows.num_rows}).decode(),
-        }
+        modified_ms = status.st_mtime_ns // 1_000_000
+        return DataFile(path, status.st_size, modified_ms, rows.num_rows, values)
 
-    def _committed(self, added: dict[str, Any] | None) -> None:
+    def _committed(self, added: DataFile | None) -> None:
         self._version += 1
         if added is not None:
-            self._count(1, added["size"])
+            self._count(1, added.size)
         if self._plain:
             self._leave_checksum()
         # A process that is past its end has no time for one.

@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import msgspec
 from deltalake import CommitProperties, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
@@ -19,7 +18,15 @@ from msgspec import Struct
 
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure, first_line
-from pipeline.local_log import ENGINE, LogGone, commit_after, encode_commit
+from pipeline.local_log import (
+    LogGone,
+    add_action,
+    commit_after,
+    commit_info,
+    encode_commit,
+    encode_stats,
+    txn_action,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,17 +97,9 @@ def commit_locally(log: Path, version: int, exchange: Exchange) -> None:
 
 def _actions(exchange: Exchange) -> list[dict[str, Any]]:
     now_ms = clock_ms()
-    told = {
-        "timestamp": now_ms,
-        "operation": "WRITE",
-        "operationParameters": {"mode": "Append"},
-        "isBlindAppend": False,
-        "engineInfo": ENGINE,
-    }
-    actions: list[dict[str, Any]] = [{"commitInfo": told}]
+    actions = [commit_info(is_append=False)]
     if exchange.transaction is not None:
-        app_id, version = exchange.transaction.app_id, exchange.transaction.version
-        actions.append({"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms}})
+        actions.append(txn_action(exchange.transaction.app_id, exchange.transaction.version))
     for file in exchange.removed:
         remove = {
             "path": file.path,
@@ -111,16 +110,7 @@ def _actions(exchange: Exchange) -> list[dict[str, Any]]:
             "size": file.size,
         }
         actions.append({"remove": remove})
-    for file in exchange.added:
-        add = {
-            "path": file.path,
-            "partitionValues": file.partition,
-            "size": file.size,
-            "modificationTime": file.modified_ms,
-            "dataChange": exchange.data_change,
-            "stats": _stats(file),
-        }
-        actions.append({"add": add})
+    actions += [add_action(file, exchange.data_change) for file in exchange.added]
     return actions
 
 
@@ -144,7 +134,7 @@ def commit_elsewhere(handle: DeltaTable, exchange: Exchange) -> None:
             partition_values=file.partition,
             modification_time=file.modified_ms,
             data_change=exchange.data_change,
-            stats=_stats(file),
+            stats=encode_stats(file),
         )
         for file in exchange.added
     ]
@@ -164,7 +154,3 @@ def patient(transaction: Transaction | None = None) -> CommitProperties:
     """A commit of delta-rs' that is tried again for as long as appends come first."""
     transactions = None if transaction is None else [transaction]
     return CommitProperties(max_commit_retries=_COMMIT_RETRIES, app_transactions=transactions)
-
-
-def _stats(file: DataFile) -> str:
-    return msgspec.json.encode({"numRecords": file.records}).decode()

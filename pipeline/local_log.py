@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pipeline.clock import clock_ms
 from pipeline.delta import ATTEMPTS, back_off
 from pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    from pipeline.data_files import DataFile
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +66,41 @@ def commit_path(folder: Path, version: int) -> Path:
 def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:
     """Return the content of a commit: a line for each action."""
     return b"\n".join(map(_encode, actions))
+
+
+def commit_info(is_append: bool) -> dict[str, Any]:
+    """Return the action that says who commits; `is_append` that nothing was read for it."""
+    told = {
+        "timestamp": clock_ms(),
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append"},
+        "isBlindAppend": is_append,
+        "engineInfo": ENGINE,
+    }
+    return {"commitInfo": told}
+
+
+def txn_action(app_id: str, version: int) -> dict[str, Any]:
+    """Return the action that says how far an application has come."""
+    return {"txn": {"appId": app_id, "version": version, "lastUpdated": clock_ms()}}
+
+
+def add_action(file: DataFile, data_change: bool = True) -> dict[str, Any]:
+    """Return the action that adds a file; `data_change` False says that its rows are not new."""
+    added = {
+        "path": file.path,
+        "partitionValues": file.partition,
+        "size": file.size,
+        "modificationTime": file.modified_ms,
+        "dataChange": data_change,
+        "stats": encode_stats(file),
+    }
+    return {"add": added}
+
+
+def encode_stats(file: DataFile) -> str:
+    """Return what a commit says of a file's rows: how many they are, null for not known."""
+    return _encode({"numRecords": file.records}).decode()
 
 
 def parse_commit(content: bytes) -> list[Action]:

@@ -23,7 +23,7 @@ from pyarrow import fs
 
 from pipeline.clock import clock_ms
 from pipeline.data_files import DataFile
-from pipeline.delta import local_folder, refresh
+from pipeline.delta import has_features, local_folder, refresh
 from pipeline.errors import Failure, first_line
 from pipeline.exchange import Exchange, commit_elsewhere, commit_locally, patient
 from pipeline.store import retention_properties
@@ -92,10 +92,9 @@ class TableFiles:
         self.handle = handle
         self._scratch = scratch
         self._folder = local_folder(handle.table_uri)
-        protocol = handle.protocol()
         # Where the log may be written here; a commit to a table with features would need more.
-        plain = not protocol.reader_features and not protocol.writer_features
-        self._log = self._folder / "_delta_log" if self._folder is not None and plain else None
+        local = self._folder is not None and not has_features(handle)
+        self._log = self._folder / "_delta_log" if local else None
         self._partition_by: list[str] = list(handle.metadata().partition_columns)
         schema = pa.schema(handle.schema().to_arrow())
         fields = [field for field in schema if field.name not in self._partition_by]
