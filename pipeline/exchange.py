@@ -69,15 +69,14 @@ class Exchange(Struct, frozen=True, dict=True):
 
     def conflict(self, others: list[Action]) -> str | None:
         """Return why the exchange cannot follow a commit, None if it can."""
+        app_id = None if self.transaction is None else self.transaction.app_id
         for other in others:
             if other.meta_data is not None or other.protocol is not None:
                 return "its description was changed"
             if other.remove is not None and other.remove.path in self.removed_paths:
                 return f"{other.remove.path} was removed"
-            if self.transaction is not None and other.txn is not None:
-                app_id = self.transaction.app_id
-                if other.txn.app_id == app_id:
-                    return f"{app_id} came to version {other.txn.version}"
+            if other.txn is not None and other.txn.app_id == app_id:
+                return f"{app_id} came to version {other.txn.version}"
         return None
 
 

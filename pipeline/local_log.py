@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ENGINE = "group-coordinator"
+_ENGINE = "group-coordinator"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -75,7 +75,7 @@ def commit_info(is_append: bool) -> dict[str, Any]:
         "operation": "WRITE",
         "operationParameters": {"mode": "Append"},
         "isBlindAppend": is_append,
-        "engineInfo": ENGINE,
+        "engineInfo": _ENGINE,
     }
     return {"commitInfo": told}
 
@@ -156,8 +156,8 @@ def _read(commit: Path) -> bytes | None:
 
 def commit_after(
     folder: Path, version: int, content: bytes, check: Callable[[list[Action]], None]
-) -> int:
-    """Create the commit after all that came since `version`, and return its version.
+) -> None:
+    """Create the commit after all that came since `version`.
 
     `check` sees each commit that came, and raises what it will if it forbids this one. Raises
     LogGone. An attempt that loses costs the read of the commit that won, far less than an append:
@@ -174,7 +174,7 @@ def commit_after(
             create(commit_path(folder, version + 1), content)
         except FileExistsError:
             continue
-        return version + 1
+        return
 
 
 def create(target: Path, content: bytes) -> None:
