@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from coordinator.group.batch import BatchResult, GroupOutput
 from schemas.messages import Malformed, RejectedRequest, Response, decode_request
 
 # Longer than any benchmark.
 _TIMER_MS = 3_600_000
+_NOISE_BYTES = 1 << 20
 
 
 class EmptyMachine:
     """Answers every request with error 0 and no body, and keeps one byte of state a group.
 
     `stored` bytes are written for a group in every batch, with a timer, as a coordinator must that
-    is to know a group's last heartbeat; 0 writes nothing.
+    is to know a group's last heartbeat; 0 writes nothing. They are as random as a coordinator's:
+    the JVM hands them to Python as text of UTF-8 and compresses what it stores, and spends 3 us
+    less on 600 zeros.
     """
 
     def __init__(self, stored: int = 0) -> None:
         self._stored = stored
+        self._noise = Random(stored).randbytes(_NOISE_BYTES if stored else 0)
+        self._at = 0
 
     def process(
         self,
@@ -47,8 +54,13 @@ class EmptyMachine:
                 )
         output = GroupOutput(responses, [], [], rejected) if events else None
         if self._stored and events:
-            return BatchResult(bytes(self._stored), now + _TIMER_MS, output)
+            return BatchResult(self._some_bytes(), now + _TIMER_MS, output)
         return BatchResult(state=b"\x00", deadline=None, output=output, changed=state is None)
+
+    def _some_bytes(self) -> bytes:
+        """Bytes of which the next call's are others."""
+        self._at = (self._at + self._stored) % (_NOISE_BYTES - self._stored)
+        return self._noise[self._at : self._at + self._stored]
 
     def set_topics(self, topics: dict[str, int] | None) -> None:
         """Do nothing: no topic is looked at."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from msgspec import Struct
 
 _PROC = Path("/proc")
+# What a process's `clear_refs` is told to forget its peak of resident memory (man proc).
+_PEAKS = "5"
 
 
 class Memory(Struct, frozen=True):
@@ -19,27 +22,37 @@ class Memory(Struct, frozen=True):
 
 def peaks_of(pid: int) -> Memory:
     """The peaks so far of a driver and of what it started; all 0 where there is no /proc."""
-    return _memory_of(pid, "VmHWM")
+    family = _family(pid)
+    java = {member for member, status in family.items() if status.get("Name") == "java"}
+    return Memory(
+        _peak(family.get(pid, {})),
+        max((_peak(family[member]) for member in java), default=0),
+        max((_peak(family[member]) for member in family.keys() - java - {pid}), default=0),
+    )
 
 
-def resident_of(pid: int) -> Memory:
-    """What a driver and what it started take now; all 0 where there is no /proc."""
-    return _memory_of(pid, "VmRSS")
+def forget_peaks(pid: int) -> None:
+    """Let the peaks begin anew; nothing happens where there is no /proc."""
+    for member in _family(pid):
+        # What has ended since it was listed has no peak to forget.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            (_PROC / str(member) / "clear_refs").write_text(_PEAKS)
 
 
-def _memory_of(pid: int, field: str) -> Memory:
+def _family(pid: int) -> dict[int, dict[str, str]]:
+    """What /proc tells of a process and of all that it started."""
     try:
         status = {int(p.name): _status(p) for p in _PROC.iterdir() if p.name.isdecimal()}
     except OSError:
-        return Memory(0, 0, 0)
-    family = _descendants(pid, {child: each.get("PPid", "") for child, each in status.items()})
-    java = {child for child in family if status[child].get("Name") == "java"}
-    workers = family - java - {pid}
-    return Memory(
-        _bytes(status.get(pid, {}), field),
-        max((_bytes(status[child], field) for child in java), default=0),
-        max((_bytes(status[child], field) for child in workers), default=0),
-    )
+        return {}
+    family = {pid} & status.keys()
+    while more := {child for child in status.keys() - family if _parent(status[child]) in family}:
+        family |= more
+    return {member: status[member] for member in family}
+
+
+def _parent(status: dict[str, str]) -> int:
+    return int(status.get("PPid", "0"))
 
 
 def _status(process: Path) -> dict[str, str]:
@@ -51,15 +64,5 @@ def _status(process: Path) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def _bytes(status: dict[str, str], field: str) -> int:
-    return int(status.get(field, "0 kB").split()[0]) * 1024
-
-
-def _descendants(pid: int, parents: dict[int, str]) -> set[int]:
-    family = {pid}
-    while (
-        more := {c for c, parent in parents.items() if parent.isdecimal() and int(parent) in family}
-        - family
-    ):
-        family |= more
-    return family
+def _peak(status: dict[str, str]) -> int:
+    return int(status.get("VmHWM", "0 kB").split()[0]) * 1024

@@ -1,8 +1,10 @@
 """Whether a coordinator stays what it was: half an hour of the load of `answer`.
 
-Every minute is told: its answer times, the resident memory of the coordinator's processes, and the
-files of its tables, those of the newest version and those of the log. Upkeep packs ten times in the
-run, so that a table that only grows is told from one that is packed. Two things go by their age, an
+Every minute is told: its answer times, the most memory that the coordinator's processes took, and
+the most files that its tables had, those of the newest version and those of the log. The most,
+because packing takes 100 MB for some seconds, and files pile up until it: a look now and then would
+see it by chance. Upkeep packs ten times in the run, so that a table that only grows is told from
+one that is packed. Two things go by their age, an
 hour at least, so that half an hour sees them grow: the files that no version needs any more
 (`vacuum.retention.ms`), which are not counted, and the logs of all tables but `requests`, which are
 counted but not judged.
@@ -11,6 +13,7 @@ counted but not judged.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +23,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from pipeline.bench.fleet import Fleet, FleetPeer
-from pipeline.bench.memory import Memory, resident_of
+from pipeline.bench.memory import Memory, forget_peaks, peaks_of
 from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
 from pipeline.bench.rebalance import Rebalance
 from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
@@ -32,6 +35,8 @@ from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, REQUESTS, RESPONSES
 MINUTES = 30.0
 WATCHED = (REQUESTS, RESPONSES, OFFSETS_TOPIC, GROUP_EVENTS)
 _SAMPLES = 30
+# So often are files counted for a sample.
+_COUNTS = 6
 _LONGEST_SAMPLE_S = 60.0
 _PACKS = 10
 _LEAST_PACK_MS = 10_000
@@ -40,7 +45,10 @@ _FEW_FILES = 50
 
 
 class Sample(Struct):
-    """One stretch of the run, which ended at `at_s`; `files` and `log_files` by table."""
+    """One stretch of the run, which ended at `at_s`.
+
+    `memory` is its peaks; `files` and `log_files` are the most that were seen of each table.
+    """
 
     at_s: float
     answers: int
@@ -144,8 +152,13 @@ class _Watch:
         self._say = say
         self._pool = pool
         self._every = min(_LONGEST_SAMPLE_S, seconds / _SAMPLES)
+        self._counts: list[Future[None]] = []
         self._samples: list[Future[Sample]] = []
         self._seen = 0
+        # The most of each table since the last sample, for the pool's one thread.
+        self._files: Counter[str] = Counter()
+        self._log_files: Counter[str] = Counter()
+        forget_peaks(process.pid)
         self._began = time.perf_counter()
 
     def look(self, times: list[float]) -> None:
@@ -153,20 +166,32 @@ class _Watch:
         at = time.perf_counter() - self._began
         while len(self.sixths) < 5 and at >= self._seconds / 6 * (len(self.sixths) + 1):
             self.sixths.append(len(times))
+        if at >= self._every / _COUNTS * (len(self._counts) + 1):
+            self._counts.append(self._pool.submit(self._count))
         if at >= self._every * (len(self._samples) + 1) and len(times) > self._seen + 1:
             part, self._seen = times[self._seen :], len(times)
             self._samples.append(self._pool.submit(self._sample, at, part))
 
     def samples(self) -> list[Sample]:
         """All samples, once they are there."""
+        for each in self._counts:
+            each.result()
         return [each.result() for each in self._samples]
+
+    def _count(self) -> None:
+        for table in WATCHED:
+            uri = table_uri(self._root, table)
+            self._files |= Counter({table.name: _live_files(uri)})
+            self._log_files |= Counter({table.name: _log_files(uri)})
 
     def _sample(self, at: float, times: list[float]) -> Sample:
         p50, p99 = p50_and_p99(times, "a sample", least=2)
-        memory = resident_of(self._process.pid)
-        uris = {table.name: table_uri(self._root, table) for table in WATCHED}
-        files = {name: _live_files(uri) for name, uri in uris.items()}
-        log_files = {name: _log_files(uri) for name, uri in uris.items()}
+        memory = peaks_of(self._process.pid)
+        forget_peaks(self._process.pid)
+        self._count()
+        files, log_files = dict(self._files), dict(self._log_files)
+        self._files.clear()
+        self._log_files.clear()
         self._say(
             f"soak: {at / 60:.1f} min, p50 {p50:.0f} ms, p99 {p99:.0f} ms, "
             f"Python {memory.driver / 1e6:.0f} MB, JVM {memory.jvm / 1e6:.0f} MB, "
