@@ -2,18 +2,16 @@
 
 Every minute is told: its answer times, the most memory that the coordinator's processes took, and
 the most files that its tables had, those of the newest version and those of the log. The most,
-because packing takes 100 MB for some seconds, and files pile up until it: a look now and then would
-see it by chance. Upkeep packs ten times in the run, so that a table that only grows is told from
-one that is packed. Two things go by their age, an
-hour at least, so that half an hour sees them grow: the files that no version needs any more
-(`vacuum.retention.ms`), which are not counted, and the logs of all tables but `requests`, which are
-counted but not judged.
+because packing takes up to 200 MB for some seconds, and files pile up until it: one look a minute
+would meet that by chance. Upkeep packs ten times in the run, so that a table that only grows is
+told from one that is packed. Two things go by their age, an hour at least, so that half an hour
+sees them grow: the files that no version needs any more (`vacuum.retention.ms`), which are not
+counted, and the logs of all tables but `requests`, which are counted but not judged.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -156,8 +154,8 @@ class _Watch:
         self._samples: list[Future[Sample]] = []
         self._seen = 0
         # The most of each table since the last sample, for the pool's one thread.
-        self._files: Counter[str] = Counter()
-        self._log_files: Counter[str] = Counter()
+        self._files: dict[str, int] = {}
+        self._log_files: dict[str, int] = {}
         forget_peaks(process.pid)
         self._began = time.perf_counter()
 
@@ -181,17 +179,15 @@ class _Watch:
     def _count(self) -> None:
         for table in WATCHED:
             uri = table_uri(self._root, table)
-            self._files |= Counter({table.name: _live_files(uri)})
-            self._log_files |= Counter({table.name: _log_files(uri)})
+            for most, count in ((self._files, _live_files), (self._log_files, _log_files)):
+                most[table.name] = max(most.get(table.name, 0), count(uri))
 
     def _sample(self, at: float, times: list[float]) -> Sample:
         p50, p99 = p50_and_p99(times, "a sample", least=2)
         memory = peaks_of(self._process.pid)
         forget_peaks(self._process.pid)
-        self._count()
-        files, log_files = dict(self._files), dict(self._log_files)
-        self._files.clear()
-        self._log_files.clear()
+        files, self._files = self._files, {}
+        log_files, self._log_files = self._log_files, {}
         self._say(
             f"soak: {at / 60:.1f} min, p50 {p50:.0f} ms, p99 {p99:.0f} ms, "
             f"Python {memory.driver / 1e6:.0f} MB, JVM {memory.jvm / 1e6:.0f} MB, "
