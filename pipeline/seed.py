@@ -23,7 +23,7 @@ from pipeline.data_files import DataFile, count_bytes, count_records, data_files
 from pipeline.delta import open_delta
 from pipeline.source import FIRST_KEY
 from pipeline.store import open_table
-from pipeline.upkeep_files import Engine, TableFiles
+from pipeline.upkeep_files import Engine, TableFiles, quoted
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT
 from schemas.tables import OFFSETS_TOPIC
 
@@ -180,8 +180,3 @@ def as_json(type_: pa.DataType, value: str | None = None, depth: int = 0) -> str
 
 def _field(value: str | None, name: str) -> str:
     return f'"{name}"' if value is None else f'{value}."{name}"'
-
-
-def quoted(text: str) -> str:
-    """A string literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.data_files import data_files
-from pipeline.seed import as_data_file, as_json, open_engine, quoted, write_events
+from pipeline.seed import as_data_file, as_json, open_engine, write_events
 from pipeline.source import KEY_WIDTH, NO_TIME, SEED_SCHEMA
 from pipeline.store import open_table
-from pipeline.upkeep_files import Engine, TableFiles
+from pipeline.upkeep_files import Engine, TableFiles, quoted
 from schemas.tables import REJECTED_REQUESTS, REQUESTS, RESPONSES
 
 if TYPE_CHECKING:

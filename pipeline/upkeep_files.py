@@ -106,7 +106,7 @@ class TableFiles:
     def rows(self, files: Sequence[DataFile], by_name: bool) -> str:
         """Return the SQL that reads the files; `by_name` also those that lack a column."""
         paths = [str(self._template), *(self._local(file) for file in files)]
-        listed = ", ".join(map(_quoted, paths))
+        listed = ", ".join(map(quoted, paths))
         names = ", ".join(f'"{name}"' for name in self.columns)
         options = f"hive_partitioning = false, union_by_name = {str(by_name).lower()}"
         return f"SELECT {names} FROM read_parquet([{listed}], {options})"
@@ -128,7 +128,7 @@ class TableFiles:
         target = (self._folder or self._scratch) / path
         target.parent.mkdir(parents=True, exist_ok=True)
         ((records,),) = engine.run(
-            f"COPY ({query}) TO {_quoted(str(target))} "
+            f"COPY ({query}) TO {quoted(str(target))} "
             f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
         )
         size = target.stat().st_size
@@ -199,5 +199,6 @@ def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
     return len(handle.vacuum(dry_run=False, commit_properties=patient(), **options))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return the string literal of SQL."""
     return "'" + text.replace("'", "''") + "'"

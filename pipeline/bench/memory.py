@@ -32,7 +32,7 @@ def peaks_of(pid: int) -> Memory:
 
 
 def forget_peaks(pid: int) -> None:
-    """Let the peaks begin anew; nothing happens where there is no /proc."""
+    """Let the peaks begin anew; where the kernel has no `clear_refs` they are those of all time."""
     for member in _family(pid):
         # What has ended since it was listed has no peak to forget.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
