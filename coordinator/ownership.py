@@ -1,8 +1,9 @@
-"""Which coordinator owns which offsets partition: the board, and what a node does next.
+"""Which coordinator owns which offsets partition: the cluster state, and what a node does next.
 
 The `coordinators` table is a log of decisions. Each decision has an epoch, one more than the one
-before, and is taken only on the newest board: two nodes that decide at once get two epochs, and the
-later one looks again. Folding the log gives the board; every node folds the same one.
+before, and is taken only on the newest cluster state: two nodes that decide at once get two epochs,
+and the later one looks again. Folding the log gives the cluster state; every node folds the same
+one.
 
 A partition's life: claimed by a node; meant for another (`move`), which can be cancelled; being
 given up (`unloading`), which cannot; `released`, and claimed by the other. A node is alive while
@@ -68,7 +69,7 @@ class PartitionState(Struct, frozen=True):
     unloading: bool = False
 
 
-class Board(Struct, frozen=True):
+class ClusterState(Struct, frozen=True):
     """Everything decided up to `epoch`."""
 
     epoch: int = NO_EPOCH
@@ -100,19 +101,19 @@ class Plan(Struct, frozen=True):
 # --- folding the log ----------------------------------------------------------------------------
 
 
-def fold(board: Board, events: Iterable[CoordinatorEvent]) -> Board:
-    """The board after these events; those that it has already are passed over."""
-    nodes, partitions = dict(board.nodes), dict(board.partitions)
-    epoch = board.epoch
+def fold(cluster: ClusterState, events: Iterable[CoordinatorEvent]) -> ClusterState:
+    """The cluster state after these events; those that it has already are passed over."""
+    nodes, partitions = dict(cluster.nodes), dict(cluster.partitions)
+    epoch = cluster.epoch
     for event in sorted(events, key=lambda each: each.epoch):
-        if event.epoch <= board.epoch:
+        if event.epoch <= cluster.epoch:
             continue
         epoch = event.epoch
         if event.partition is None:
             _apply_to_node(nodes, partitions, event)
         else:
             _apply_to_partition(nodes, partitions, event, event.partition)
-    return Board(epoch, nodes, partitions)
+    return ClusterState(epoch, nodes, partitions)
 
 
 def _apply_to_node(
@@ -161,31 +162,31 @@ def _mark_used(nodes: dict[int, NodeState], node_id: int | None) -> None:
 # --- deciding -----------------------------------------------------------------------------------
 
 
-def decide(board: Board, me: int, alive: Collection[int], num_partitions: int) -> Plan:
+def decide(cluster: ClusterState, me: int, alive: Collection[int], num_partitions: int) -> Plan:
     """What node `me` does next; `alive` are the nodes whose lease holds, it among them.
 
     A partition that is meant for a node that is not alive stays where it is until that node comes.
     """
-    mine = board.owned_by(me)
+    mine = cluster.owned_by(me)
     unload = [
         number
         for number, state in mine.items()
         if state.unloading or (state.to_node not in (None, me) and state.to_node in alive)
     ]
-    claim = [p for p, node_id in _deal(board, alive, num_partitions).items() if node_id == me]
-    owners = {board.partitions[p].owner for p in claim if p in board.partitions}
+    claim = [p for p, node_id in _deal(cluster, alive, num_partitions).items() if node_id == me]
+    owners = {cluster.partitions[p].owner for p in claim if p in cluster.partitions}
     return Plan(
         unload=tuple(sorted(unload)),
         claim=tuple(sorted(claim)),
         fence=tuple(sorted(owner for owner in owners if owner is not None)),
-        moves=_fill(board, me, alive),
+        moves=_fill(cluster, me, alive),
     )
 
 
-def _loads(board: Board, alive: Collection[int]) -> Counter[int]:
+def _loads(cluster: ClusterState, alive: Collection[int]) -> Counter[int]:
     """How many partitions each living node has, or is meant to have."""
     load = Counter(dict.fromkeys(alive, 0))
-    for state in board.partitions.values():
+    for state in cluster.partitions.values():
         for node_id in (state.to_node, state.owner):
             if node_id is not None and node_id in alive:
                 load[node_id] += 1
@@ -193,13 +194,13 @@ def _loads(board: Board, alive: Collection[int]) -> Counter[int]:
     return load
 
 
-def _deal(board: Board, alive: Collection[int], num_partitions: int) -> dict[int, int]:
+def _deal(cluster: ClusterState, alive: Collection[int], num_partitions: int) -> dict[int, int]:
     """Who claims each partition that is free: whom it is meant for, else who has least."""
-    load = _loads(board, alive)
+    load = _loads(cluster, alive)
     nodes = [node_id for node_id in alive if node_id >= 0]
     dealt: dict[int, int] = {}
     for number in range(num_partitions):
-        state = board.partitions.get(number, PartitionState(number))
+        state = cluster.partitions.get(number, PartitionState(number))
         if state.owner is not None and state.owner in alive:
             continue
         if state.to_node is not None and state.to_node in alive:
@@ -210,16 +211,16 @@ def _deal(board: Board, alive: Collection[int], num_partitions: int) -> dict[int
     return dealt
 
 
-def _fill(board: Board, me: int, alive: Collection[int]) -> tuple[tuple[int, int], ...]:
+def _fill(cluster: ClusterState, me: int, alive: Collection[int]) -> tuple[tuple[int, int], ...]:
     """Partitions for the nodes that started since and have none yet; one node decides for all."""
     resting: dict[int, list[int]] = {}
-    for number, state in sorted(board.partitions.items()):
+    for number, state in sorted(cluster.partitions.items()):
         if state.owner is not None and state.owner in alive and state.to_node is None:
             resting.setdefault(state.owner, []).append(number)
-    unused = sorted(n for n in alive if n >= 0 and n in board.nodes and board.nodes[n].unused)
+    unused = sorted(n for n in alive if n >= 0 and n in cluster.nodes and cluster.nodes[n].unused)
     if me != min(resting, default=None):
         return ()
-    load = _loads(board, alive)
+    load = _loads(cluster, alive)
     moves: list[tuple[int, int]] = []
     for node_id in unused:
         while True:

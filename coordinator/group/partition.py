@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import lru_cache
+
+from msgspec import Struct
 
 
 def java_string_hash(text: str) -> int:
@@ -20,3 +23,15 @@ def partition_for(group_id: str, num_partitions: int) -> int:
     value = java_string_hash(group_id)
     # Kafka's Utils.abs maps the one value that has no positive twin to zero.
     return 0 if value == -(1 << 31) else abs(value) % num_partitions
+
+
+class PartitionSet(Struct, frozen=True):
+    """Some of the offsets partitions: `partitions` are their numbers, out of `of` in all."""
+
+    partitions: Collection[int]
+    of: int
+
+    def has_group(self, group_id: str | None) -> bool:
+        """Whether a group is of these partitions; an event that names no group is partition 0's."""
+        partition = 0 if group_id is None else partition_for(group_id, self.of)
+        return partition in self.partitions

@@ -37,7 +37,7 @@ from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, FleetPeer
 from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
 from pipeline.bench.rebalance import Rebalance
 from pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, running
-from pipeline.process import CoordinatorProcess
+from pipeline.node.process import CoordinatorProcess
 
 # Two minutes of each machine. Nobody may be paused for as long as Spark waits for its own
 # heartbeats, two minutes.

@@ -26,10 +26,10 @@ from deltalake.transaction import AddAction
 from msgspec import Struct
 
 from pipeline.clock import clock_ms
-from pipeline.compaction import compact
-from pipeline.session import create_session
 from pipeline.settings import load_settings
-from pipeline.store import ensure_table, open_table, table_uri
+from pipeline.stream.session import create_session
+from pipeline.tables.store import ensure_table, open_table, table_uri
+from pipeline.upkeep.compaction import compact
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 

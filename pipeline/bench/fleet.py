@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from pipeline.clock import clock_ms
+from pipeline.delta.tail import follow
 from pipeline.errors import Failure
-from pipeline.store import RequestLog
-from pipeline.tail import follow
+from pipeline.tables.store import RequestLog, table_uri
 from schemas.messages import (
     HeartbeatRequest,
     JoinGroupProtocol,
@@ -105,7 +105,7 @@ class Fleet:
     ) -> None:
         self.root = root
         self.requests = RequestLog(root)
-        self._tail = follow(root, RESPONSES, _COLUMNS)
+        self._tail = follow(table_uri(root, RESPONSES), _COLUMNS)
         self.groups = [
             [Member(f"{name}-{g}", f"member-{g}-{m}", session_ms) for m in range(members)]
             for g in range(groups)

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from pipeline.bench.fleet import Fleet
 from pipeline.clock import clock_ms
-from pipeline.commit import open_appender
+from pipeline.delta.appender import open_appender
+from pipeline.delta.tail import follow
 from pipeline.errors import Failure
-from pipeline.process import CoordinatorProcess
-from pipeline.store import table_uri
-from pipeline.tail import follow
+from pipeline.node.process import CoordinatorProcess
+from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS, RESPONSES, to_requests
 
 _POLL_S = 0.002

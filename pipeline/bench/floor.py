@@ -8,8 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pipeline.empty import EmptyMachine
-from pipeline.job import run
+from pipeline.bench.empty import EmptyMachine
+from pipeline.node.job import run
 from pipeline.settings import load_settings
 
 MODULE = "pipeline.bench.floor"

@@ -10,10 +10,10 @@ Where the time goes, of 145, 183 and 231 ms a batch of the three: 13, 20 and 52 
 worker's Python, some 10 the sink in each, and what is left is the JVM's, which compiles all the
 while: to read the states, to make Arrow and pickles of them, to write them to the state store. A
 py-spy profile of the worker (`pipeline.bench.answer` has the command) showed that a third of it was
-the JSON of a schema, parsed for each state (`unpickle` in `pipeline.arrow_groups`). What is left of
-a group's 26 us is flat: 14 decide, of them 2 to decode the state and 1 to encode it, 12 take the
-group out of Arrow and put it back. The JVM and Python work beside each other since a piece is 500
-groups, not all (`maxRecordsPerBatch`), a tenth less; a second partition wins as much
+the JSON of a schema, parsed for each state (`unpickle` in `pipeline.stream.arrow_groups`). What is
+left of a group's 26 us is flat: 14 decide, of them 2 to decode the state and 1 to encode it, 12
+take the group out of Arrow and put it back. The JVM and Python work beside each other since a piece
+is 500 groups, not all (`maxRecordsPerBatch`), a tenth less; a second partition wins as much
 (`shuffle.partitions`).
 
 State keyed by a shard of groups, as Kafka's own coordinator has it, was tried with the two floors
@@ -37,7 +37,7 @@ from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, FleetPeer
 from pipeline.bench.in_process import BatchTime, bench_settings, serving, session
 from pipeline.bench.rebalance import Rebalance
 from pipeline.bench.running import COORDINATOR, FLOOR, STORING
-from pipeline.store import ensure_tables
+from pipeline.tables.store import ensure_tables
 
 GROUPS = 2_000
 BATCHES = 15

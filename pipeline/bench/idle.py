@@ -24,7 +24,7 @@ from pipeline.bench.rebalance import Rebalance
 from pipeline.bench.running import COORDINATOR, FLOOR
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
-from pipeline.store import ensure_tables
+from pipeline.tables.store import ensure_tables
 
 IDLE = (1_000, 10_000, 100_000)
 BATCHES = 20

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
+from pipeline.bench.empty import EmptyMachine
 from pipeline.bench.fleet import Fleet
 from pipeline.bench.running import COORDINATOR, FLOOR, STORING
 from pipeline.clock import clock_ms
-from pipeline.empty import EmptyMachine
 from pipeline.errors import Failure
-from pipeline.event_source import offset_of
-from pipeline.node import Coordinator, start
-from pipeline.session import create_session
+from pipeline.node.node import CoordinatorNode, start
 from pipeline.settings import SECTIONS, Settings, to_settings
+from pipeline.stream.event_source import offset_of
+from pipeline.stream.session import create_session
 
 if TYPE_CHECKING:
     from schemas.messages import RequestEvent
@@ -94,7 +94,7 @@ def serving(root: str, settings: Settings, machine: str) -> Iterator[Turn]:
 class Turn:
     """A running coordinator that is given one batch after the other."""
 
-    def __init__(self, coordinator: Coordinator) -> None:
+    def __init__(self, coordinator: CoordinatorNode) -> None:
         self._coordinator = coordinator
 
     def batches(

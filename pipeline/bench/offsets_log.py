@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 from coordinator.config import GroupCoordinatorConfig
 from coordinator.group.partition import partition_for
 from pipeline.errors import Failure
-from pipeline.store import ensure_table
+from pipeline.tables.store import ensure_table
 from schemas.records import (
     GROUP_METADATA,
     NO_LEADER_EPOCH,

@@ -12,7 +12,7 @@ from statistics import median, quantiles
 
 from pipeline.bench.fleet import Fleet
 from pipeline.errors import Failure
-from pipeline.process import CoordinatorProcess
+from pipeline.node.process import CoordinatorProcess
 
 GROUPS = 5
 MEMBERS = 20

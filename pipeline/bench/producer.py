@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pipeline.bench.fleet import Member
-from pipeline.commit import Appender, open_appender
+from pipeline.client.producer import RequestProducer
+from pipeline.client.producer_settings import ProducerSettings
+from pipeline.delta.appender import Appender, open_appender
 from pipeline.errors import Failure
-from pipeline.producer import RequestProducer
-from pipeline.producer_settings import ProducerSettings
-from pipeline.store import RequestLog, ensure_tables
+from pipeline.tables.store import RequestLog, ensure_tables
 from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:

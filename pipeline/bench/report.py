@@ -9,7 +9,7 @@ from msgspec import Struct
 from rich.console import Console
 
 from pipeline.bench.tables import table_of
-from pipeline.show import PLAIN_WIDTH, grid
+from pipeline.cli.show import PLAIN_WIDTH, grid
 
 
 def show(report: Struct, json: bool) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.bench.floor import MODULE
-from pipeline.process import CoordinatorProcess
-from pipeline.store import ensure_tables
+from pipeline.node.process import CoordinatorProcess
+from pipeline.tables.store import ensure_tables
 
 FLOOR = "floor"
 # The floor that stores every group it has answered.

@@ -25,9 +25,9 @@ from pipeline.bench.memory import Memory, forget_peaks, peaks_of
 from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
 from pipeline.bench.rebalance import Rebalance
 from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
-from pipeline.delta import open_delta
-from pipeline.process import CoordinatorProcess
-from pipeline.store import table_uri
+from pipeline.delta.table import open_delta
+from pipeline.node.process import CoordinatorProcess
+from pipeline.tables.store import table_uri
 from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, REQUESTS, RESPONSES
 
 MINUTES = 30.0

@@ -20,8 +20,8 @@ from pipeline.bench.offsets_log import group_names, write_log
 from pipeline.bench.take_over_floor import MODULE as FLOOR
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
-from pipeline.process import CoordinatorProcess
-from pipeline.store import ensure_tables, open_table
+from pipeline.node.process import CoordinatorProcess
+from pipeline.tables.store import ensure_tables, open_table
 from schemas.tables import GROUP_EVENTS
 
 RECORDS = 1_000_000

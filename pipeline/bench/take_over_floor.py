@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from pipeline.recovery import read
-from pipeline.session import create_session
+from pipeline.node.bootstrap import read
 from pipeline.settings import load_settings
+from pipeline.stream.session import create_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

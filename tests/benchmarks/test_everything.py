@@ -20,10 +20,10 @@ from pipeline.bench.plans import PLANS, Plan
 from pipeline.bench.running import COORDINATOR, FLOOR
 from pipeline.bench.soak import WATCHED, Sample, SoakReport, growth, report
 from pipeline.bench.tables import bar, table_of
-from pipeline.cli import bench_app
+from pipeline.cli.main import bench_app
 from pipeline.errors import Failure
-from pipeline.sql import Catalog
-from pipeline.store import ensure_tables
+from pipeline.tables.sql import Catalog
+from pipeline.tables.store import ensure_tables
 
 NOW = 1_800_000_000_000
 

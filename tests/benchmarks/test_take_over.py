@@ -10,8 +10,8 @@ import pytest
 from pipeline.bench.offsets_log import MEMBERS, group_names, write_log
 from pipeline.bench.take_over import bench_take_over
 from pipeline.errors import Failure
-from pipeline.sql import Catalog
-from pipeline.store import ensure_tables, open_table
+from pipeline.tables.sql import Catalog
+from pipeline.tables.store import ensure_tables, open_table
 from schemas.tables import OFFSETS_TOPIC
 
 RECORDS, GROUPS = 2_000, 20

@@ -16,7 +16,7 @@ from coordinator.ownership import (
     STARTED,
     STOPPED,
     UNLOADING,
-    Board,
+    ClusterState,
     Plan,
     decide,
     fold,
@@ -31,19 +31,19 @@ class Cluster:
 
     def __init__(self, partitions: int = PARTITIONS) -> None:
         self.partitions = partitions
-        self.board = Board()
+        self.cluster = ClusterState()
         self.alive: set[int] = set()
         self.log: list[CoordinatorEvent] = []
         self._clock = count(100, 100)
 
     def say(self, event: str, node_id: int, *partitions: int | None, to: int | None = None) -> None:
-        at, epoch = next(self._clock), self.board.epoch + 1
+        at, epoch = next(self._clock), self.cluster.epoch + 1
         rows = [
             CoordinatorEvent(at, epoch, event, node_id, p, "h", 9092, to)
             for p in partitions or (None,)
         ]
         self.log += rows
-        self.board = fold(self.board, rows)
+        self.cluster = fold(self.cluster, rows)
 
     def start(self, *node_ids: int) -> None:
         for node_id in node_ids:
@@ -54,7 +54,7 @@ class Cluster:
         self.alive.discard(node_id)
 
     def plan(self, node_id: int) -> Plan:
-        return decide(self.board, node_id, self.alive, self.partitions)
+        return decide(self.cluster, node_id, self.alive, self.partitions)
 
     def act(self, node_id: int) -> bool:
         """The node does what it plans; whether there was anything to do."""
@@ -76,7 +76,7 @@ class Cluster:
         raise AssertionError("it never comes to rest")
 
     def counts(self) -> dict[int | None, int]:
-        return dict(Counter(state.owner for state in self.board.partitions.values()))
+        return dict(Counter(state.owner for state in self.cluster.partitions.values()))
 
 
 def test_the_first_node_takes_every_partition():
@@ -105,7 +105,7 @@ def test_what_was_moved_by_hand_stays_moved():
     cluster = Cluster()
     cluster.start(1, 2)
     cluster.settle()
-    for partition in cluster.board.owned_by(2):
+    for partition in cluster.cluster.owned_by(2):
         cluster.say(MOVE, 2, partition, to=1)
     cluster.settle()
     assert cluster.counts() == {1: PARTITIONS}
@@ -115,13 +115,13 @@ def test_a_move_is_unloaded_then_claimed():
     cluster = Cluster()
     cluster.start(1, 2)
     cluster.settle()
-    (partition, *_) = cluster.board.owned_by(1)
+    (partition, *_) = cluster.cluster.owned_by(1)
     cluster.say(MOVE, 1, partition, to=2)
     assert cluster.plan(1).unload == (partition,)
     assert cluster.plan(2).claim == (), "not before it is released"
     cluster.say(UNLOADING, 1, partition)
     assert cluster.plan(1).unload == (partition,), "a node that died in the midst goes on"
-    assert partition not in cluster.board.kept_by(1)
+    assert partition not in cluster.cluster.kept_by(1)
     cluster.say(RELEASED, 1, partition)
     assert cluster.plan(1) == Plan()
     assert cluster.plan(2) == Plan(claim=(partition,))
@@ -131,7 +131,7 @@ def test_a_move_to_a_node_that_is_away_waits_and_can_be_cancelled():
     cluster = Cluster()
     cluster.start(1, 2)
     cluster.settle()
-    (partition, *_) = cluster.board.owned_by(1)
+    (partition, *_) = cluster.cluster.owned_by(1)
     cluster.say(MOVE, 1, partition, to=3)
     assert cluster.plan(1) == Plan()
     cluster.say(CANCELLED, 1, partition)
@@ -153,20 +153,20 @@ def test_a_node_that_stopped_finds_its_partitions_again_if_nobody_took_them():
     cluster = Cluster()
     cluster.start(1)
     cluster.settle()
-    epochs = {p: state.epoch for p, state in cluster.board.partitions.items()}
+    epochs = {p: state.epoch for p, state in cluster.cluster.partitions.items()}
     cluster.say(STOPPED, 1)
-    assert cluster.board.nodes[1].stopped
+    assert cluster.cluster.nodes[1].stopped
     cluster.start(1)
-    assert not cluster.board.nodes[1].stopped
+    assert not cluster.cluster.nodes[1].stopped
     assert cluster.plan(1) == Plan(), "they are still its own"
-    assert {p: state.epoch for p, state in cluster.board.partitions.items()} == epochs
+    assert {p: state.epoch for p, state in cluster.cluster.partitions.items()} == epochs
 
 
 def test_a_released_partition_whose_receiver_died_goes_to_somebody_else():
     cluster = Cluster()
     cluster.start(1, 2)
     cluster.settle()
-    (partition, *_) = cluster.board.owned_by(1)
+    (partition, *_) = cluster.cluster.owned_by(1)
     cluster.say(MOVE, 1, partition, to=2)
     cluster.say(UNLOADING, 1, partition)
     cluster.say(RELEASED, 1, partition)
@@ -178,10 +178,10 @@ def test_an_event_that_a_later_release_may_write_changes_nothing():
     cluster = Cluster()
     cluster.start(1)
     cluster.settle()
-    before = cluster.board.partitions
+    before = cluster.cluster.partitions
     cluster.say("annotated", 1, 3)
     cluster.say("annotated", 1)
-    assert cluster.board.partitions == before
+    assert cluster.cluster.partitions == before
 
 
 @settings(max_examples=200, deadline=None)
@@ -206,9 +206,9 @@ def test_whoever_comes_and_goes_every_partition_finds_one_owner_that_lives(data)
         if not cluster.alive:
             cluster.start(1)
     cluster.settle()
-    owners = {p: state.owner for p, state in cluster.board.partitions.items()}
+    owners = {p: state.owner for p, state in cluster.cluster.partitions.items()}
     assert set(owners) == set(range(cluster.partitions))
     assert set(owners.values()) <= cluster.alive
-    assert fold(Board(), cluster.log) == cluster.board, "folded at once or piece by piece"
+    assert fold(ClusterState(), cluster.log) == cluster.cluster, "folded at once or piece by piece"
     claims = [e for e in cluster.log if e.event == CLAIMED]
     assert len({(e.epoch, e.partition) for e in claims}) == len(claims)

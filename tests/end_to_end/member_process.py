@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.consumer.errors import ConsumerError
-from pipeline.member import GroupMember, TopicPartition
+from pipeline.client.member import GroupMember, TopicPartition
 
 WAIT_S = 90.0
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.process import CoordinatorProcess
-from pipeline.store import ensure_tables
-from pipeline.topics import create_topic
+from pipeline.node.process import CoordinatorProcess
+from pipeline.tables.store import ensure_tables
+from pipeline.tables.topics import create_topic
 from tests.end_to_end.member_process import MemberProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

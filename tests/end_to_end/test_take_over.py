@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.node import checkpoint_uri
-from pipeline.process import CoordinatorProcess
-from pipeline.store import ensure_tables
+from pipeline.node.node import checkpoint_uri
+from pipeline.node.process import CoordinatorProcess
+from pipeline.tables.store import ensure_tables
 from tests.end_to_end.live import LiveFleet, committed_offsets
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

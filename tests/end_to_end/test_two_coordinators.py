@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from coordinator.group.partition import partition_for
-from pipeline.cli import app
-from pipeline.process import CoordinatorProcess
-from pipeline.store import ensure_tables
+from pipeline.cli.main import app
+from pipeline.node.process import CoordinatorProcess
+from pipeline.tables.store import ensure_tables
 from tests.end_to_end.live import LiveFleet, committed_offsets
 from tests.pipeline.rows import rows
 

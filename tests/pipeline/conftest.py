@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.session import create_session
 from pipeline.settings import load_settings
-from pipeline.store import ensure_tables
+from pipeline.stream.session import create_session
+from pipeline.tables.store import ensure_tables
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,8 @@ from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer
 from pyspark.sql.types import BinaryType, StructField, StructType
 from pyspark.worker import wrap_grouped_map_pandas_udf_with_state
 
-from pipeline import arrow_groups
-from pipeline.stateful import GroupFunction
+from pipeline.stream import arrow_groups
+from pipeline.stream.stateful import GroupFunction
 
 NOW = 1_000_000
 UNTOUCHED = {"updated": False, "removed": False, "timeoutTimestamp": -1}

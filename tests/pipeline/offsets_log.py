@@ -8,9 +8,9 @@ import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.commit import LocalAppender
-from pipeline.delta import local_folder
-from pipeline.store import ensure_tables, table_uri
+from pipeline.delta.appender import LocalAppender
+from pipeline.delta.table import local_folder
+from pipeline.tables.store import ensure_tables, table_uri
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.records import (
     GROUP_METADATA,

@@ -7,7 +7,7 @@ from typing import Any
 from deltalake import DeltaTable
 
 from coordinator.group.batch import GroupOutput
-from pipeline.store import open_table
+from pipeline.tables.store import open_table
 from schemas.messages import HeartbeatRequest, RejectedRequest, RequestEvent, Response
 from schemas.records import OFFSET_COMMIT, GroupEvent, OffsetCommitValue, Record
 from schemas.tables import TABLES

@@ -11,11 +11,12 @@ import msgspec
 from coordinator.config import parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings
 from pipeline.clock import clock_ms
-from pipeline.replay import to_json
+from pipeline.delta.tail import follow
+from pipeline.replay.replay import to_json
 from pipeline.settings import CoordinatorSettings
-from pipeline.sink import Sink
-from pipeline.tail import follow
-from pipeline.topics import TopicWatcher
+from pipeline.stream.sink import Sink
+from pipeline.tables.store import table_uri
+from pipeline.tables.topics import TopicWatcher
 from schemas.tables import REQUESTS
 
 
@@ -26,7 +27,7 @@ class SmallCoordinator:
     """
 
     def __init__(self, root: str, settings: Mapping[str, Any] | None = None) -> None:
-        self._tail = follow(root, REQUESTS, REQUESTS.schema.names)
+        self._tail = follow(table_uri(root, REQUESTS), REQUESTS.schema.names)
         self._sink = Sink(root, CoordinatorSettings())
         self._machine = BatchMachine(BatchSettings(config=parse_config(dict(settings or {}))))
         self._topics = TopicWatcher(root)

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coordinator.group.log import group_value, replay
-from pipeline.compaction import compact
+from pipeline.upkeep.compaction import compact
 from pipeline.upkeep_settings import DAY_MS, HOUR_MS
 from schemas.records import OFFSET_COMMIT, Record
 from tests.pipeline.offsets_log import Log, commit, stored, upkeep

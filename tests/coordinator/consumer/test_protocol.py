@@ -27,7 +27,7 @@ from coordinator.consumer.protocol import (
 )
 from tests.coordinator.consumer.assigning import tps
 
-TRACES = Path(__file__).parents[3] / "pipeline" / "traces"
+TRACES = Path(__file__).parents[3] / "pipeline" / "replay" / "traces"
 FULL = Subscription(
     topics=("bar", "foo"),
     user_data=b"mine",

@@ -1,0 +1,211 @@
+"""`bench`: each benchmark beside its floor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.options import Json, encoded, progress
+from pipeline.errors import Failure
+
+bench_app = typer.Typer(help="Benchmarks, each beside its floor.", no_args_is_help=True)
+
+
+WarmUp = Annotated[float, typer.Option(help="How long each runs before it is measured, s.")]
+
+
+KafkaLibs = Annotated[
+    Path | None,
+    typer.Option(
+        "--kafka-libs",
+        envvar="GROUP_COORDINATOR_KAFKA_LIBS",
+        help="A folder with Kafka's jars, to measure its broker too; an empty one is filled.",
+    ),
+]
+
+
+@bench_app.command("answer")
+def bench_of_answer(
+    seconds: Annotated[float, typer.Option(help="How long a turn of each machine is, s.")] = 20.0,
+    rounds: Annotated[int, typer.Option(help="How often the two take turns.")] = 6,
+    warm_up: WarmUp = 120.0,
+    json: Json = False,
+) -> None:
+    """Answer times, p50 and p99, beside an empty function with the same sources and sinks."""
+    from pipeline.bench.answer import bench_answer
+    from pipeline.bench.report import show
+
+    show(bench_answer(seconds, rounds, progress, warm_up), json)
+
+
+@bench_app.command("linger")
+def bench_of_linger(
+    seconds: Annotated[float, typer.Option(help="How long each linger is measured, s.")] = 30.0,
+    warm_up: WarmUp = 120.0,
+    json: Json = False,
+) -> None:
+    """Answer times against the producer's linger.ms."""
+    from pipeline.bench.linger import bench_linger
+    from pipeline.bench.report import show
+
+    show(bench_linger(seconds, progress, warm_up), json)
+
+
+@bench_app.command("throughput")
+def bench_of_throughput(
+    seconds: Annotated[float, typer.Option(help="How long each machine is measured, s.")] = 60.0,
+    groups: Annotated[int, typer.Option(help="Groups.")] = 100,
+    members: Annotated[int, typer.Option(help="Members of each group.")] = 100,
+    warm_up: WarmUp = 60.0,
+    kafka_libs: KafkaLibs = None,
+    json: Json = False,
+) -> None:
+    """Heartbeats a second, beside an empty function on Spark and beside Kafka's broker."""
+    from pipeline.bench.report import show
+    from pipeline.bench.throughput import bench_throughput
+
+    report = bench_throughput(seconds, kafka_libs, progress, warm_up, groups, members)
+    show(report, json)
+
+
+@bench_app.command("rebalance")
+def bench_of_rebalance(
+    rounds: Annotated[int, typer.Option(help="Groups of each machine that count.")] = 5,
+    members: Annotated[int, typer.Option(help="Members of each group.")] = 100,
+    kafka_libs: KafkaLibs = None,
+    json: Json = False,
+) -> None:
+    """How long 100 members take to be Stable, and one more, beside Kafka's broker."""
+    from pipeline.bench.rebalance import bench_rebalance
+    from pipeline.bench.report import show
+
+    show(bench_rebalance(rounds, kafka_libs, progress, members), json)
+
+
+@bench_app.command("machine")
+def bench_of_machine(
+    batches: Annotated[int, typer.Option(help="Batches that count, of each load.")] = 5,
+    scale: Annotated[int, typer.Option(help="Divide the number of groups by this.")] = 1,
+    json: Json = False,
+) -> None:
+    """Requests a second through the pure machine, beside decoding and encoding alone."""
+    from pipeline.bench.machine import bench_machine
+    from pipeline.bench.report import show
+
+    show(bench_machine(batches, scale, progress), json)
+
+
+@bench_app.command("commit")
+def bench_of_commit(
+    batches: Annotated[int, typer.Option(help="Batches that count, of each size.")] = 300,
+    json: Json = False,
+) -> None:
+    """Commits a second through the pure machine, by what the group holds already."""
+    from pipeline.bench.commit import bench_commit
+    from pipeline.bench.report import show
+
+    show(bench_commit(batches, progress), json)
+
+
+@bench_app.command("producer")
+def bench_of_producer(
+    seconds: Annotated[float, typer.Option(help="How long each linger.ms is paced, s.")] = 10.0,
+    in_flight: Annotated[int, typer.Option(help="Commits under way at once.")] = 1,
+    json: Json = False,
+) -> None:
+    """Requests/s and acknowledgement times against linger.ms, beside bare appends of the same."""
+    from pipeline.bench.producer import bench_producer
+    from pipeline.bench.report import show
+
+    show(bench_producer(seconds, progress, in_flight=in_flight), json)
+
+
+@bench_app.command("compaction")
+def bench_of_compaction(
+    records: Annotated[int, typer.Option(help="Records of the log.")] = 10_000_000,
+    keys: Annotated[int, typer.Option(help="Keys among them.")] = 1_000_000,
+    json: Json = False,
+) -> None:
+    """Compaction, beside Spark reading and writing the same rows."""
+    from pipeline.bench.compaction import bench_compaction
+    from pipeline.bench.report import show
+
+    show(bench_compaction(records, keys, progress), json)
+
+
+@bench_app.command("take-over")
+def bench_of_take_over(
+    records: Annotated[int, typer.Option(help="Records of the offsets topic.")] = 1_000_000,
+    groups: Annotated[int, typer.Option(help="Groups among them.")] = 10_000,
+    json: Json = False,
+) -> None:
+    """A start without a checkpoint, beside Spark starting, reading and grouping the same rows."""
+    from pipeline.bench.report import show
+    from pipeline.bench.take_over import bench_take_over
+
+    show(bench_take_over(records, groups, progress), json)
+
+
+@bench_app.command("groups")
+def bench_of_groups(
+    rounds: Annotated[int, typer.Option(help="How often the two take turns.")] = 3,
+    groups: Annotated[int, typer.Option(help="Groups with a request in each batch.")] = 2_000,
+    batches: Annotated[int, typer.Option(help="Batches of a turn.")] = 15,
+    json: Json = False,
+) -> None:
+    """What a batch of very many groups takes, beside the empty function."""
+    from pipeline.bench.groups import bench_groups
+    from pipeline.bench.report import show
+
+    show(bench_groups(rounds, progress, groups, batches), json)
+
+
+@bench_app.command("idle")
+def bench_of_idle(
+    rounds: Annotated[int, typer.Option(help="How often the cases take turns.")] = 3,
+    idle: Annotated[
+        list[int] | None,
+        typer.Option("--idle", help="Idle groups; may be repeated. 1,000, 10,000 and 100,000."),
+    ] = None,
+    batches: Annotated[int, typer.Option(help="Batches of a turn.")] = 20,
+    state_store: Annotated[str, typer.Option(help="rocksdb or memory.")] = "rocksdb",
+    json: Json = False,
+) -> None:
+    """What idle groups add to a batch, beside the empty function."""
+    from pipeline.bench.idle import IDLE, bench_idle
+    from pipeline.bench.report import show
+
+    show(bench_idle(rounds, progress, idle or IDLE, batches, state_store), json)
+
+
+@bench_app.command("soak")
+def bench_of_soak(
+    minutes: Annotated[float, typer.Option(help="How long it runs after the warm-up.")] = 30.0,
+    warm_up: WarmUp = 120.0,
+    json: Json = False,
+) -> None:
+    """Whether answer times, memory and files stay what they were, for half an hour."""
+    from pipeline.bench.report import show
+    from pipeline.bench.soak import bench_soak
+
+    show(bench_soak(minutes, progress, warm_up), json)
+
+
+@bench_app.command("all")
+def bench_of_all(
+    page: Annotated[Path, typer.Option("--page", help="The Markdown page to write.")] = Path(
+        "benchmarks.md"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Each as small as it runs.")] = False,
+    kafka_libs: KafkaLibs = None,
+    json: Json = False,
+) -> None:
+    """Run every benchmark, and write one page with what they found: takes an hour and a quarter."""
+    from pipeline.bench.everything import bench_all, failed
+
+    run = bench_all(page, quick, progress, kafka_libs)
+    typer.echo(encoded(run) if json else f"written to {page}")
+    if names := failed(run):
+        raise Failure(f"{len(names)} of {len(run.sections)} failed: {'; '.join(names)}")

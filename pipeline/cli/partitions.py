@@ -1,0 +1,48 @@
+"""`partitions`: offsets partitions and the coordinators that own them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.options import Json, Root, progress
+
+partitions_app = typer.Typer(
+    help="Offsets partitions and the coordinators that own them.", no_args_is_help=True
+)
+
+
+@partitions_app.command("list")
+def partitions_list(root: Root, json: Json = False) -> None:
+    """Every offsets partition, the node that owns it, and whether that node is alive."""
+    from pipeline.cli.show import show_structs
+    from pipeline.ownership.partitions import list_partitions, open_decisions
+
+    show_structs(list_partitions(open_decisions(root)), json)
+
+
+@partitions_app.command("move")
+def partitions_move(
+    partition: int,
+    root: Root,
+    to: Annotated[int | None, typer.Option("--to", help="The node that shall own it.")] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Take a pending move back.")] = False,
+    timeout: Annotated[float, typer.Option(help="How long to wait for it, s; 0: not.")] = 60.0,
+) -> None:
+    """Move a partition to another node, or take the move back before it has begun."""
+    from pipeline.ownership import partitions
+
+    if cancel == (to is not None):
+        raise typer.BadParameter("either --to NODE or --cancel")
+    decisions = partitions.open_decisions(root)
+    if to is None:
+        partitions.cancel(decisions, partition)
+        typer.echo(f"the move of partition {partition} is cancelled")
+        return
+    partitions.move(decisions, partition, to)
+    if not timeout:
+        typer.echo(f"partition {partition} is to move to node {to}")
+        return
+    partitions.await_move(decisions, partition, to, timeout, progress)
+    typer.echo(f"partition {partition} is at node {to}")

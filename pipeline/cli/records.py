@@ -1,0 +1,71 @@
+"""`records`: the offsets topic as Kafka's own binary records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from pipeline.cli.options import Config, Json, Root
+
+if TYPE_CHECKING:
+    from pipeline.records.raw import Tally
+
+records_app = typer.Typer(
+    help="The offsets topic as Kafka's own binary records.", no_args_is_help=True
+)
+
+
+@records_app.command("export")
+def records_export(
+    root: Root,
+    file: Annotated[
+        str, typer.Argument(help="A .jsonl or .parquet file to write; - is stdout, JSON Lines.")
+    ] = "-",
+    json: Json = False,
+) -> None:
+    """Write the offsets topic as Kafka's binary keys and values, in the order of its log."""
+    from pipeline.records.exporter import export
+
+    tally = export(root, file, lambda text: typer.echo(text, err=True))
+    # Where the records themselves go to stdout, what is said of them does not.
+    _show_tally("exported", tally, json, err=file == "-")
+
+
+@records_app.command("import")
+def records_import(
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A .jsonl or .parquet file, or a folder of .parquet files; - is stdin, JSON Lines."
+        ),
+    ],
+    root: Root,
+    config: Config = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Import also what was imported before.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Append Kafka's binary records to the offsets topic.
+
+    Running coordinators give their partitions up meanwhile, and requests wait. An import that was
+    interrupted is completed by running it again; a completed one is not repeated unless --again is
+    given.
+    """
+    from pipeline.records.importer import import_
+    from pipeline.settings import load_settings
+
+    tally = import_(
+        root, file, load_settings(config), again, lambda text: typer.echo(text, err=True)
+    )
+    note = f", {tally.repeated} were there already" if tally.repeated else ""
+    _show_tally("imported", tally, json, note)
+
+
+def _show_tally(verb: str, tally: Tally, json: bool, note: str = "", err: bool = False) -> None:
+    for name in tally.named:
+        typer.echo(f"skipped {name}", err=True)
+    text = msgspec.json.encode(tally).decode() if json else f"{verb} {tally}{note}"
+    typer.echo(text, err=err)

@@ -1,0 +1,174 @@
+"""What the members of one process share: a client, the heartbeat thread, the catalogue of topics.
+
+There is one for each root, or for each client that a user brings, as long as it has members.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from pipeline.client.member_driver import MemberDriver, now_ms
+from pipeline.client.request_client import RequestClient
+from pipeline.errors import Failure
+from pipeline.tables.topics import TopicWatcher
+
+if TYPE_CHECKING:
+    from coordinator.consumer.settings import ConsumerSettings
+
+log = logging.getLogger(__name__)
+
+# How often the catalogue is looked at, s: a look costs one attempt to open a file.
+TOPICS_EVERY_S = 1.0
+_UNREADABLE = (OSError, DeltaError, pa.ArrowException)
+
+
+class NoTables(Failure):
+    """A root on which no coordinator has ever run."""
+
+
+class MemberHub:
+    """The shared half of the members of one root; get it by `acquire`, give it back by `release`.
+
+    Raises NoTables.
+    """
+
+    def __init__(self, root: str, client: RequestClient | None) -> None:
+        self._root = root
+        self._own_client = client is None
+        self._watcher = TopicWatcher(root)
+        self._watching = threading.Lock()
+        self._drivers: tuple[MemberDriver, ...] = ()
+        self._wake = threading.Condition(threading.Lock())
+        # Until when the heartbeat thread sleeps, ms, if nobody wakes it.
+        self._sleeps_until = 0.0
+        self._stopped = threading.Event()
+        self.users = 0
+        self.refresh_topics()
+        try:
+            self.client = RequestClient(root) if client is None else client
+        except TableNotFoundError as error:
+            raise NoTables(
+                f"no coordinator has run on {root} yet: start one with "
+                f"`group-coordinator run --root {root}`"
+            ) from error
+        self._threads = [
+            threading.Thread(target=self._beat, name="heartbeats", daemon=True),
+            threading.Thread(target=self._watch, name="topics", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """Stop the threads, and the client unless it is a user's."""
+        self._stopped.set()
+        with self._wake:
+            self._wake.notify()
+        for thread in self._threads:
+            thread.join()
+        if self._own_client:
+            self.client.close()
+
+    # --- members --------------------------------------------------------------------------------
+
+    def add(self, settings: ConsumerSettings) -> MemberDriver:
+        """Drive one more consumer."""
+        driver = MemberDriver(settings, self._look_at, self._root)
+        with self._wake:
+            self._drivers = (*self._drivers, driver)
+        return driver
+
+    def remove(self, driver: MemberDriver) -> None:
+        """Drive it no longer."""
+        with self._wake:
+            self._drivers = tuple(one for one in self._drivers if one is not driver)
+        driver.stop()
+
+    # --- topics ---------------------------------------------------------------------------------
+
+    @property
+    def topics(self) -> dict[str, int] | None:
+        """Each topic's number of partitions at the last look; None while there is no catalogue."""
+        return self._watcher.counts
+
+    def refresh_topics(self) -> None:
+        """Look at the catalogue, and tell all members what is new in it."""
+        with self._watching:
+            counts = self._watcher.poll()
+            if counts is not None:
+                for driver in self._drivers:
+                    driver.update_topics(counts)
+
+    def tell_topics(self, driver: MemberDriver, otherwise: dict[str, int]) -> None:
+        """Tell one member of the catalogue; `otherwise` are its topics if there is none."""
+        with self._watching:
+            counts = self._watcher.counts
+            driver.update_topics(otherwise if counts is None else counts)
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(TOPICS_EVERY_S):
+            try:
+                self.refresh_topics()
+            except _UNREADABLE as error:
+                log.warning("topics of %s: %s", self._root, error)
+
+    # --- heartbeats -----------------------------------------------------------------------------
+
+    def _look_at(self, driver: MemberDriver) -> None:
+        """Something came of a member: wake the heartbeat thread if it would sleep too long."""
+        with self._wake:
+            if driver.wants_beat(self._sleeps_until - 1):
+                self._wake.notify()
+
+    def _beat(self) -> None:
+        while True:
+            with self._wake:
+                while not self._stopped.is_set() and not (due := self._due()):
+                    self._sleep()
+                if self._stopped.is_set():
+                    return
+            for driver in due:
+                driver.beat(self.client.send)
+
+    def _due(self) -> list[MemberDriver]:
+        now = now_ms()
+        return [driver for driver in self._drivers if driver.wants_beat(now)]
+
+    def _sleep(self) -> None:
+        times = [due for driver in self._drivers if (due := driver.due) is not None]
+        self._sleeps_until = min(times, default=math.inf)
+        left = max(0, self._sleeps_until - now_ms()) / 1000
+        self._wake.wait(None if math.isinf(left) else left)
+
+
+# --- one for each root --------------------------------------------------------------------------
+
+_hubs: dict[object, MemberHub] = {}
+_hubs_lock = threading.Lock()
+
+
+def acquire(root: str, client: RequestClient | None) -> MemberHub:
+    """The hub of a root, or of a user's client; made for the first who asks. Raises NoTables."""
+    key: object = root if client is None else client
+    with _hubs_lock:
+        hub = _hubs.get(key)
+        if hub is None:
+            hub = _hubs[key] = MemberHub(root, client)
+        hub.users += 1
+    return hub
+
+
+def release(hub: MemberHub) -> None:
+    """Give a hub back; the last one to do so ends it."""
+    with _hubs_lock:
+        hub.users -= 1
+        if hub.users:
+            return
+        for key in [key for key, one in _hubs.items() if one is hub]:
+            del _hubs[key]
+    hub.close()

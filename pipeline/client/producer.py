@@ -1,0 +1,348 @@
+"""The writer of request events: one per process, for all the members that live in it.
+
+Kafka's producer, with a Delta table for a broker. `send` gathers requests in memory; a sender
+thread writes them in batches, one commit each, and completes their futures when the commit stands.
+That commit is the acknowledgement: what is acknowledged will be read by the coordinator, once.
+
+Delivered once: each sender is an application of Delta's transaction identifiers, and each batch a
+version of it. A commit whose outcome is not known is tried again under the same version, which is
+written once.
+
+In order: a request that is sent after another of its group is decided after it. Commits of one
+table are serial, and one sender has one commit under way. With more senders
+(`max.in.flight.requests.per.connection`) each has the groups that hash to it, so that no group's
+requests overtake each other.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import random
+import threading
+import time
+import uuid
+import zlib
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+from deltalake.exceptions import DeltaError, TableNotFoundError
+
+from pipeline.client.accumulator import Accumulator, Batch, Delivery
+from pipeline.client.producer_settings import ProducerSettings
+from pipeline.clock import clock_ms
+from pipeline.delta.appender import AppendConflict, open_appender
+from pipeline.errors import Failure
+from pipeline.tables.store import ensure_table, table_uri
+from schemas.tables import REQUESTS, to_requests
+
+if TYPE_CHECKING:
+    from pipeline.delta.appender import Appender
+    from schemas.messages import RequestEvent
+
+log = logging.getLogger(__name__)
+
+_RETRIABLE = (AppendConflict, DeltaError, OSError)
+# The table, or the folder that it lies in, is not there: waiting will not bring it back.
+_GONE = (TableNotFoundError, FileNotFoundError, NotADirectoryError)
+# What a request can do to those who encode it: a number too large, a text that is no Unicode.
+_UNWRITABLE = (msgspec.MsgspecError, pa.ArrowException, OverflowError, TypeError, ValueError)
+_JITTER = 0.2
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class ProducerClosed(Failure):
+    """The producer is closed: it takes no requests, and wrote none that it still had."""
+
+
+class BufferExhausted(Failure):
+    """`buffer.memory` was full for `max.block.ms`."""
+
+
+class RequestTooLarge(Failure):
+    """A request that is larger than `buffer.memory`."""
+
+
+class UnwritableRequest(Failure):
+    """A request with a value that its column cannot hold; the message says which request."""
+
+
+class DeliveryFailed(Failure):
+    """A request that could not be written; the message says why, and how often it was tried."""
+
+
+class DeliveryTimeout(DeliveryFailed):
+    """A request that could not be written within `delivery.timeout.ms`."""
+
+
+class _Lane:
+    """What one sender works on."""
+
+    def __init__(self, settings: ProducerSettings, lock: threading.Lock, appender: Appender):
+        self.accumulator = Accumulator(settings.batch_size, settings.linger_ms)
+        self.appender = appender
+        self.app_id = f"producer-{uuid.uuid4()}"
+        self.version = 0
+        self.wake = threading.Condition(lock)
+
+
+class RequestProducer:
+    """Writes requests of any thread to the `requests` table of a root, creating it if missing.
+
+    Raises SchemaMismatch. `open_log` opens the table for one sender. A producer that nobody closed
+    is closed when the interpreter ends.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        settings: ProducerSettings | None = None,
+        open_log: Callable[[str], Appender] = open_appender,
+    ) -> None:
+        ensure_table(root, REQUESTS)
+        self.settings = settings or ProducerSettings()
+        self._uri = table_uri(root, REQUESTS)
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._blocked: deque[object] = deque()
+        self._used = 0
+        self._open: set[Batch] = set()
+        self._flushing = 0
+        self._closed = False
+        self._given_up = threading.Event()
+        self._lanes = [
+            _Lane(self.settings, self._lock, open_log(self._uri))
+            for _ in range(self.settings.max_in_flight)
+        ]
+        self._threads = [
+            threading.Thread(target=self._run, args=(lane,), name="request-producer", daemon=True)
+            for lane in self._lanes
+        ]
+        for thread in self._threads:
+            thread.start()
+        atexit.register(self.close)
+
+    def __enter__(self) -> RequestProducer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- what members do ------------------------------------------------------------------------
+
+    def send(self, event: RequestEvent) -> Future[RequestEvent]:
+        """Hand a request over; the future is completed by its commit, with the request as written.
+
+        A request without a `sent_at` gets one. Blocks while `buffer.memory` is full, and raises
+        BufferExhausted after `max.block.ms`; raises RequestTooLarge, UnwritableRequest and
+        ProducerClosed at once. The future fails with DeliveryFailed, or DeliveryTimeout; it cannot
+        be cancelled. Its callbacks run in the sender's thread and are to be short: above all they
+        must not wait for another request.
+        """
+        try:
+            size = len(_encode(event))
+        except _UNWRITABLE as error:
+            raise UnwritableRequest(f"request {event.request_id!r}: {error}") from error
+        if size > self.settings.buffer_memory:
+            raise RequestTooLarge(
+                f"request {event.request_id!r} has {size} bytes: more than buffer.memory, "
+                f"{self.settings.buffer_memory}"
+            )
+        lane = self._lanes[self._lane_of(event)]
+        with self._lock:
+            self._wait_for_room(size)
+            batch = lane.accumulator.append(event, size, _now_ms(), clock_ms())
+            self._used += size
+            self._open.add(batch)
+            if len(batch.events) == 1 or batch.size >= self.settings.batch_size:
+                lane.wake.notify()
+            return batch.futures[-1]
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Write at once what was sent so far, and wait for it; False if `timeout_s` ran out.
+
+        Whether the requests were written, their futures say.
+        """
+        with self._lock:
+            waiting = [future for batch in self._open for future in batch.futures]
+            self._flushing += 1
+            self._wake_all()
+        try:
+            return not wait(waiting, timeout_s).not_done
+        finally:
+            with self._lock:
+                self._flushing -= 1
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Take no more requests, write what there is, and stop.
+
+        What is not written after `timeout_s` (None: `delivery.timeout.ms` ends it) fails with
+        ProducerClosed, a commit under way excepted. A second call does nothing.
+        """
+        with self._lock:
+            self._closed = True
+            self._wake_all()
+            self._room.notify_all()
+        limit = None if timeout_s is None else time.monotonic() + timeout_s
+        for thread in self._threads:
+            thread.join(None if limit is None else max(0.0, limit - time.monotonic()))
+        self._given_up.set()
+        with self._lock:
+            self._wake_all()
+        atexit.unregister(self.close)
+
+    def _lane_of(self, event: RequestEvent) -> int:
+        if len(self._lanes) == 1:
+            return 0
+        return zlib.crc32((event.group_id or "").encode()) % len(self._lanes)
+
+    def _wait_for_room(self, size: int) -> None:
+        """Return when `size` bytes fit; who waits longest is first."""
+        if self._used + size <= self.settings.buffer_memory and not self._blocked:
+            if self._closed:
+                raise ProducerClosed(f"the producer of {self._uri} is closed")
+            return
+        ticket = object()
+        self._blocked.append(ticket)
+
+        def may_go() -> bool:
+            fits = self._used + size <= self.settings.buffer_memory
+            return self._closed or (fits and self._blocked[0] is ticket)
+
+        # What waits for company makes room instead.
+        self._wake_all()
+        try:
+            if not self._room.wait_for(may_go, self.settings.max_block_ms / 1000):
+                raise BufferExhausted(
+                    f"buffer.memory ({self.settings.buffer_memory} bytes) was full for "
+                    f"max.block.ms ({self.settings.max_block_ms} ms): is {self._uri} writable?"
+                )
+            if self._closed:
+                raise ProducerClosed(f"the producer of {self._uri} is closed")
+        finally:
+            self._blocked.remove(ticket)
+            self._room.notify_all()
+
+    def _wake_all(self) -> None:
+        for lane in self._lanes:
+            lane.wake.notify()
+
+    # --- what a sender does ---------------------------------------------------------------------
+
+    def _run(self, lane: _Lane) -> None:
+        while (batch := self._next(lane)) is not None:
+            error: Exception | None = None
+            try:
+                self._write(lane, batch)
+            # Whatever it is, those who wait must hear of it, and the next batch is to be written.
+            except Exception as raised:
+                log.warning("%s", raised)
+                error = raised
+            lane.version += 1
+            with self._lock:
+                self._used -= batch.size
+                self._room.notify_all()
+            for event, future in zip(batch.events, batch.futures, strict=True):
+                if error is None:
+                    future.set_result(event)
+                else:
+                    future.set_exception(error)
+            with self._lock:
+                self._open.discard(batch)
+
+    def _next(self, lane: _Lane) -> Batch | None:
+        """Wait for the next batch that is to be written; None when the producer ends."""
+        with self._lock:
+            while True:
+                ready_at = lane.accumulator.ready_at()
+                if ready_at is None:
+                    if self._closed:
+                        return None
+                    lane.wake.wait()
+                    continue
+                left = ready_at - _now_ms()
+                if left <= 0 or self._closed or self._flushing or self._blocked:
+                    return lane.accumulator.take()
+                lane.wake.wait(left / 1000)
+
+    def _write(self, lane: _Lane, batch: Batch) -> None:
+        """Write a batch; raises DeliveryFailed, or ProducerClosed when time is up."""
+        settings = self.settings
+        rows = self._rows(batch)
+        if not batch.events:
+            return
+        limit = batch.created + settings.delivery_timeout_ms
+        last: Exception | None = None
+        for attempt in range(settings.retries + 1):
+            if self._given_up.is_set():
+                raise ProducerClosed(f"closed before {self._described(batch, attempt, last)}")
+            if _now_ms() >= limit:
+                raise DeliveryTimeout(
+                    f"delivery.timeout.ms ({settings.delivery_timeout_ms} ms) is over: "
+                    f"{self._described(batch, attempt, last)}"
+                )
+            try:
+                if last is not None:
+                    # The attempt may have been written all the same.
+                    lane.appender.forget()
+                lane.appender.append(rows, lane.app_id, lane.version)
+            except _GONE as error:
+                raise DeliveryFailed(self._described(batch, attempt + 1, error)) from error
+            except _RETRIABLE as error:
+                log.info("attempt %d to write to %s: %s", attempt + 1, self._uri, error)
+                last = error
+            else:
+                return
+            left = max(0.0, limit - _now_ms())
+            self._given_up.wait(min(left, backoff_ms(settings, attempt)) / 1000)
+        raise DeliveryFailed(self._described(batch, settings.retries + 1, last)) from last
+
+    def _described(self, batch: Batch, attempts: int, error: Exception | None) -> str:
+        why = "" if error is None else f": {' '.join(str(error).split())}"
+        count = f"{len(batch.events)} request{'s' if len(batch.events) > 1 else ''}"
+        tries = f"{attempts} attempt{'' if attempts == 1 else 's'}"
+        return f"{count} could not be written to {self._uri} in {tries}{why}"
+
+    def _rows(self, batch: Batch) -> pa.Table:
+        """The batch as rows; a request that no row can hold fails alone, and leaves the batch."""
+        try:
+            return to_requests(batch.events)
+        except _UNWRITABLE:
+            kept: list[tuple[RequestEvent, Delivery]] = []
+            for event, future in zip(batch.events, batch.futures, strict=True):
+                problem = _problem(event)
+                if problem is None:
+                    kept.append((event, future))
+                else:
+                    future.set_exception(UnwritableRequest(f"{event.request_id!r}: {problem}"))
+            batch.events = [event for event, _ in kept]
+            batch.futures = [future for _, future in kept]
+            return to_requests(batch.events)
+
+
+def backoff_ms(settings: ProducerSettings, failures: int) -> float:
+    """How long to wait after the first failed attempt (0), the second, and so on, ms.
+
+    Source: Apache Kafka, ExponentialBackoff; KIP-580.
+    """
+    doubled = settings.retry_backoff_ms * 2.0 ** min(failures, 60)
+    wanted = min(doubled, settings.retry_backoff_max_ms)
+    jittered = wanted * random.uniform(1 - _JITTER, 1 + _JITTER)
+    return min(jittered, settings.retry_backoff_max_ms)
+
+
+def _problem(event: RequestEvent) -> Exception | None:
+    try:
+        to_requests([event])
+    except _UNWRITABLE as error:
+        return error
+    return None
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1000

@@ -1,0 +1,84 @@
+"""A client of the coordinator: a request in, its answer out, for any number of threads.
+
+One producer and one reader of responses, joined; a process needs one client for all its members.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TYPE_CHECKING
+
+from pipeline.client.producer import RequestProducer
+from pipeline.client.responses import ResponseReader
+from pipeline.errors import Failure
+from schemas.messages import RequestEvent, Response
+
+if TYPE_CHECKING:
+    from pipeline.client.producer_settings import ProducerSettings
+
+REQUEST_TIMEOUT_MS = 30_000
+
+
+class NoAnswer(Failure):
+    """A request that was not answered in time."""
+
+
+class RequestClient:
+    """Sends requests to the coordinator of a root and returns its answers.
+
+    Raises SchemaMismatch, and deltalake's TableNotFoundError if there are no responses.
+    """
+
+    def __init__(self, root: str, settings: ProducerSettings | None = None) -> None:
+        self._root = root
+        self._reader = ResponseReader(root)
+        try:
+            self._producer = RequestProducer(root, settings)
+        except BaseException:
+            self._reader.close()
+            raise
+
+    def __enter__(self) -> RequestClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, event: RequestEvent) -> Future[Response]:
+        """Send a request; the future is completed by its answer. Cancel it to wait no longer.
+
+        Raises what `RequestProducer.send` and `ResponseReader.register` raise; the future fails
+        with DeliveryFailed if the request could not be written, with ResponsesLost if the answer
+        cannot be read.
+        """
+        answer = self._reader.register(event.request_id)
+        try:
+            sent = self._producer.send(event)
+        except BaseException:
+            answer.cancel()
+            raise
+        sent.add_done_callback(lambda done: self._undelivered(event.request_id, done))
+        return answer
+
+    def ask(self, event: RequestEvent, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Response:
+        """Send a request and return its answer; raises NoAnswer, and what `send` may raise."""
+        answer = self.send(event)
+        try:
+            return answer.result(timeout_ms / 1000)
+        except FutureTimeout:
+            answer.cancel()
+            raise NoAnswer(
+                f"no answer within {timeout_ms / 1000:g} s: "
+                f"is a coordinator running on {self._root}?"
+            ) from None
+
+    def close(self) -> None:
+        """Write what was sent, and stop; who still waits for an answer gets ResponsesLost."""
+        self._producer.close()
+        self._reader.close()
+
+    def _undelivered(self, request_id: str, sent: Future[RequestEvent]) -> None:
+        error = sent.exception()
+        if error is not None:
+            self._reader.fail(request_id, error)

@@ -1,0 +1,155 @@
+"""A commit that takes files out of a table and puts others in, beside whoever appends to it.
+
+It names the very files that it removes and depends on nothing else, so an append is never in its
+way, nor it in an append's. On a local disk the commit is written here (`pipeline.delta.log`), for
+it must come between two appends; elsewhere delta-rs writes it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from deltalake import CommitProperties, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, RemoveAction
+from msgspec import Struct
+
+from pipeline.clock import clock_ms
+from pipeline.delta.log import (
+    LogGone,
+    add_action,
+    commit_after,
+    commit_info,
+    encode_commit,
+    encode_stats,
+    txn_action,
+)
+from pipeline.errors import Failure, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from deltalake import DeltaTable
+
+    from pipeline.delta.data_files import DataFile
+    from pipeline.delta.log import Action
+
+# A commit of delta-rs' loses to each append that comes first. With its 15 attempts, 3 of 56
+# rewrites beside 40 appends a second were given up.
+_COMMIT_RETRIES = 1_000
+
+
+class RewriteConflict(Failure):
+    """Another process rewrote the table meanwhile; of this rewrite nothing is to be seen."""
+
+    def __init__(self, table: str, why: str) -> None:
+        super().__init__(f"{table} was rewritten by another process meanwhile: {why}")
+
+
+class Rewrite(Struct, frozen=True, dict=True):
+    """What a commit is to do. `data_change` False says that the rows are the same."""
+
+    removed: Sequence[DataFile]
+    added: Sequence[DataFile]
+    transaction: Transaction | None = None
+    data_change: bool = True
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the log has the removed files' paths as they are; it encodes some characters."""
+        return all(quote(path, safe="/=") == path for path in self.removed_paths)
+
+    @cached_property
+    def removed_paths(self) -> frozenset[str]:
+        """The removed files' paths."""
+        return frozenset(file.path for file in self.removed)
+
+    def conflict(self, others: list[Action]) -> str | None:
+        """Return why the rewrite cannot follow a commit, None if it can."""
+        app_id = None if self.transaction is None else self.transaction.app_id
+        for other in others:
+            if other.meta_data is not None or other.protocol is not None:
+                return "its description was changed"
+            if other.remove is not None and other.remove.path in self.removed_paths:
+                return f"{other.remove.path} was removed"
+            if other.txn is not None and other.txn.app_id == app_id:
+                return f"{app_id} came to version {other.txn.version}"
+        return None
+
+
+def commit_locally(log: Path, version: int, rewrite: Rewrite) -> None:
+    """Commit to the log in a folder, after what came since `version`. Raises RewriteConflict."""
+
+    def check(others: list[Action]) -> None:
+        why = rewrite.conflict(others)
+        if why is not None:
+            raise RewriteConflict(str(log.parent), why)
+
+    try:
+        commit_after(log, version, encode_commit(_actions(rewrite)), check)
+    except LogGone as error:
+        raise RewriteConflict(str(log.parent), str(error)) from error
+
+
+def _actions(rewrite: Rewrite) -> list[dict[str, Any]]:
+    now_ms = clock_ms()
+    actions = [commit_info(is_append=False)]
+    if rewrite.transaction is not None:
+        actions.append(txn_action(rewrite.transaction.app_id, rewrite.transaction.version))
+    for file in rewrite.removed:
+        remove = {
+            "path": file.path,
+            "deletionTimestamp": now_ms,
+            "dataChange": rewrite.data_change,
+            "extendedFileMetadata": True,
+            "partitionValues": file.partition,
+            "size": file.size,
+        }
+        actions.append({"remove": remove})
+    actions += [add_action(file, rewrite.data_change) for file in rewrite.added]
+    return actions
+
+
+def commit_elsewhere(handle: DeltaTable, rewrite: Rewrite) -> None:
+    """Commit through delta-rs. Raises RewriteConflict."""
+    now_ms = clock_ms()
+    actions: list[AddAction | RemoveAction] = [
+        RemoveAction(
+            path=file.path,
+            data_change=rewrite.data_change,
+            deletion_timestamp=now_ms,
+            size=file.size,
+            partition_values=file.partition,
+        )
+        for file in rewrite.removed
+    ]
+    actions += [
+        AddAction(
+            path=file.path,
+            size=file.size,
+            partition_values=file.partition,
+            modification_time=file.modified_ms,
+            data_change=rewrite.data_change,
+            stats=encode_stats(file),
+        )
+        for file in rewrite.added
+    ]
+    try:
+        handle.create_write_transaction(
+            actions,
+            "append",
+            handle.schema(),
+            list(handle.metadata().partition_columns),
+            commit_properties=patient(rewrite.transaction),
+        )
+    except CommitFailedError as error:
+        raise RewriteConflict(handle.table_uri, first_line(error)) from error
+
+
+def patient(transaction: Transaction | None = None) -> CommitProperties:
+    """A commit of delta-rs' that is tried again for as long as appends come first."""
+    transactions = None if transaction is None else [transaction]
+    return CommitProperties(max_commit_retries=_COMMIT_RETRIES, app_transactions=transactions)

@@ -1,0 +1,37 @@
+"""What to tell of a coordinator that failed: one line, which names its root if that is broken.
+
+A full disk or a folder that was taken away shows up wherever the next file is to be written: in
+Spark's state store, in a checkpoint, in a table. What a person must know is the same each time.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+
+from pipeline.delta.table import local_folder
+from schemas.tables import REQUESTS
+
+# A disk with less than this may refuse a file and still have room for a smaller one.
+_FULL_BYTES = 64 * 1024
+
+
+def one_line(error: BaseException, root: str) -> str:
+    """The failure's text on one line, after what is wrong with a root on a local disk, if it is."""
+    text = " ".join(str(error).split())
+    folder = local_folder(root)
+    trouble = None if folder is None else _trouble(folder, text)
+    return text if trouble is None else f"{trouble}: {text}"
+
+
+def _trouble(root: Path, text: str) -> str | None:
+    if os.strerror(errno.ENOSPC) in text:
+        return f"the disk of {root} is full"
+    # Not the root itself: whoever writes a checkpoint makes the folders above it anew.
+    if not (root / REQUESTS.name / "_delta_log").is_dir():
+        return f"the tables under {root} are gone"
+    if shutil.disk_usage(root).free < _FULL_BYTES:
+        return f"the disk of {root} is full"
+    return None

@@ -1,0 +1,368 @@
+"""A coordinator node: the partitions it owns, and its query, begun anew whenever they change.
+
+A node looks at the cluster state several times a second and does what
+`coordinator.ownership.decide` says. Between two batches its query is stopped; what was given up is
+unloaded and what was claimed is loaded by control events in the stream's bootstrap; and the query
+begins again with the new set, 1 to 2 s later. The other groups' requests wait that long, as do
+those of a partition under way: no request is answered COORDINATOR_LOAD_IN_PROGRESS, because a
+request here is a row that can wait, and an error would cost its sender a round trip and a back-off
+for nothing.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from coordinator.config import parse_config
+from coordinator.group.batch import BatchMachine, BatchSettings
+from coordinator.group.coordinator import Node
+from coordinator.group.partition import PartitionSet
+from coordinator.ownership import (
+    CLAIMED,
+    MOVE,
+    NO_EPOCH,
+    RELEASED,
+    STARTED,
+    STOPPED,
+    UNLOADING,
+    ClusterState,
+    PartitionState,
+    Plan,
+    decide,
+)
+from pipeline.clock import clock_ms
+from pipeline.delta.epoch import Epoch, FencedError
+from pipeline.node.handover import begin_afresh, begun_with, bring_in, give_up, wake
+from pipeline.ownership.decision_log import DecisionLog
+from pipeline.ownership.fencing import fence, fence_dead
+from pipeline.ownership.lease import LeaseRenewal, Observer
+from pipeline.stream.batch_topics import BatchTopics
+from pipeline.stream.serving import Serving, serve
+from pipeline.stream.sink import Sink
+from pipeline.tables.store import ensure_tables, open_table
+from schemas.records import CoordinatorEvent
+from schemas.tables import REQUESTS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from coordinator.config import GroupCoordinatorConfig
+    from pipeline.settings import CoordinatorSettings, Settings
+    from pipeline.stream.bootstrap import Bootstrap
+    from pipeline.stream.stateful import MachineFactory
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_STARTS = 100
+_LOOK_INTERVAL_S = 0.25
+_TRIM_INTERVAL_S = 5.0
+
+
+def checkpoint_uri(root: str, node_id: int) -> str:
+    """Where a node's query keeps how far it is, and its groups."""
+    return f"{root.rstrip('/')}/_checkpoints/group-coordinator-{node_id}"
+
+
+class CoordinatorNode:
+    """A running node. `start` makes one; `tick` is to be called again and again."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        root: str,
+        settings: Settings,
+        make_machine: MachineFactory | None = None,
+    ) -> None:
+        self.serving: Serving | None = None
+        self._spark = spark
+        self._root = root
+        self._ours = settings.coordinator
+        self._config = parse_config(settings.group)
+        self._make_machine = make_machine
+        self._num_partitions = self._config.offsets_topic_num_partitions
+        ours = settings.coordinator
+        self.node = Node(ours.node_id, ours.advertised_host, ours.advertised_port)
+        self._checkpoint = checkpoint_uri(root, self.node.node_id)
+        self._bootstrap = f"{self._checkpoint}-bootstrap"
+        self._decisions = DecisionLog(root)
+        self._observer = Observer(self.node.node_id, ours.lease_ms)
+        self._look_at = 0.0
+        self._trim_at = 0.0
+        self._starts: tuple[int, ...] = ()
+        self._served: frozenset[int] = frozenset()
+        self._cluster = self._record_start()
+        self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
+        fence(root, self.epoch)
+        self._lease = LeaseRenewal(root, self.node.node_id, ours.lease_ms)
+
+    # --- what others ask ------------------------------------------------------------------------
+
+    @property
+    def query(self) -> StreamingQuery:
+        """The streaming query; there must be one."""
+        assert self.serving is not None
+        return self.serving.query
+
+    def is_ready(self) -> bool:
+        """Whether the present query, if there is one, has every group that shall be there."""
+        return self.serving is not None and self.serving.is_ready()
+
+    def await_ready(self, timeout_s: float = 120.0) -> None:
+        """Return once `is_ready`; raises QueryFailed, also if no batch comes in time."""
+        assert self.serving is not None, "this node has no partition yet"
+        self.serving.await_ready(timeout_s)
+
+    def does_upkeep(self) -> bool:
+        """Whether the tables' upkeep is this node's: it is one's, the owner of partition 0."""
+        first = self._cluster.partitions.get(0)
+        return first is not None and first.owner == self.node.node_id
+
+    # --- running --------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise QueryFailed if the query has ended by itself, FencedError if others ended it."""
+        if self.serving is not None:
+            self.serving.check()
+        latest = self._cluster.nodes[self.node.node_id].epoch
+        if latest > self.epoch.number:
+            raise FencedError("any table", self.epoch, latest)
+        for number in self._served:
+            state = self._cluster.partitions[number]
+            if state.owner != self.node.node_id:
+                # Found here if not by a write: this node was taken for dead, and is fenced.
+                raise FencedError(f"partition {number}", self.epoch, state.epoch)
+
+    def tick(self) -> None:
+        """Look at the cluster state if it is time, and carry out what there is to do."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._cluster = self._decisions.read()
+        self.check()
+        alive = self._observer.alive(self._cluster, self._decisions.lease_of)
+        self._carry_out(decide(self._cluster, self.node.node_id, alive, self._num_partitions))
+        if now >= self._trim_at:
+            self.trim(alive)
+            self._trim_at = now + _TRIM_INTERVAL_S
+        self._look_at = time.monotonic() + _LOOK_INTERVAL_S
+
+    def trim(self, alive: Collection[int] = ()) -> int:
+        """Delete what every node has consumed of the log of `requests`; returns how many files."""
+        mine = self._say_consumed()
+        if mine is None or self.serving is None or not self.does_upkeep():
+            return 0
+        owners = {state.owner for state in self._cluster.partitions.values()}
+        others = {n for n in {*alive, *owners} if n is not None} - {self.node.node_id}
+        return self.serving.trim(min([mine, *map(self._decisions.consumed_by, others)]))
+
+    def _say_consumed(self) -> int | None:
+        if self.serving is not None:
+            version = self.serving.consumed()
+        else:
+            # A node without partitions needs nothing of what is there: its first claim loads it.
+            version = open_table(self._root, REQUESTS).version()
+        if version is not None:
+            self._decisions.say_consumed(self.node.node_id, version)
+        return version
+
+    def stop(self) -> None:
+        """Stop between two batches, and say so: other nodes need not wait for the lease to end."""
+        if self.serving is not None:
+            self.serving.stop()
+        self._lease.stop()
+        self._decisions.decide_until(lambda cluster: self._stopped(cluster))
+
+    def abandon(self) -> None:
+        """End the query as it stands and the lease's renewal, and say nothing of it to anyone."""
+        self._lease.stop()
+        if self.serving is not None:
+            self.serving.abandon()
+
+    def _stopped(self, cluster: ClusterState) -> list[CoordinatorEvent]:
+        latest = cluster.nodes[self.node.node_id].epoch == self.epoch.number
+        return [self._event(STOPPED)] if latest else []
+
+    # --- decisions ------------------------------------------------------------------------------
+
+    def _record_start(self) -> ClusterState:
+        cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
+        starts = [
+            event.at
+            for event in self._decisions.events()
+            if event.event == STARTED and event.node_id == self.node.node_id
+        ]
+        self._starts = tuple(starts[-REMEMBERED_STARTS:])
+        return cluster
+
+    def _event(self, what: str, partition: int | None = None) -> CoordinatorEvent:
+        node = self.node
+        return CoordinatorEvent(clock_ms(), -1, what, node.node_id, partition, node.host, node.port)
+
+    def _events(self, what: str, partitions: Iterable[int]) -> list[CoordinatorEvent]:
+        return [self._event(what, partition) for partition in partitions]
+
+    def _carry_out(self, plan: Plan) -> None:
+        if plan.unload:
+            self._give_up(plan.unload)
+        elif plan.claim:
+            self._take(plan)
+        elif plan.moves:
+            moves = [
+                CoordinatorEvent(
+                    clock_ms(), -1, MOVE, self.node.node_id, partition, to_node=to, reason="joined"
+                )
+                for partition, to in plan.moves
+            ]
+            self._decisions.decide(self._cluster, moves)
+        elif self.serving is None and self._cluster.kept_by(self.node.node_id):
+            self._begin()
+
+    def _give_up(self, partitions: tuple[int, ...]) -> None:
+        """Unload partitions, then release them to whom they are meant for."""
+        fresh = [p for p in partitions if not self._cluster.partitions[p].unloading]
+        if fresh:
+            cluster = self._decisions.decide(self._cluster, self._events(UNLOADING, fresh))
+            if cluster is None:
+                return
+            self._cluster = cluster
+        log.info("giving up %d partitions: %s", len(partitions), named(partitions))
+        self._begin(unload=partitions)
+        assert self.serving is not None
+        self.serving.await_ready()
+        self._cluster, _ = self._decisions.decide_until(
+            lambda cluster: self._events(
+                RELEASED, (p for p, s in cluster.owned_by(self.node.node_id).items() if s.unloading)
+            )
+        )
+
+    def _take(self, plan: Plan) -> None:
+        """Claim partitions, once their dead owners are fenced, and load them."""
+        for node_id in plan.fence:
+            log.warning("node %d is gone: its partitions are taken over", node_id)
+        if not fence_dead(self._root, self._cluster, plan.fence):
+            # The cluster state has more to tell.
+            return
+        if self.serving is not None:
+            # First: a batch that was planned before the claim is known by its time.
+            self.serving.stop()
+        claimed = self._decisions.decide(self._cluster, self._events(CLAIMED, plan.claim))
+        if claimed is not None:
+            log.info("claimed %d partitions: %s", len(plan.claim), named(plan.claim))
+        self._cluster = claimed or self._decisions.read()
+        self._begin()
+
+    # --- the query ------------------------------------------------------------------------------
+
+    def _begin(self, unload: Collection[int] = ()) -> None:
+        """Begin the query, or begin it anew, with the partitions that are this node's by now."""
+        began = time.monotonic()
+        kept = self._cluster.kept_by(self.node.node_id)
+        if self.serving is not None:
+            self.serving.stop()
+        partition_set = None
+        if len(kept) < self._num_partitions:
+            partition_set = PartitionSet(frozenset(kept), self._num_partitions)
+        bootstrap = self._prepare(kept, partition_set)
+        if unload:
+            give_up(
+                self._root, self._bootstrap, PartitionSet(frozenset(unload), self._num_partitions)
+            )
+        wake(self._bootstrap)
+        self.serving = serve(
+            self._spark,
+            self._root,
+            self._ours,
+            self._make_machine or self._machine(),
+            Sink(
+                self._root,
+                self._ours,
+                epoch=self.epoch,
+                topics=BatchTopics(self._root, self._checkpoint, self.epoch),
+            ),
+            self._checkpoint,
+            bootstrap,
+            partition_set,
+        )
+        self._served = frozenset(kept)
+        log.info("serving %d partitions after %.1f s", len(kept), time.monotonic() - began)
+
+    def _prepare(
+        self, kept: dict[int, PartitionState], partition_set: PartitionSet | None
+    ) -> Bootstrap:
+        """Have the stream's bootstrap hold what this node's claims bring with them."""
+        newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
+        begun = begun_with(self._spark, self._checkpoint, self._bootstrap)
+        if begun is None or (self.serving is None and begun[1] < self._oldest_claim()):
+            return begin_afresh(
+                self._spark, self._root, self._checkpoint, self._bootstrap, partition_set, newest
+            )
+        bootstrap, loaded = begun
+        new = frozenset(p for p, state in kept.items() if state.epoch > loaded)
+        if new:
+            wanted = PartitionSet(new, self._num_partitions)
+            bring_in(self._spark, self._root, self._bootstrap, wanted, newest)
+        return bootstrap
+
+    def _oldest_claim(self) -> int:
+        """The epoch of the oldest claim; what a checkpoint holds from before all claims is void."""
+        mine = self._cluster.owned_by(self.node.node_id)
+        return min((state.epoch for state in mine.values()), default=0)
+
+    def _machine(self) -> MachineFactory:
+        kept = self._cluster.kept_by(self.node.node_id)
+        claims = {partition: state.claimed_at for partition, state in kept.items()}
+        batch = batch_settings(self._ours, self._config, self.node, self._starts, claims)
+        return functools.partial(BatchMachine, batch)
+
+
+def batch_settings(
+    ours: CoordinatorSettings,
+    config: GroupCoordinatorConfig,
+    node: Node,
+    starts: tuple[int, ...] = (),
+    claims: dict[int, int] | None = None,
+) -> BatchSettings:
+    """What a machine on Spark decides by; see `BatchSettings`."""
+    # A batch that waits for requests is no silence, however long it may wait.
+    tolerance = BatchSettings().silence_tolerance_ms + ours.trigger_interval_ms
+    return BatchSettings(
+        config=config,
+        node=node,
+        starts=starts,
+        dedup_window_ms=ours.request_dedup_window_ms,
+        silence_tolerance_ms=tolerance,
+        claims=claims,
+    )
+
+
+def start(
+    spark: SparkSession, root: str, settings: Settings, make_machine: MachineFactory | None = None
+) -> CoordinatorNode:
+    """Start a node at `root`, creating the tables that are missing.
+
+    `make_machine` null is the real one. Every earlier start of the same node is fenced off: it can
+    write nothing more, and stops. The query begins at once if there are partitions for it, else
+    once there are. Raises SchemaMismatch, ConfigError, and FencedError if the node was started
+    again meanwhile.
+    """
+    ensure_tables(root)
+    coordinator = CoordinatorNode(spark, root, settings, make_machine)
+    coordinator.tick()
+    return coordinator
+
+
+def named(partitions: Collection[int]) -> str:
+    """Partitions as ranges: 0-3, 7."""
+    parts: list[list[int]] = []
+    for number in sorted(partitions):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)

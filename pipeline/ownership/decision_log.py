@@ -1,0 +1,109 @@
+"""The cluster state of a root: reading it, deciding on it, and the leases that say which node is
+alive.
+
+Everything is in the `coordinators` table. A decision is an append under one transaction identifier
+whose version is its epoch, so Delta's own commits put decisions in a row: whoever decided on an old
+cluster is refused. A lease is a transaction too, without rows: its version is the time at which the
+node last said that it is alive, ms. So a node costs the table no rows by living on.
+
+No clock is compared with another one: a lease holds while its version changes within `lease.ms` of
+the observer's own time.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import QueryBuilder
+from msgspec.structs import replace
+
+from coordinator.ownership import ClusterState, fold
+from pipeline.delta.appender import Appender, open_appender
+from pipeline.tables.store import open_table, table_uri
+from schemas.records import CoordinatorEvent
+from schemas.tables import COORDINATORS, from_arrow, to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+log = logging.getLogger(__name__)
+
+DECISIONS = "ownership"
+_RENEWALS_PER_LEASE = 4
+
+
+def lease_app_id(node_id: int) -> str:
+    """The transaction whose version is when a node last said that it is alive, ms."""
+    return f"coordinator-lease-{node_id}"
+
+
+def consumed_app_id(node_id: int) -> str:
+    """The transaction whose version is the version of `requests` up to which a node has read."""
+    return f"coordinator-consumed-{node_id}"
+
+
+class DecisionLog:
+    """The `coordinators` table of a root, as one thread reads and appends to it."""
+
+    def __init__(self, root: str) -> None:
+        """Open the table; raises deltalake's TableNotFoundError."""
+        self._root = root
+        self._appender: Appender = open_appender(table_uri(root, COORDINATORS))
+        self._cluster = ClusterState()
+
+    def read(self) -> ClusterState:
+        """The newest cluster state. Rows are read only when there are new ones."""
+        self._appender.forget()
+        if self._appender.last_version(DECISIONS) > self._cluster.epoch:
+            self._cluster = fold(ClusterState(), self.events())
+        return self._cluster
+
+    def events(self) -> list[CoordinatorEvent]:
+        """Every decision so far."""
+        handle = open_table(self._root, COORDINATORS)
+        query = "SELECT * FROM log ORDER BY epoch, partition"
+        rows = pa.table(QueryBuilder().register("log", handle).execute(query).read_all())
+        return from_arrow(CoordinatorEvent, rows)
+
+    def decide(
+        self, cluster: ClusterState, events: Iterable[CoordinatorEvent]
+    ) -> ClusterState | None:
+        """Append events as the decision after `cluster`; the new cluster state, None if one was
+        decided meanwhile. The events' epochs are set here.
+        """
+        epoch = cluster.epoch + 1
+        rows = [replace(event, epoch=epoch) for event in events]
+        if not self._appender.append(to_arrow(COORDINATORS, rows), DECISIONS, epoch):
+            return None
+        self._cluster = fold(cluster, rows)
+        return self._cluster
+
+    def decide_until(
+        self, events_on: Callable[[ClusterState], Sequence[CoordinatorEvent]]
+    ) -> tuple[ClusterState, Sequence[CoordinatorEvent]]:
+        """Decide on the newest cluster state, again until nobody else was faster.
+
+        No events end it. Returns the cluster state and what was decided.
+        """
+        while True:
+            cluster = self.read()
+            events = events_on(cluster)
+            if not events:
+                return cluster, events
+            decided = self.decide(cluster, events)
+            if decided is not None:
+                return decided, events
+
+    def lease_of(self, node_id: int) -> int:
+        """When a node last said that it is alive, by its own clock, ms; -1 never. As last read."""
+        return self._appender.last_version(lease_app_id(node_id))
+
+    def consumed_by(self, node_id: int) -> int:
+        """The version of `requests` that a node reads next; -1 if it has not said. As last read."""
+        return self._appender.last_version(consumed_app_id(node_id))
+
+    def say_consumed(self, node_id: int, version: int) -> None:
+        """Say how far a node has read `requests`."""
+        self._appender.append(None, consumed_app_id(node_id), version)

@@ -1,0 +1,94 @@
+"""Leases: which node is alive.
+
+A lease is a transaction of the `coordinators` table: its version is when the node last said that it
+is alive, ms by the node's own clock. No clock is compared with another one: a lease holds while its
+version changes within `lease.ms` of the observer's own time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+
+from pipeline.clock import clock_ms
+from pipeline.delta.appender import open_appender
+from pipeline.errors import Failure
+from pipeline.ownership.decision_log import lease_app_id
+from pipeline.tables.store import table_uri
+from schemas.tables import COORDINATORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coordinator.ownership import ClusterState
+
+log = logging.getLogger(__name__)
+
+_RENEWALS_PER_LEASE = 4
+
+
+class Observer:
+    """Tells which nodes are alive, by seeing their leases change."""
+
+    def __init__(self, me: int, lease_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._me = me
+        self._lease_ms = lease_ms
+        self._clock = clock
+        self._seen: dict[int, tuple[tuple[int, int], float]] = {}
+
+    def alive(self, cluster: ClusterState, lease_of: Callable[[int], int]) -> set[int]:
+        """The nodes that have not stopped and whose lease holds; always this one.
+
+        A node that was not seen before has all of `lease_ms` to renew.
+        """
+        living = {self._me}
+        for node_id, node in cluster.nodes.items():
+            if not node.stopped and self._holds(node_id, (node.epoch, lease_of(node_id))):
+                living.add(node_id)
+        return living
+
+    def _holds(self, node_id: int, sign: tuple[int, int]) -> bool:
+        now = self._clock()
+        seen, since = self._seen.get(node_id, (None, now))
+        if sign != seen:
+            since = now
+        self._seen[node_id] = (sign, since)
+        return (now - since) * 1000 <= self._lease_ms
+
+
+class LeaseRenewal:
+    """A thread that says that this node is alive, four times a lease, until it is stopped."""
+
+    def __init__(
+        self, root: str, node_id: int, lease_ms: int, clock: Callable[[], int] = clock_ms
+    ) -> None:
+        self._appender = open_appender(table_uri(root, COORDINATORS))
+        self._app_id = lease_app_id(node_id)
+        self._wait_s = lease_ms / _RENEWALS_PER_LEASE / 1000
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._renew()
+        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Renew no more."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._wait_s):
+            try:
+                self._renew()
+            except (DeltaError, OSError, Failure) as error:
+                # Should it go on like this, others take over, and this node is fenced off.
+                log.warning("the lease was not renewed: %s", error)
+
+    def _renew(self) -> None:
+        # A clock that was set back must not end the lease.
+        now = max(self._clock(), self._appender.last_version(self._app_id) + 1)
+        self._appender.append(None, self._app_id, now)

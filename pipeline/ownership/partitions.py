@@ -1,0 +1,155 @@
+"""What an operator sees and moves: offsets partitions and their coordinators."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+
+from deltalake import DeltaTable
+from msgspec import Struct
+
+from coordinator.ownership import CANCELLED, MOVE, ClusterState, PartitionState
+from pipeline.clock import clock_ms
+from pipeline.errors import Failure
+from pipeline.ownership.decision_log import DecisionLog
+from pipeline.tables.store import table_uri
+from schemas.records import CoordinatorEvent
+from schemas.tables import COORDINATORS
+
+_POLL_S = 0.1
+# Whoever decides here is no node.
+_OPERATOR = -1
+
+
+class PartitionRow(Struct, frozen=True):
+    """An offsets partition as `partitions list` shows it; `since` in UTC.
+
+    `node_id` null: nobody owns it now. `alive_ms` is how long ago its owner last said that it is
+    alive, by the two machines' clocks, null once it has stopped.
+    """
+
+    partition: int
+    node_id: int | None
+    host: str | None
+    port: int | None
+    epoch: int | None
+    since: datetime | None
+    to_node: int | None
+    alive_ms: int | None
+
+
+def open_decisions(root: str) -> DecisionLog:
+    """The decision log of an existing root; raises Failure if there is none."""
+    if not DeltaTable.is_deltatable(table_uri(root, COORDINATORS)):
+        raise Failure(f"no coordinator has run at {root}")
+    return DecisionLog(root)
+
+
+def list_partitions(decisions: DecisionLog) -> list[PartitionRow]:
+    """Every partition that was ever claimed, and whose it is."""
+    cluster = decisions.read()
+    rows = []
+    for number, state in sorted(cluster.partitions.items()):
+        if state.owner is None:
+            rows.append(PartitionRow(number, None, None, None, None, None, state.to_node, None))
+            continue
+        node = cluster.nodes[state.owner]
+        alive_ms = None if node.stopped else max(0, clock_ms() - decisions.lease_of(node.node_id))
+        rows.append(
+            PartitionRow(
+                number,
+                node.node_id,
+                node.host,
+                node.port,
+                state.epoch,
+                datetime.fromtimestamp(state.claimed_at / 1000, timezone.utc),
+                state.to_node,
+                alive_ms,
+            )
+        )
+    return rows
+
+
+def move(decisions: DecisionLog, partition: int, to_node: int) -> ClusterState:
+    """Ask for a partition to be moved; its owner gives it up once the other node is alive.
+
+    Returns the cluster state with the move on it. Raises Failure for a partition or a node that
+    there is not, and for one that is already on its way.
+    """
+
+    def asked(cluster: ClusterState) -> list[CoordinatorEvent]:
+        state = _known(cluster, partition)
+        if to_node not in cluster.nodes:
+            known = ", ".join(map(str, sorted(cluster.nodes)))
+            raise Failure(f"no node {to_node} ever started here; there are {known}")
+        if state.unloading:
+            raise Failure(f"partition {partition} is already on its way to node {state.to_node}")
+        if state.owner == to_node and state.to_node is None:
+            return []
+        return [_event(MOVE, partition, to_node)]
+
+    return decisions.decide_until(asked)[0]
+
+
+def cancel(decisions: DecisionLog, partition: int) -> None:
+    """Take a move back. Raises Failure if there is none, or if it is too late."""
+
+    def asked(cluster: ClusterState) -> list[CoordinatorEvent]:
+        state = _known(cluster, partition)
+        if state.unloading or state.owner is None:
+            raise Failure(
+                f"too late: partition {partition} has been given up for node {state.to_node}; "
+                "move it back once it is there"
+            )
+        if state.to_node is None:
+            raise Failure(f"partition {partition} is not about to be moved")
+        return [_event(CANCELLED, partition)]
+
+    decisions.decide_until(asked)
+
+
+def await_move(
+    decisions: DecisionLog,
+    partition: int,
+    to_node: int,
+    timeout_s: float,
+    say: Callable[[str], None] = lambda _text: None,
+) -> None:
+    """Wait until a node owns a partition; raises Failure if it was cancelled or takes too long."""
+    limit = time.monotonic() + timeout_s
+    said = ""
+    while (state := _known(decisions.read(), partition)).owner != to_node:
+        if state.owner is not None and state.to_node != to_node:
+            raise Failure(f"the move of partition {partition} was cancelled")
+        if time.monotonic() > limit:
+            raise Failure(
+                f"partition {partition} is not at node {to_node} after {timeout_s:g} s; "
+                "the move goes on once both nodes run, or take it back with --cancel"
+            )
+        text = _stage(state)
+        if text != said:
+            say(text)
+            said = text
+        time.sleep(_POLL_S)
+
+
+def _stage(state: PartitionState) -> str:
+    if state.owner is None:
+        return f"partition {state.partition}: released, node {state.to_node} loads it"
+    if state.unloading:
+        return f"partition {state.partition}: node {state.owner} gives it up"
+    return f"partition {state.partition}: node {state.owner} is to give it up"
+
+
+def _known(cluster: ClusterState, partition: int) -> PartitionState:
+    state = cluster.partitions.get(partition)
+    if state is None:
+        raise Failure(f"there is no offsets partition {partition} among {len(cluster.partitions)}")
+    return state
+
+
+def _event(what: str, partition: int, to_node: int | None = None) -> CoordinatorEvent:
+    return CoordinatorEvent(
+        clock_ms(), -1, what, _OPERATOR, partition, to_node=to_node, reason="by an operator"
+    )

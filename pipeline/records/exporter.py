@@ -1,0 +1,115 @@
+"""The offsets topic as Kafka's own binary records, out to a file (`pipeline.records.raw`)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
+
+from pipeline.errors import Failure
+from pipeline.records.raw import (
+    MILLIS,
+    RAW_RECORDS,
+    STANDARD,
+    Progress,
+    RawRecord,
+    Say,
+    Tally,
+    batches,
+    in_order,
+    is_parquet,
+    to_stderr,
+)
+from pipeline.tables.store import check_schema, open_table, table_uri
+from schemas.kafka.codec import NotEncodable, encode_key, encode_value
+from schemas.messages import Int64
+from schemas.records import GROUP_METADATA, OFFSET_COMMIT, Record
+from schemas.tables import OFFSETS_TOPIC, to_arrow
+
+_LOG_COLUMNS = {
+    "partition": "partition",
+    "log_offset": "log_offset",
+    "timestamp": MILLIS,
+    "record_type": "record_type",
+    "group_id": "group_id",
+    "topic": "topic",
+    "topic_partition": "topic_partition",
+    "offset_commit": "offset_commit",
+    "group_metadata": "group_metadata",
+}
+
+
+def export(root: str, out: str = STANDARD, say: Say = to_stderr) -> Tally:
+    """Write the offsets topic, by partition and log offset, to a file or, for "-", to stdout.
+
+    The whole log as it is when this begins, in bounded memory; `say` hears how far it is. The file
+    is there when it is whole. Raises Failure if the root has no offsets topic or the file's ending
+    tells no format, OSError for a file that cannot be written.
+    """
+    if not DeltaTable.is_deltatable(table_uri(root, OFFSETS_TOPIC)):
+        raise Failure(f"there is no offsets topic under {root}")
+    handle = open_table(root, OFFSETS_TOPIC)
+    check_schema(handle, OFFSETS_TOPIC)
+    tally = Tally()
+    progress = Progress(say, "exported")
+    log = handle.to_pyarrow_dataset()
+    rows = in_order(log, _LOG_COLUMNS, ("partition", "log_offset"))
+    raws = (raw for row in rows if (raw := _to_raw(row, tally)) is not None)
+    with _open_output(out) as write:
+        for batch in batches((raw, raw.size) for raw in raws):
+            write(batch)
+            progress(tally)
+    return tally
+
+
+def _to_raw(row: dict[str, Any], tally: Tally) -> RawRecord | None:
+    where = f"partition {row['partition']} offset {row['log_offset']}"
+    if row["record_type"] not in (OFFSET_COMMIT, GROUP_METADATA):
+        tally.skip_unknown(where, f"unknown record type {row['record_type']!r}")
+        return None
+    try:
+        record = msgspec.convert(row, Record)
+        raw = RawRecord(
+            partition=record.partition,
+            offset=msgspec.convert(record.log_offset, Int64),
+            timestamp=record.timestamp,
+            key=encode_key(record),
+            value=encode_value(record),
+        )
+    except (msgspec.ValidationError, NotEncodable) as error:
+        tally.skip_corrupt(where, str(error))
+        return None
+    tally.carried(raw.value is None)
+    return raw
+
+
+Write = Callable[[Sequence[RawRecord]], object]
+
+
+@contextmanager
+def _open_output(out: str) -> Iterator[Write]:
+    """Open what takes the rows; a file gets its name once it is whole."""
+    as_parquet = is_parquet(out)
+    encode_lines = msgspec.json.Encoder().encode_lines
+    if out == STANDARD:
+        yield lambda rows: sys.stdout.buffer.write(encode_lines(rows))
+        sys.stdout.buffer.flush()
+        return
+    partial = Path(f"{out}.partial")
+    try:
+        if as_parquet:
+            with pq.ParquetWriter(partial, RAW_RECORDS.schema) as writer:
+                yield lambda rows: writer.write_table(to_arrow(RAW_RECORDS, rows))
+        else:
+            with partial.open("wb") as file:
+                yield lambda rows: file.write(encode_lines(rows))
+        os.replace(partial, out)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,223 @@
+"""Kafka's own binary records, in from a file (`pipeline.records.raw`) to the offsets topic."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from coordinator.config import parse_config
+from coordinator.group.partition import partition_for
+from pipeline.clock import clock_ms
+from pipeline.delta.appender import Appender, open_appender
+from pipeline.delta.epoch import Epoch
+from pipeline.errors import Failure
+from pipeline.ownership.hold import holding_partitions
+from pipeline.records.raw import (
+    MILLIS,
+    STANDARD,
+    Progress,
+    RawRecord,
+    Say,
+    Tally,
+    batches,
+    cut_of_batches,
+    in_order,
+    is_parquet,
+    to_stderr,
+)
+from pipeline.tables.offsets_log import OffsetsLog
+from pipeline.tables.store import open_table, table_uri
+from schemas.kafka.codec import Corrupt, UnknownKey, decode
+from schemas.records import Record
+from schemas.tables import OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from pipeline.settings import Settings
+
+REASON = "imported"
+# What a source holds, each with where.
+Read = Iterator[tuple[str, RawRecord | Corrupt]]
+
+
+def import_(
+    root: str, source: str, settings: Settings, again: bool = False, say: Say = to_stderr
+) -> Tally:
+    """Append a file's records, or for "-" those of stdin, to the offsets topic.
+
+    They get the log offsets after the newest of their partitions, which follow from their group ids
+    and the number of partitions in the settings. A group that is there already gets what the file
+    says of it on top. Parquet, also a folder of it, is sorted first; the JSON Lines of a partition
+    must be in the order of their offsets.
+
+    Each commit of an import carries its number and a digest of the whole source, so that an import
+    that was interrupted and is repeated writes what is still missing, and one that was not writes
+    nothing; `again` imports it once more. Raises Failure for a source that is not of a format's
+    form or out of order, OSError if it cannot be read, AppendConflict.
+
+    A running coordinator gives its partitions up for the time of the import, in which requests
+    wait, and then loads them with what was imported (`pipeline.ownership.hold`).
+    """
+    num_partitions = parse_config(settings.group).offsets_topic_num_partitions
+    lease_ms = settings.coordinator.lease_ms
+    tally = Tally()
+    progress = Progress(say, "imported")
+    with ExitStack() as stack:
+        files = [stack.enter_context(_spooled_stdin())] if source == STANDARD else _files(source)
+        as_parquet = Path(source).is_dir() or is_parquet(source)
+        app_id = _identity(files, num_partitions)
+        if again:
+            app_id = f"{app_id}-{uuid.uuid4().hex}"
+        records = _read_parquet(files) if as_parquet else _read_lines(files[0])
+        epoch = stack.enter_context(
+            holding_partitions(root, num_partitions, lease_ms, "import", say)
+        )
+        log, appender = _open_log(root, settings, epoch)
+        readable = _readable(_checked_order(records), num_partitions, tally)
+        for version, batch in enumerate(batches(readable)):
+            rows = log.place(batch)
+            if appender.append(rows, app_id, version):
+                log.advance(rows)
+            else:
+                tally.repeated += len(batch)
+            progress(tally)
+    return tally
+
+
+def _open_log(root: str, settings: Settings, epoch: Epoch) -> tuple[OffsetsLog, Appender]:
+    """Open the offsets topic at its end."""
+    handle = open_table(root, OFFSETS_TOPIC)
+    ours = settings.coordinator
+    log = OffsetsLog(handle, ours.segment_bytes, ours.segment_ms, clock_ms)
+    return log, open_appender(table_uri(root, OFFSETS_TOPIC), epoch)
+
+
+def _readable(records: Read, num_partitions: int, tally: Tally) -> Iterator[tuple[Record, int]]:
+    """Pass on what can be read, with its size in bytes, and count all."""
+    for where, raw in records:
+        if isinstance(raw, Corrupt):
+            tally.skip_corrupt(where, raw.reason)
+            continue
+        found = decode(raw.key, raw.value)
+        if isinstance(found, UnknownKey):
+            tally.skip_unknown(where, found.reason)
+        elif isinstance(found, Corrupt):
+            tally.skip_corrupt(where, found.reason)
+        else:
+            tally.carried(found.is_tombstone)
+            partition = partition_for(found.group_id, num_partitions)
+            yield found.record(partition, raw.timestamp, REASON), raw.size
+
+
+def _identity(files: Sequence[Path], num_partitions: int) -> str:
+    """Name an import by all that decides what each of its batches holds."""
+    digest = hashlib.sha256(f"{num_partitions} {cut_of_batches()}".encode())
+    for path in files:
+        with path.open("rb") as file:
+            while chunk := file.read(2**20):
+                digest.update(chunk)
+    return f"records-import-{digest.hexdigest()}"
+
+
+# --- the sources of an import -------------------------------------------------------------------
+
+
+@contextmanager
+def _spooled_stdin() -> Iterator[Path]:
+    """Copy stdin to a file, since a source is read twice: for its digest, then for its records."""
+    with tempfile.NamedTemporaryFile(prefix="group-coordinator-import-") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+        file.flush()
+        yield Path(file.name)
+
+
+def _files(source: str) -> list[Path]:
+    path = Path(source)
+    if not path.is_dir():
+        return [path]
+    files = sorted(path.rglob("*.parquet"))
+    if not files:
+        raise Failure(f"there is no .parquet file in {source}")
+    return files
+
+
+def _read_lines(path: Path) -> Read:
+    decode_line = msgspec.json.Decoder(RawRecord).decode
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.isspace():
+                continue
+            where = f"line {number}"
+            try:
+                raw = decode_line(line)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                yield where, Corrupt(str(error))
+            else:
+                yield where, raw
+
+
+def _read_parquet(files: Sequence[Path]) -> Read:
+    try:
+        rows = ds.dataset([str(path) for path in files], format="parquet")
+    except pa.ArrowInvalid as error:
+        raise Failure(f"{files[0]} is not Parquet: {error}") from error
+    columns = _parquet_columns(rows.schema)
+    for row in in_order(rows, columns, ("partition", "offset")):
+        where = f"partition {row['partition']} offset {row['offset']}"
+        try:
+            raw = msgspec.convert(row, RawRecord)
+        except msgspec.ValidationError as error:
+            yield where, Corrupt(str(error))
+        else:
+            yield where, raw
+
+
+def _parquet_columns(schema: pa.Schema) -> dict[str, str]:
+    """Return the columns as SQL; raises Failure, naming each that is missing or of another type."""
+    kinds: dict[str, Sequence[Callable[[pa.DataType], bool]]] = {
+        "partition": (pa.types.is_integer,),
+        "offset": (pa.types.is_integer,),
+        "timestamp": (pa.types.is_timestamp, pa.types.is_integer),
+        "key": (pa.types.is_binary, pa.types.is_large_binary),
+        "value": (pa.types.is_binary, pa.types.is_large_binary),
+    }
+    problems = []
+    for name, tests in kinds.items():
+        if name not in schema.names:
+            problems.append(f"column {name} is missing")
+        elif not any(test(schema.field(name).type) for test in tests):
+            problems.append(f"column {name} cannot be {schema.field(name).type}")
+    if problems:
+        raise Failure(f"these are no records: {'; '.join(problems)}")
+    columns = {name: f'"{name}"' for name in kinds}
+    if pa.types.is_timestamp(schema.field("timestamp").type):
+        columns["timestamp"] = MILLIS
+    return columns
+
+
+def _checked_order(records: Read) -> Read:
+    """Pass the records on; raises Failure for one that is older than the one before it.
+
+    The last record of a key wins, so records out of order would bring old offsets back.
+    """
+    latest: dict[int, int] = {}
+    for where, raw in records:
+        if isinstance(raw, RawRecord):
+            before = latest.get(raw.partition, raw.offset)
+            if raw.offset < before:
+                raise Failure(
+                    f"{where}: offset {raw.offset} of partition {raw.partition} comes after offset "
+                    f"{before}; sort the records by partition and offset, and import them anew"
+                )
+            latest[raw.partition] = raw.offset
+        yield where, raw

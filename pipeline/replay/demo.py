@@ -1,0 +1,250 @@
+"""The demo: recorded conversations of real clients, held live with a coordinator of one's own.
+
+Nothing is staged: the coordinator is the real one in a process of its own, the requests are rows
+that are appended to its table, and what is shown is read from the tables it writes. After that
+workers share a table (`pipeline.replay.demo_workers`).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pipeline.cli.show import PLAIN_WIDTH, grid
+from pipeline.delta.tail import Tail, follow
+from pipeline.node.process import CoordinatorProcess
+from pipeline.replay.demo_workers import WorkersScene
+from pipeline.replay.recorded import TOPICS, load_trace, trace_names
+from pipeline.replay.replay import TraceReplay, to_answers
+from pipeline.tables.sql import Catalog
+from pipeline.tables.store import RequestLog, ensure_tables, table_uri
+from pipeline.tables.topics import create_topic
+from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES
+
+# The recordings were made with these broker settings.
+_CONFIG = """\
+[group]
+"group.initial.rebalance.delay.ms" = 0
+"""
+_TICK_S = 0.02
+_TIME_LIMIT_S = 150.0
+_PROGRESS_EVERY_S = 5.0
+# The groups of real clients. The others are those of a driver that tried what clients do not.
+_CLIENTS = "orders-"
+# Events worth a line; the rest is in the table.
+_SHOWN = {"member_joined", "member_left", "member_expired", "member_fenced", "leader_elected"}
+
+GROUPS_SQL = """\
+SELECT group_id, state, protocol_type, generation, num_members, num_offsets, since
+FROM groups ORDER BY group_id"""
+OFFSETS_SQL = """\
+SELECT group_id, topic, count(*) AS partitions, sum(committed_offset) AS offsets,
+       max(committed_at) AS last_commit
+FROM committed_offsets GROUP BY ALL ORDER BY ALL"""
+REBALANCES_SQL = """\
+SELECT group_id, started_at, ms, generation, reason FROM rebalances
+WHERE group_id LIKE 'orders-%' ORDER BY started_at LIMIT 12"""
+
+
+class Demo:
+    """One run of the demo over a root of its own."""
+
+    def __init__(self, root: Path, console: Console) -> None:
+        self._root = str(root / "root")
+        self._config = root / "demo.toml"
+        self._log = root / "coordinator.log"
+        self._console = console
+        self._replays = [TraceReplay(load_trace(name)) for name in trace_names()]
+        self._by_name = {replay.trace.name: replay for replay in self._replays}
+        self._states: dict[str, list[Any]] = {}
+        self._commits: dict[str, int] = {}
+        self._expired = 0
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console,
+        )
+
+    def run(self) -> bool:
+        """Run it; True if every answer came, and every row of the workers' table was put out."""
+        console = self._console
+        total = sum(replay.total for replay in self._replays)
+        brokers = {replay.trace.broker for replay in self._replays}
+        console.print(
+            f"[bold]{len(self._replays)} recorded conversations, {total} requests of real clients "
+            f"to {', '.join(sorted(brokers))}[/]; now the same clients talk to a coordinator "
+            "on Spark and Delta."
+        )
+        for replay in self._replays:
+            console.print(f"  {replay.trace.name}: {replay.trace.what}", style="dim")
+        self._config.write_text(_CONFIG)
+        ensure_tables(self._root)
+        # As on the recording broker: it answered 3 for topics it did not know.
+        for topic, partitions in TOPICS.items():
+            create_topic(self._root, topic, partitions)
+        tails = (
+            follow(table_uri(self._root, RESPONSES), RESPONSES.schema.names),
+            follow(table_uri(self._root, GROUP_EVENTS), GROUP_EVENTS.schema.names),
+            follow(table_uri(self._root, OFFSETS_TOPIC), ["group_id", "record_type"]),
+        )
+        coordinator = CoordinatorProcess(self._root, self._config, self._log)
+        try:
+            with console.status("starting the coordinator (the first start downloads its jars)"):
+                seconds = coordinator.await_ready()
+            console.print(f"coordinator ready after {seconds:.1f} s")
+            self._play(coordinator, tails)
+            answered = self._conclude()
+            shared = WorkersScene(self._root, self._log.parent, console).run(coordinator.check)
+        finally:
+            coordinator.stop()
+        return answered and shared
+
+    # --- the conversations ----------------------------------------------------------------------
+
+    def _play(self, coordinator: CoordinatorProcess, tails: tuple[Tail, Tail, Tail]) -> None:
+        requests = RequestLog(self._root)
+        began = time.monotonic()
+        spoke = began
+        expected = sum(replay.expected for replay in self._replays)
+        task = self._progress.add_task("answers", total=expected)
+        with self._display():
+            while not all(replay.done for replay in self._replays):
+                elapsed = time.monotonic() - began
+                if elapsed > _TIME_LIMIT_S:
+                    break
+                coordinator.check()
+                due = [r for replay in self._replays for r in replay.due(int(elapsed * 1000))]
+                if due:
+                    requests.append(due)
+                self._listen(tails, elapsed)
+                self._progress.update(task, completed=self._answered)
+                if not self._console.is_terminal and elapsed - spoke + began > _PROGRESS_EVERY_S:
+                    spoke = time.monotonic()
+                    self._console.print(f"{elapsed:6.1f} s  {self._answered} of {expected} answers")
+                time.sleep(_TICK_S)
+            self._listen(tails, time.monotonic() - began)
+            self._progress.update(task, completed=self._answered)
+
+    @property
+    def _answered(self) -> int:
+        return sum(replay.answered for replay in self._replays)
+
+    def _listen(self, tails: tuple[Tail, Tail, Tail], elapsed: float) -> None:
+        responses, events, records = (_rows(tail) for tail in tails)
+        for answer in to_answers(responses):
+            name = answer["request_id"].partition("/")[0]
+            if name in self._by_name:
+                self._by_name[name].heard(answer)
+        for event in events:
+            for replay in self._replays:
+                replay.saw(event)
+            self._tell(event, elapsed)
+        for record in records:
+            if record["record_type"] == "offset_commit":
+                group = record["group_id"]
+                self._commits[group] = self._commits.get(group, 0) + 1
+
+    def _tell(self, event: dict[str, Any], elapsed: float) -> None:
+        group, name = event["group_id"], event["event"]
+        if name == "member_expired":
+            self._expired += 1
+        if name == "transition":
+            self._states[group] = [event["to_state"], event["generation"]]
+            what = f"{event['from_state']} -> {event['to_state']}"
+        elif name in _SHOWN:
+            what = f"{name}  {event['member_id']}"
+        else:
+            return
+        if not group.startswith(_CLIENTS):
+            return
+        style = {"member_expired": "red", "transition": "cyan"}.get(name, "")
+        line = f"{elapsed:6.1f} s  {group}  generation {event['generation']}  {what}"
+        self._console.print(
+            f"{line}: {event['reason']}",
+            style=style,
+            markup=False,
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+
+    @contextmanager
+    def _display(self) -> Iterator[None]:
+        if not self._console.is_terminal:
+            yield
+            return
+        with Live(get_renderable=self._screen, console=self._console, refresh_per_second=4):
+            yield
+
+    def _screen(self) -> Group:
+        rows = [
+            [group, *state, self._commits.get(group, 0)]
+            for group, state in sorted(self._states.items())
+            if group.startswith(_CLIENTS)
+        ]
+        return Group(
+            grid(["group", "state", "generation", "offsets written"], rows), self._progress
+        )
+
+    # --- the result -----------------------------------------------------------------------------
+
+    def _conclude(self) -> bool:
+        console = self._console
+        catalog = Catalog(self._root)
+        for sql in (GROUPS_SQL, OFFSETS_SQL, REBALANCES_SQL):
+            result = catalog.query(sql)
+            console.print(f"\n[bold]sql>[/] {sql}", highlight=False)
+            console.print(grid(result.columns, result.rows))
+        for replay in self._replays:
+            replay.compare()
+        expected = sum(replay.expected for replay in self._replays)
+        equal = sum(replay.equal for replay in self._replays)
+        for replay in self._replays:
+            for recorded, live in replay.different:
+                console.print(f"{replay.trace.name}: {difference(recorded, live)}", style="yellow")
+        console.print(
+            f"\n[bold]{equal} of {expected} answers equal the real broker's[/]; "
+            f"{self._answered} answered, {self._expired} members expired."
+        )
+        return self._answered == expected
+
+
+def _rows(tail: Tail) -> list[dict[str, Any]]:
+    rows = tail.poll()
+    return [] if rows is None else rows.to_pylist()
+
+
+def difference(recorded: dict[str, Any], live: dict[str, Any]) -> str:
+    """One line that says how an answer differs from the broker's."""
+    api = recorded["api"]
+    head = f"{recorded['request_id']} {api}"
+    if recorded["error"] != live["error"]:
+        return f"{head}: the broker answered {recorded['error']}, the coordinator {live['error']}"
+    theirs, ours = recorded[api], live[api]
+    fields = [key for key in theirs if theirs[key] != ours.get(key)]
+    return f"{head}: differs in {', '.join(fields)}"
+
+
+def run_demo(keep: Path | None = None) -> bool:
+    """Run the demo in a temporary folder, or in `keep`, which then stays to be looked at."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        return Demo(keep, console).run()
+    folder = Path(tempfile.mkdtemp(prefix="group-coordinator-demo-"))
+    try:
+        return Demo(folder, console).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

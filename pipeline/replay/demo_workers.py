@@ -1,0 +1,256 @@
+"""The demo's second scene: workers share a table while one is killed and one is added.
+
+The rows are the recorded requests themselves. They are appended while the workers run, each worker
+is `group-coordinator worker` in a process of its own, and what each put out is read from its
+stdout: every row must have been put out by somebody. Some may be put out twice, by the worker that
+was killed before it could commit them and by the one that went on; they are counted.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from deltalake import write_deltalake
+from rich.console import Console
+
+from pipeline.cli.show import grid
+from pipeline.errors import Failure
+from pipeline.replay.recorded import load_trace, trace_names
+from pipeline.tables.sql import Catalog
+from pipeline.tables.topics import create_topic
+
+TOPIC = "recorded"
+GROUP = "workers"
+PARTITIONS = 6
+_WORKERS = 3
+_CHUNKS = 50
+# Shares of the rows, as divisors, at which a worker is killed, one is added, and rows are held back
+# until the added one has partitions.
+_KILL_AT, _ADD_AT, _HOLD_AT = 3, 1.5, 1.2
+_EVERY_S = 0.25
+_TIME_LIMIT_S = 120.0
+_SETTINGS = {
+    "session.timeout.ms": 6_000,
+    "heartbeat.interval.ms": 1_000,
+    "auto.commit.interval.ms": 500,
+}
+COMMITTED_SQL = f"""\
+SELECT topic, "partition", committed_offset FROM committed_offsets
+WHERE group_id = '{GROUP}' ORDER BY ALL"""
+
+
+def recorded_rows() -> list[dict[str, Any]]:
+    """The requests of all recordings, each a row."""
+    return [
+        {
+            "id": f"{name}/{line.request['request_id']}",
+            "group_id": line.request["group_id"],
+            "api": line.request["api"],
+            "at_ms": line.at_ms,
+            "request": msgspec.json.encode(line.request).decode(),
+        }
+        for name in trace_names()
+        for line in load_trace(name).lines
+        if line.request is not None
+    ]
+
+
+class _WorkerProcess:
+    """A worker, what it put out and what it said."""
+
+    def __init__(self, number: int, root: str, table: str, folder: Path) -> None:
+        self.name = f"worker {number}"
+        self.killed = False
+        self.partitions: set[int] = set()
+        self.ids: list[str] = []
+        self._paths = [folder / f"worker-{number}.{kind}" for kind in ("rows", "log")]
+        self._read = [0, 0]
+        options = ["--root", root, "--group", GROUP, "--topic", TOPIC, "--table", table]
+        options += ["--partition-by", "id", "--json"]
+        for key, value in _SETTINGS.items():
+            options += ["--consumer-property", f"{key}={value}"]
+        with self._paths[0].open("wb") as out, self._paths[1].open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "pipeline", "worker", *options],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self.killed = True
+        self._process.kill()
+        self._process.wait()
+        self.partitions = set()
+
+    def stop(self) -> None:
+        """Ask it to commit and leave."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> None:
+        """Wait for its end, and see to it."""
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def check(self) -> None:
+        """Raise Failure if it ended by itself."""
+        if self._process.poll() is not None and not self.killed:
+            lines = self._paths[1].read_text("utf-8", "replace").splitlines()
+            raise Failure(f"{self.name} ended: {' '.join(lines[-3:])}")
+
+    def listen(self) -> list[str]:
+        """Take in what it put out since; returns lines about partitions that came or went."""
+        self.ids += [row["row"]["id"] for row in self._new(0)]
+        lines = []
+        for said in self._new(1):
+            if "event" not in said or self.killed:
+                continue
+            if said["event"] == "assigned":
+                self.partitions |= set(said["partitions"])
+            else:
+                self.partitions -= set(said["partitions"])
+            numbers = ", ".join(map(str, said["partitions"])) or "nothing"
+            lines.append(f"{self.name} {said['event']} {numbers}, generation {said['generation']}")
+        return lines
+
+    def _new(self, which: int) -> list[dict[str, Any]]:
+        """The whole lines since the last look that are JSON objects; others are for people."""
+        with self._paths[which].open("rb") as file:
+            file.seek(self._read[which])
+            content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        self._read[which] += len(whole)
+        return [msgspec.json.decode(line) for line in whole.splitlines() if line.startswith(b"{")]
+
+
+class WorkersScene:
+    """One run of the scene, on a root whose coordinator runs."""
+
+    def __init__(self, root: str, folder: Path, console: Console) -> None:
+        self._root = root
+        self._folder = folder
+        self._table = str(folder / TOPIC)
+        self._console = console
+        self._workers: list[_WorkerProcess] = []
+        self._rows = recorded_rows()
+        self._fed = 0
+        self._began = time.monotonic()
+
+    def run(self, check: Callable[[], None]) -> bool:
+        """Run it; True if every row was put out by somebody.
+
+        `check` raises Failure if there is no coordinator any more; so does a worker that ended.
+        """
+        rows = len(self._rows)
+        self._console.print(
+            f"\n[bold]The {rows} recorded requests become rows of a table[/] that {_WORKERS} "
+            f"workers share by {PARTITIONS} partitions; one worker is killed, one is added."
+        )
+        create_topic(self._root, TOPIC, PARTITIONS)
+        self._feed()
+        try:
+            for _ in range(_WORKERS):
+                self._start()
+            self._play(check)
+        finally:
+            for worker in self._workers:
+                worker.stop()
+            for worker in self._workers:
+                worker.wait()
+                worker.listen()
+        return self._conclude()
+
+    def _play(self, check: Callable[[], None]) -> None:
+        next_at = time.monotonic()
+        while self._elapsed < _TIME_LIMIT_S and not self._all_put_out:
+            check()
+            for worker in self._workers:
+                worker.check()
+                for line in worker.listen():
+                    self._say(line)
+            if self._may_feed and time.monotonic() >= next_at:
+                next_at = time.monotonic() + _EVERY_S
+                self._feed()
+                self._change_workers()
+            time.sleep(0.05)
+
+    @property
+    def _all_put_out(self) -> bool:
+        return set().union(*(worker.ids for worker in self._workers)) >= self._all_ids
+
+    @property
+    def _may_feed(self) -> bool:
+        """There are rows left; the first wait for the workers, the last for the one that came."""
+        if self._fed == len(self._rows):
+            return False
+        early = self._fed * _KILL_AT < len(self._rows)
+        late = self._fed * _HOLD_AT > len(self._rows)
+        waits = early or late
+        return not waits or all(worker.partitions for worker in self._workers if not worker.killed)
+
+    def _change_workers(self) -> None:
+        victim = self._workers[1]
+        if not victim.killed and self._fed * _KILL_AT >= len(self._rows):
+            self._say(f"{victim.name} is killed", "red")
+            victim.kill()
+        if len(self._workers) == _WORKERS and self._fed * _ADD_AT >= len(self._rows):
+            self._say(f"{self._start().name} is added", "green")
+
+    @property
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def _all_ids(self) -> set[str]:
+        return {row["id"] for row in self._rows}
+
+    def _feed(self) -> None:
+        """Append the next rows."""
+        count = -(-len(self._rows) // _CHUNKS)
+        chunk = self._rows[self._fed : self._fed + count]
+        write_deltalake(self._table, pa.Table.from_pylist(chunk), mode="append")
+        self._fed += len(chunk)
+
+    def _start(self) -> _WorkerProcess:
+        number = len(self._workers) + 1
+        self._workers.append(_WorkerProcess(number, self._root, self._table, self._folder))
+        return self._workers[-1]
+
+    def _say(self, text: str, style: str = "") -> None:
+        fed = f"{self._fed:5} rows"
+        self._console.print(f"{self._elapsed:6.1f} s  {fed}  {text}", style=style, markup=False)
+
+    def _conclude(self) -> bool:
+        console = self._console
+        result = Catalog(self._root).query(COMMITTED_SQL)
+        console.print(f"\n[bold]sql>[/] {COMMITTED_SQL}", highlight=False)
+        console.print(grid(result.columns, result.rows))
+        shown = [
+            [worker.name, len(worker.ids), "killed" if worker.killed else ""]
+            for worker in self._workers
+        ]
+        console.print(grid(["worker", "rows put out", ""], shown))
+        times = Counter(one for worker in self._workers for one in worker.ids)
+        nobody = len(self._all_ids - times.keys())
+        twice = sum(1 for count in times.values() if count > 1)
+        console.print(
+            f"[bold]{len(times)} of {len(self._rows)} rows were put out[/]: {nobody} by nobody, "
+            f"{twice} more than once, in {self._elapsed:.0f} s.",
+            style="" if not nobody else "red",
+        )
+        return not nobody

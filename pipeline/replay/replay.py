@@ -1,0 +1,221 @@
+"""A recorded trace held again with a live coordinator, in real time.
+
+Requests go in the order recorded and no sooner than recorded. One that names a member waits until
+that member's id here is known, and one that followed an expiry waits until that expiry has come
+here too; then all that follows is later by as much. Which expiries came before it, the recording
+does not say, but the simulator does: it holds the same conversation on a virtual clock.
+
+Waiting adds time that the recording does not have. A client's heartbeat thread would not stand
+still in it, so neither does the replay: it sends heartbeats for the members that live on.
+"""
+
+from __future__ import annotations
+
+import itertools
+from base64 import b64encode
+from bisect import bisect_right
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from coordinator.config import parse_config
+from pipeline.clock import clock_ms
+from pipeline.replay.recorded import Json, MemberIds, Trace, mentioned_ids, same_answer
+from pipeline.replay.simulate import Simulator
+from schemas.messages import RequestEvent, decode_request
+from schemas.records import GroupEvent
+
+# How often a member heartbeats while the replay waits.
+_KEEP_ALIVE_MS = 1000
+
+
+class TraceReplay:
+    """One trace on its way through a live coordinator."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.lag_ms = 0
+        self._blocked_at: int | None = None
+        self._alive = _Alive(trace)
+        self.sent = 0
+        self.answered = 0
+        self.equal = 0
+        self.different: list[tuple[Json, Json]] = []
+        self._ids = MemberIds()
+        self._recorded = trace.answers
+        self._issued = set(self._issued_ids())
+        self._live: dict[str, Json] = {}
+        self._waiting = deque(_rehearse(trace))
+        self._expired: Counter[str] = Counter()
+        self._extra = itertools.count(1)
+        self.total = len(self._waiting)
+        self.expected = len(self._recorded)
+
+    def _issued_ids(self) -> Iterator[str]:
+        """Member ids that the broker made; others were made up by the client and stay."""
+        for answer in self._recorded.values():
+            if answer["api"] == "join_group" and answer["error_code"] in (0, 79):
+                yield answer["join_group"]["member_id"]
+
+    @property
+    def done(self) -> bool:
+        """Whether every request is sent and every answer that the broker gave has its twin."""
+        return not self._waiting and self.answered >= self.expected
+
+    def due(self, elapsed_ms: int) -> Iterator[RequestEvent]:
+        """The requests to send now, `elapsed_ms` after the replay began."""
+        while self._waiting:
+            at_ms, request, expired = self._waiting[0]
+            if at_ms + self.lag_ms > elapsed_ms:
+                return
+            if self._expired[request["group_id"]] < expired or not self._can_translate(request):
+                yield from self._keep_alive(elapsed_ms, at_ms)
+                return
+            if self._blocked_at is not None:
+                self._blocked_at = None
+                self.lag_ms = elapsed_ms - at_ms
+            self._waiting.popleft()
+            self.sent += 1
+            self._alive.sent(request)
+            yield self._request(request)
+
+    def _keep_alive(self, elapsed_ms: int, at_ms: int) -> Iterator[RequestEvent]:
+        if self._blocked_at is None:
+            self._blocked_at = elapsed_ms
+        elif elapsed_ms - self._blocked_at >= _KEEP_ALIVE_MS:
+            self._blocked_at = elapsed_ms
+            for request in self._alive.heartbeats(at_ms):
+                yield self._request({**request, "request_id": f"alive-{next(self._extra)}"})
+
+    def _can_translate(self, request: Json) -> bool:
+        return all(
+            self._ids.knows(member_id)
+            for member_id in mentioned_ids(request)
+            if member_id in self._issued
+        )
+
+    def _request(self, request: Json) -> RequestEvent:
+        named = {
+            **self._ids.translate(request),
+            "request_id": f"{self.trace.name}/{request['request_id']}",
+        }
+        named["sent_at"] = clock_ms()
+        event = decode_request(msgspec.json.encode(named))
+        if not isinstance(event, RequestEvent):
+            raise ValueError(f"trace {self.trace.name}: {event.message}")
+        return event
+
+    def heard(self, answer: Json) -> None:
+        """Take the coordinator's answer to one of our requests."""
+        recorded_id = answer["request_id"].partition("/")[2]
+        recorded = self._recorded.get(recorded_id)
+        if recorded is None:
+            return
+        self._ids.learn(recorded, answer)
+        self._live[recorded_id] = {**answer, "request_id": recorded_id}
+        self.answered += 1
+
+    def saw(self, event: Json) -> None:
+        """Take a line of the audit log."""
+        if event["event"] == "member_expired":
+            self._expired[event["group_id"]] += 1
+
+    def compare(self) -> None:
+        """Hold all answers against the broker's, once every member id is known."""
+        for request_id, recorded in self._recorded.items():
+            live = self._live.get(request_id)
+            if live is None:
+                continue
+            if same_answer(recorded, live, self._ids):
+                self.equal += 1
+            else:
+                self.different.append((self._ids.translate(recorded), live))
+
+
+class _Alive:
+    """Which members of a recording live on at a point of it, and the heartbeats they would send."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._sessions: dict[str, int] = {}
+        self._times: dict[str, list[int]] = {}
+        self._beats: dict[str, Json] = {}
+        answers = trace.answers
+        for line in trace.lines:
+            request = line.request
+            if request is None:
+                continue
+            body = request.get(request["api"]) or {}
+            answer = answers.get(request["request_id"])
+            if request["api"] == "join_group" and answer is not None:
+                member_id = answer["join_group"]["member_id"]
+                self._sessions[member_id] = body["session_timeout_ms"]
+            if body.get("member_id"):
+                self._times.setdefault(body["member_id"], []).append(line.at_ms)
+
+    def sent(self, request: Json) -> None:
+        """A request went out: it, or the heartbeat that it amounts to, is the member's latest."""
+        body = request.get(request["api"]) or {}
+        member_id = body.get("member_id")
+        if member_id and "generation_id" in body:
+            beat = {name: body[name] for name in ("generation_id", "member_id")}
+            beat["group_instance_id"] = body.get("group_instance_id")
+            head = {name: request[name] for name in ("group_id", "client_id", "client_host")}
+            self._beats[member_id] = {**head, "api": "heartbeat", "heartbeat": beat}
+
+    def heartbeats(self, at_ms: int) -> Iterator[Json]:
+        """A heartbeat for each member whose silence around `at_ms` is shorter than its session."""
+        for member_id, beat in self._beats.items():
+            times = self._times[member_id]
+            following = bisect_right(times, at_ms)
+            if following < len(times) and following > 0:
+                silence = times[following] - times[following - 1]
+                if silence < self._sessions.get(member_id, 0):
+                    yield beat
+
+
+def _rehearse(trace: Trace) -> list[tuple[int, Json, int]]:
+    """The requests: when, what, and how many members of its group had expired before it."""
+    expired: Counter[str] = Counter()
+
+    def count(event: GroupEvent) -> None:
+        expired[event.group_id] += event.event == "member_expired"
+
+    delay = "group.initial.rebalance.delay.ms"
+    simulator = Simulator(parse_config({delay: trace.settings[delay]}), count)
+    answers = trace.answers
+    ids = MemberIds()
+    requests = []
+    for line in trace.lines:
+        if line.request is None:
+            continue
+        for _ in simulator.dispatch({"advance_to_ms": max(line.at_ms, simulator.now)}):
+            pass
+        requests.append((line.at_ms, line.request, expired[line.request["group_id"]]))
+        for output in simulator.dispatch(ids.translate(line.request)):
+            if "response" in output:
+                live = msgspec.to_builtins(output["response"])
+                if live["request_id"] in answers:
+                    ids.learn(answers[live["request_id"]], live)
+    return requests
+
+
+def to_answers(rows: Iterable[Json]) -> list[Json]:
+    """Rows of the `responses` table as the JSON objects of the contract."""
+    return [_answer(row) for row in rows]
+
+
+def _answer(row: Json) -> Json:
+    api = row["api"]
+    head = {key: row[key] for key in ("request_id", "group_id", "api", "error_code", "error")}
+    return {**head, api: to_json(row.get(api) or {})}
+
+
+def to_json(value: Any) -> Any:
+    """A row's value as JSON has it: bytes in base64."""
+    if isinstance(value, dict):
+        return {key: to_json(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [to_json(one) for one in value]
+    return b64encode(value).decode() if isinstance(value, bytes) else value

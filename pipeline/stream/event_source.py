@@ -1,0 +1,282 @@
+"""The stream's source: the bootstrap's events, then the requests, by way of Spark's Python Data
+Source.
+
+It reads a table as its clients do (`pipeline.delta.tail`): version by version, a commit and its
+files, on the driver. Spark's own Delta source plans a query over the log, and a scan over the
+files, for every batch: with ten small files a second that was 80 ms of a batch of 190, and each
+file more cost more than the wait for it saved. Here looking for a new version takes 0.02 ms, and a
+small file 2.
+
+A look waits for requests as long as `trigger.interval.ms`, and the batch begins when they come. So
+the interval is the resolution of timers, and no part of an answer's latency.
+
+What travels is a row for each group, or several for one that has much: `group_id`, and in `events`
+its packed events, one a line (`pipeline.stream.packing`). A batch takes what has gathered up to
+`max.files.per.trigger` and `max.bytes.per.trigger`. Where it ends is in Spark's log of offsets
+before it runs, so one that is run again has the same events. The bootstrap comes first and in
+batches of its own: what loads a group is before its requests.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+
+from coordinator.group.partition import PartitionSet
+from pipeline.delta.table import local_folder, open_delta
+from pipeline.delta.tail import Position, appended, open_files, read_commit
+from pipeline.stream.packing import pack_rows
+from pipeline.stream.source import PACKED_SCHEMA, STREAM_COLUMNS
+from pipeline.tables.store import table_uri
+from schemas.tables import REQUESTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from pipeline.settings import CoordinatorSettings
+    from pipeline.stream.bootstrap import Bootstrap
+
+FORMAT = "group-coordinator-events"
+STREAM_SCHEMA = pa.schema([(name, pa.string()) for name in STREAM_COLUMNS])
+
+_OPTION = "input"
+# Between two looks, s: on a local disk one takes 0.02 ms, elsewhere it is a request to a store.
+_LOOK_S = 0.002
+_REMOTE_LOOK_S = 0.05
+# Bounds of what the JVM has of a batch in one piece, characters.
+_ROW_CHARS = 1 << 20
+_PIECE_CHARS = 4 << 20
+
+
+class EventsGoneError(RuntimeError):
+    """What the stream has not read is no longer there; the message says what to do."""
+
+
+class Input(Struct, frozen=True):
+    """What a stream reads: the tables, where a new checkpoint begins in them, and how much at once.
+
+    `partition_set` says whose requests are wanted, None wants all. The bootstrap has no others.
+    """
+
+    requests: str
+    bootstrap: str
+    bootstrap_version: int
+    first_version: int
+    wait_ms: int
+    max_files: int
+    max_bytes: int
+    partition_set: PartitionSet | None
+
+
+class Offset(Struct, frozen=True):
+    """How far a stream has read: an offset of Spark's, as JSON has it."""
+
+    bootstrap: Position
+    requests: Position
+
+
+def read_events(
+    spark: SparkSession,
+    root: str,
+    settings: CoordinatorSettings,
+    bootstrap: Bootstrap,
+    partition_set: PartitionSet | None = None,
+) -> DataFrame:
+    """Stream the bootstrap and then the `requests` table: columns `group_id` and `events`.
+
+    `partition_set` says whose requests are wanted, None wants all.
+    """
+    spark.dataSource.register(EventSource)
+    wanted = Input(
+        requests=table_uri(root, REQUESTS),
+        bootstrap=bootstrap.uri,
+        bootstrap_version=bootstrap.version,
+        first_version=bootstrap.first_version,
+        wait_ms=settings.trigger_interval_ms,
+        max_files=settings.max_files_per_trigger,
+        max_bytes=settings.max_bytes_per_trigger,
+        partition_set=partition_set,
+    )
+    text = msgspec.json.encode(wanted).decode()
+    events = spark.readStream.format(FORMAT).option(_OPTION, text).load()
+    # With one partition of the stateful step nothing is left to shuffle.
+    return events.coalesce(1)
+
+
+def offset_of(text: str | dict[str, Any] | None) -> Offset | None:
+    """Read an offset of this source as Spark reports it; None for one of another source."""
+    try:
+        if isinstance(text, str):
+            return msgspec.json.decode(text, type=Offset)
+        return msgspec.convert(text, Offset)
+    except msgspec.MsgspecError:
+        return None
+
+
+class EventSource(DataSource):
+    """The data source, for Spark."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `readStream.format` calls it."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """`STREAM_SCHEMA`, in Spark's words."""
+        return ", ".join(f"{name} string" for name in STREAM_COLUMNS)
+
+    def simpleStreamReader(self, schema: StructType) -> EventReader:  # noqa: ARG002
+        """The reader; Spark keeps it in a process of its own beside the driver."""
+        return EventReader(msgspec.json.decode(self.options[_OPTION], type=Input))
+
+
+class EventReader(SimpleDataSourceStreamReader):
+    """Reads one stream's events. Positions are Spark's to keep; nothing here outlives a call."""
+
+    def __init__(self, wanted: Input) -> None:
+        self._input = wanted
+        self._look_s = _REMOTE_LOOK_S if local_folder(wanted.requests) is None else _LOOK_S
+        self._checked = False
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where a new checkpoint begins."""
+        began = Offset(Position(self._input.bootstrap_version), Position(self._input.first_version))
+        return _plain(began)
+
+    def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
+        """The events from `start` on and where they end; waits for some, but not for long.
+
+        Raises EventsGoneError.
+        """
+        limit = time.monotonic() + self._input.wait_ms / 1000
+        began = msgspec.convert(start, Offset)
+        self._check(began)
+        while True:
+            found, end = self._take(began)
+            if end != began or time.monotonic() >= limit:
+                return iter(found), _plain(end)
+            time.sleep(self._look_s)
+
+    def readBetweenOffsets(
+        self, start: dict[str, Any], end: dict[str, Any]
+    ) -> Iterator[pa.RecordBatch]:
+        """The events of a batch that is run again. Raises EventsGoneError."""
+        found, _ = self._take(msgspec.convert(start, Offset), msgspec.convert(end, Offset))
+        return iter(found)
+
+    def _check(self, start: Offset) -> None:
+        """See once that the log still has what comes next, or nobody would ever notice."""
+        if self._checked:
+            return
+        for uri, at in (
+            (self._input.bootstrap, start.bootstrap),
+            (self._input.requests, start.requests),
+        ):
+            latest = open_delta(uri).version()
+            if at.version <= latest and read_commit(_files(uri), at.version) is None:
+                raise EventsGoneError(
+                    f"the log of {uri} no longer has version {at.version} of {latest}, which is the"
+                    " next to read. Delete the node's checkpoint: the tables bring its groups back,"
+                    " and the requests that wait"
+                )
+        self._checked = True
+
+    def _take(
+        self, start: Offset, end: Offset | None = None
+    ) -> tuple[list[pa.RecordBatch], Offset]:
+        """A batch from `start`: up to `end` and all of it, or up to what a batch may have."""
+        found: list[pa.Table] = []
+        bootstrap = self._advance(
+            found, self._input.bootstrap, start.bootstrap, end and end.bootstrap
+        )
+        requests = start.requests
+        if end is not None or not found:
+            requests = self._advance(
+                found, self._input.requests, start.requests, end and end.requests
+            )
+        return stream_batches(found), Offset(bootstrap, requests)
+
+    def _advance(
+        self, found: list[pa.Table], uri: str, start: Position, end: Position | None
+    ) -> Position:
+        """Add a table's events to what was found; return the position after them."""
+        is_bootstrap = uri == self._input.bootstrap
+        columns = PACKED_SCHEMA.names if is_bootstrap else REQUESTS.schema.names
+        files, size, at = 0, 0, start
+        try:
+            for rows, after in appended(_files(uri), start, columns, end):
+                at = after
+                if rows is None:
+                    continue
+                events = rows.cast(PACKED_SCHEMA) if is_bootstrap else self._wanted(pack_rows(rows))
+                if events.num_rows:
+                    found.append(events)
+                files += 1
+                size += rows.nbytes
+                if end is None and (
+                    files >= self._input.max_files or size >= self._input.max_bytes
+                ):
+                    break
+        except FileNotFoundError as error:
+            raise EventsGoneError(
+                f"version {at.version} of {uri} has not been read, and its file is gone: {error}."
+                " Delete the node's checkpoint: the tables bring its groups back"
+            ) from error
+        return at
+
+    def _wanted(self, events: pa.Table) -> pa.Table:
+        """The events of the groups that are this node's."""
+        partition_set = self._input.partition_set
+        if partition_set is None:
+            return events
+        groups = events.column("group_id")
+        mine = [group for group in groups.unique().to_pylist() if partition_set.has_group(group)]
+        return events.filter(pc.is_in(groups, pa.array(mine, pa.string())))
+
+
+def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
+    """Packed events by their group, one a line, in pieces of bounded size."""
+    if not tables:
+        return []
+    grouped = pa.concat_tables(tables).group_by("group_id", use_threads=False)
+    lists = grouped.aggregate([("event", "list")]).combine_chunks()
+    groups, events = lists.column("group_id"), lists.column("event_list")
+    texts = pc.binary_join(events, "\n")
+    if pc.max(pc.binary_length(texts)).as_py() > _ROW_CHARS:
+        pairs = zip(groups.to_pylist(), events.to_pylist(), strict=True)
+        rows = [(group, text) for group, lines in pairs for text in _bounded(lines)]
+        groups, texts = (pa.array(column, pa.string()) for column in zip(*rows, strict=True))
+    table = pa.table([groups, texts], schema=STREAM_SCHEMA)
+    pieces = -(-table.nbytes // _PIECE_CHARS)
+    return table.combine_chunks().to_batches(max_chunksize=-(-len(table) // pieces))
+
+
+def _bounded(lines: list[str]) -> Iterator[str]:
+    """The lines, joined to texts of about `_ROW_CHARS`."""
+    gathered: list[str] = []
+    size = 0
+    for line in lines:
+        gathered.append(line)
+        size += len(line)
+        if size >= _ROW_CHARS:
+            yield "\n".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield "\n".join(gathered)
+
+
+def _plain(offset: Offset) -> dict[str, Any]:
+    """As Spark takes it: it compares offsets as JSON texts, field by field in this order."""
+    return {"bootstrap": list(offset.bootstrap), "requests": list(offset.requests)}
+
+
+_files = functools.lru_cache(maxsize=8)(open_files)

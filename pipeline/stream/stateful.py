@@ -1,0 +1,152 @@
+"""The one function that Spark calls for each group: decode, ask the machine, encode.
+
+Its state is one `binary`, and its output is one `binary` a group (msgpack of a GroupOutput): a
+group costs by the number of columns, and a stored state can never get another column. The same
+function serves Spark's own way to call it, with pandas frames, and `pipeline.stream.arrow_groups`.
+
+How a call must end, or Spark calls a timed-out group again in every batch: with `remove`, with
+`update` and a new timer, with `update` alone, which clears the timer, or, unless the group timed
+out, with its state untouched.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+import pandas as pd
+import pyspark
+from pyspark import TaskContext
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from pipeline.stream import arrow_groups
+from pipeline.stream.source import unpack
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.state import GroupState
+
+    from coordinator.group.batch import BatchResult
+    from pipeline.stream.arrow_groups import ArrowGroupState
+
+# Lower case: Spark lower-cases a state's schema on its way to Python.
+STATE_SCHEMA = "state binary"
+OUTPUT_SCHEMA = "output binary"
+# The local property of a batch's job that its tasks find the catalogue in.
+TOPICS_PROPERTY = "group-coordinator.topics"
+
+log = logging.getLogger(__name__)
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Machine(Protocol):
+    """What decides: `coordinator.group.batch.BatchMachine`."""
+
+    def process(
+        self, group_id: str | None, state: bytes | None, events: list[str], now: int
+    ) -> BatchResult:
+        """Decide a group's events, JSON in order, and the timers that are due by `now`, ms."""
+        ...
+
+    def set_topics(self, topics: dict[str, int] | None) -> None:
+        """Decide by this catalogue from now on: each topic's partitions, None for no catalogue."""
+        ...
+
+
+MachineFactory = Callable[[], Machine]
+
+# A worker process serves many batches, and unpickles the function anew for each.
+_machines: dict[str, Machine] = {}
+# The catalogue, as JSON, by which a machine decides; each begins without one.
+_topics: dict[str, str] = {}
+_NO_CATALOGUE = "null"
+
+
+class GroupFunction:
+    """The function for applyInPandasWithState. `make_machine` must be picklable.
+
+    `arrow` lets the workers go by `pipeline.stream.arrow_groups`, without a pandas frame a group,
+    if they know how to.
+    """
+
+    def __init__(self, make_machine: MachineFactory, arrow: bool = False) -> None:
+        self._make_machine = make_machine
+        self._arrow = arrow
+        self._name = uuid.uuid4().hex
+
+    def __setstate__(self, fields: dict[str, Any]) -> None:
+        # A worker unpickles the function of a task just before it reads the task's groups.
+        self.__dict__ = fields
+        if self._arrow and arrow_groups.is_known():
+            arrow_groups.serve_next(self.decide)
+
+    def __call__(
+        self, key: tuple[str | None], frames: Iterable[pd.DataFrame], state: GroupState
+    ) -> Iterator[pd.DataFrame]:
+        """Process one group of one batch, for Spark."""
+        events: list[str] = []
+        for frame in frames:
+            if not state.hasTimedOut:
+                events.extend(frame["events"].tolist())
+        output = self.decide(key[0], events, state)
+        if output is not None:
+            yield pd.DataFrame({"output": [output]})
+
+    def decide(
+        self, group_id: str | None, events: list[str], state: GroupState | ArrowGroupState
+    ) -> bytes | None:
+        """Process one group of one batch; return its row of output, None for silence."""
+        timed_out = state.hasTimedOut
+        stored: bytes | None = bytes(state.get[0]) if state.exists else None
+        now = state.getCurrentProcessingTimeMs()
+        result = self._machine().process(group_id, stored, unpack(events), now)
+        if result.state is None:
+            if stored is not None or timed_out:
+                state.remove()
+        elif result.changed or timed_out:
+            state.update((result.state,))
+            if result.deadline is not None:
+                # Fires in the first batch whose time is greater, and a deadline is due at its own.
+                state.setTimeoutDuration(max(1, result.deadline - now - 1))
+        return None if result.output is None else _encode(result.output)
+
+    def _machine(self) -> Machine:
+        machine = _machines.get(self._name)
+        if machine is None:
+            machine = _machines[self._name] = self._make_machine()
+            # Spark collects garbage after every task; over all that pandas and Arrow import it
+            # takes 20 ms, which the next task waits for. What is here by now stays for good.
+            gc.collect()
+            gc.freeze()
+        topics = _topics_of_batch()
+        if topics is not None and topics != _topics.get(self._name, _NO_CATALOGUE):
+            machine.set_topics(msgspec.json.decode(topics))
+            _topics[self._name] = topics
+        return machine
+
+
+def _topics_of_batch() -> str | None:
+    """The catalogue that the driver pinned for this batch, None if it pinned none."""
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty(TOPICS_PROPERTY)
+
+
+def answer(requests: DataFrame, make_machine: MachineFactory) -> DataFrame:
+    """Answer packed requests: column `output`, a row per group that has something to say."""
+    arrow = requests.sparkSession.conf.get(arrow_groups.SETTING, "true").lower() == "true"
+    if arrow and not arrow_groups.is_known():
+        log.warning(
+            "Spark %s: groups go through pandas, at a millisecond each", pyspark.__version__
+        )
+    return requests.groupBy("group_id").applyInPandasWithState(
+        GroupFunction(make_machine, arrow),
+        OUTPUT_SCHEMA,
+        STATE_SCHEMA,
+        "append",
+        GroupStateTimeout.ProcessingTimeTimeout,
+    )

@@ -1,0 +1,103 @@
+"""The end of the offsets topic: where its next records go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import QueryBuilder
+
+from schemas.tables import OFFSETS_TOPIC, to_arrow
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from schemas.records import Record
+
+log = logging.getLogger(__name__)
+
+
+class OffsetsLog:
+    """Where the next records go: a log offset for each offsets partition, and the active segment.
+
+    A segment is closed, as Kafka's are, when it is full or old; sizes are those of its files for
+    what an earlier process wrote, and of the rows in memory for what this one writes.
+    """
+
+    def __init__(
+        self,
+        handle: DeltaTable,
+        segment_bytes: int,
+        segment_ms: int,
+        clock: Callable[[], int],
+    ) -> None:
+        self._segment_bytes = segment_bytes
+        self._segment_ms = segment_ms
+        self._clock = clock
+        self._next = next_offsets(handle)
+        self._segment, self._size, self._since = active_segment(handle)
+
+    def place(self, records: Sequence[Record]) -> pa.Table:
+        """Return the records as rows with their log offsets and segment; nothing is taken yet."""
+        upcoming: dict[int, int] = {}
+        offsets = []
+        for record in records:
+            partition = record.partition
+            offset = upcoming.get(partition)
+            if offset is None:
+                offset = self._next.get(partition, 0)
+            upcoming[partition] = offset + 1
+            offsets.append(offset)
+        segment = self._segment + 1 if self._is_full() else self._segment
+        columns = {
+            "log_offset": pa.array(offsets, pa.int64()),
+            "segment": pa.array([segment] * len(records), pa.int64()),
+        }
+        return to_arrow(OFFSETS_TOPIC, records, columns)
+
+    def advance(self, rows: pa.Table) -> None:
+        """Take the places of rows that were written."""
+        highest = rows.group_by("partition").aggregate([("log_offset", "max")])
+        for row in highest.to_pylist():
+            self._next[row["partition"]] = row["log_offset_max"] + 1
+        segment = rows.column("segment")[0].as_py()
+        if segment != self._segment:
+            log.info("offsets topic: segment %d closed, %d begun", self._segment, segment)
+            self._segment, self._size, self._since = segment, 0, None
+        self._size += rows.nbytes
+        if self._since is None:
+            self._since = self._clock()
+
+    def _is_full(self) -> bool:
+        if self._since is None:
+            return False
+        aged = self._clock() - self._since >= self._segment_ms
+        return aged or self._size >= self._segment_bytes
+
+
+def next_offsets(handle: DeltaTable) -> dict[int, int]:
+    """Return the next log offset of each offsets partition that has records.
+
+    Reads two columns of the table, and returns a row for each partition.
+    """
+    query = "SELECT partition, max(log_offset) + 1 AS next FROM log GROUP BY partition"
+    found = pa.table(QueryBuilder().register("log", handle).execute(query).read_all())
+    return {row["partition"]: row["next"] for row in found.to_pylist()}
+
+
+def active_segment(handle: DeltaTable) -> tuple[int, int, int | None]:
+    """Return the newest segment, the bytes of its files, and when its first was written, ms.
+
+    Segment 0, no bytes and None for an empty table. Reads the table's log only.
+    """
+    files = pa.table(handle.get_add_actions(flatten=True))
+    if files.num_rows == 0:
+        return 0, 0, None
+    segments = files.column("partition.segment").to_pylist()
+    newest = max(segments)
+    mine = files.filter(pa.array([segment == newest for segment in segments]))
+    size = sum(mine.column("size_bytes").to_pylist())
+    since = min(mine.column("modification_time").cast(pa.int64()).to_pylist())
+    return newest, size, since

@@ -1,0 +1,79 @@
+"""SQL over a root on the spot: DuckDB reads the Delta tables, no JVM, no running coordinator."""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+from msgspec import Struct
+
+from pipeline.delta.table import open_delta
+from pipeline.errors import Failure
+from pipeline.tables.store import table_uri
+from schemas.tables import TABLES, TOPICS, Table
+
+
+class NoRoot(Failure):
+    """There is not one table of ours under the root."""
+
+
+class QueryError(Failure):
+    """SQL that cannot be run; the message is the engine's."""
+
+
+class Result(Struct):
+    """Rows of a query, with the names of their columns."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """Each row as column name -> value."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+# Tables of changes, whose own name is the view's of how things are.
+LOGS = {"topics": "topic_changes", "coordinators": "coordinator_events"}
+
+
+class Catalog:
+    """The tables and views of one root, as they are when it is opened.
+
+    Raises NoRoot if none of the tables is there. A table that is not there yet is empty.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._connection = duckdb.connect(":memory:")
+        found = 0
+        for table in (*TABLES.values(), TOPICS):
+            name = LOGS.get(table.name, table.name)
+            uri = table_uri(root, table)
+            if DeltaTable.is_deltatable(uri):
+                found += 1
+                self._register(name, table, open_delta(uri).to_pyarrow_dataset())
+            else:
+                self._register(name, table, table.schema.empty_table())
+        if not found:
+            raise NoRoot(f"no tables under {root}; start a coordinator with `run --root {root}`")
+        self._connection.execute(resources.files("schemas").joinpath("views.sql").read_text())
+
+    def _register(self, name: str, table: Table, rows: Any) -> None:
+        """Show the rows as a table. Times become plain UTC: zones need an extension."""
+        self._connection.register(f"{name}_rows", rows)
+        times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+        casts = ", ".join(f'CAST("{time}" AS TIMESTAMP) AS "{time}"' for time in times)
+        self._connection.execute(
+            f"CREATE VIEW {name} AS SELECT * REPLACE ({casts}) FROM {name}_rows"
+        )
+
+    def query(self, sql: str, parameters: list[Any] | None = None) -> Result:
+        """Run one query. Raises QueryError."""
+        try:
+            cursor = self._connection.execute(sql, parameters)
+            columns = [column[0] for column in cursor.description or ()]
+            return Result(columns, cursor.fetchall())
+        except duckdb.Error as error:
+            raise QueryError(str(error)) from error

@@ -1,0 +1,151 @@
+"""The tables under a root: where they lie, created if missing, checked if not.
+
+They stay at Delta's protocol (1, 2), which every engine reads and writes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from pipeline.delta.appender import open_appender
+from pipeline.delta.table import open_delta
+from pipeline.errors import Failure
+from pipeline.upkeep_settings import UpkeepSettings
+from schemas.tables import (
+    GROUP_EVENTS,
+    OFFSETS_TOPIC,
+    REJECTED_REQUESTS,
+    REQUESTS,
+    RESPONSES,
+    TABLES,
+    Table,
+    to_requests,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from schemas.messages import RequestEvent
+
+# Delta's default interval of 10 would write a Parquet checkpoint every second at ten commits a
+# second; listing and reading a hundred small JSON files costs less than that.
+CHECKPOINT_INTERVAL = "100"
+# Log files older than this go whenever a checkpoint is written: every reader of a table lists its
+# log folder. It bounds how far back time travel reaches. The log of `requests` is trimmed by what
+# the coordinator has consumed (`pipeline.delta.log_trim`), so that none is lost while there is
+# none. The catalogue's followers must not miss a change while they sleep; leases fill the log of
+# `coordinators`, and nobody follows it.
+LOG_RETENTION = {
+    "requests": "interval 30 days",
+    "topics": "interval 30 days",
+    "coordinators": "interval 10 minutes",
+}
+DEFAULT_LOG_RETENTION = "interval 1 hours"
+# How long a table names a file that was removed. Delta's week would be 6,000,000 names at ten files
+# a second, which every checkpoint repeats; VACUUM asks for as long as it keeps such files.
+REMOVED_RETENTION = "delta.deletedFileRetentionDuration"
+# How long `requests` knows who wrote to it. Each producer is an application of its own, which every
+# checkpoint names. A producer asks for minutes whether its append went through; a streaming query
+# that writes requests may be down for days after one. The other tables know their few for good.
+TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
+_WRITERS_KNOWN = "interval 7 days"
+
+
+def retention_properties(name: str, removed_hours: int) -> dict[str, str]:
+    """The properties of a table that say what it forgets; removed files after so many hours."""
+    properties = {REMOVED_RETENTION: f"interval {removed_hours} hours"}
+    if name == REQUESTS.name:
+        properties[TRANSACTION_RETENTION] = _WRITERS_KNOWN
+    return properties
+
+
+# The tables that a coordinator writes, in the order in which it writes a batch.
+WRITTEN = (OFFSETS_TOPIC, GROUP_EVENTS, REJECTED_REQUESTS, RESPONSES)
+
+
+class SchemaMismatch(Failure):
+    """An existing table does not have the columns of the contract; the message names them."""
+
+
+def table_uri(root: str, table: Table) -> str:
+    """Return where the table lies under the root."""
+    return f"{root.rstrip('/')}/{table.name}"
+
+
+def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
+    """Create the tables that are missing; raises SchemaMismatch for one that differs."""
+    for table in tables:
+        ensure_table(root, table)
+
+
+def ensure_table(root: str, table: Table) -> DeltaTable:
+    """Open the table, creating it if it is missing; raises SchemaMismatch if it differs."""
+    uri = table_uri(root, table)
+    if not DeltaTable.is_deltatable(uri):
+        retention = LOG_RETENTION.get(table.name, DEFAULT_LOG_RETENTION)
+        DeltaTable.create(
+            uri,
+            table.schema,
+            mode="ignore",
+            partition_by=list(table.partition_by),
+            configuration={
+                "delta.checkpointInterval": CHECKPOINT_INTERVAL,
+                "delta.logRetentionDuration": retention,
+                **retention_properties(table.name, UpkeepSettings().vacuum_retention_hours),
+            },
+        )
+    handle = open_delta(uri)
+    check_schema(handle, table)
+    return handle
+
+
+def open_table(root: str, table: Table) -> DeltaTable:
+    """Open an existing table; raises deltalake's TableNotFoundError."""
+    return open_delta(table_uri(root, table))
+
+
+def check_schema(handle: DeltaTable, table: Table) -> None:
+    """Raise SchemaMismatch, naming each differing column, unless the table has our columns.
+
+    Columns of others beside ours are left alone: what is appended has them null.
+    """
+    found = {field.name: field.type for field in pa.schema(handle.schema().to_arrow())}
+    problems = []
+    for field in table.schema:
+        actual = found.get(field.name)
+        if actual is None:
+            problems.append(f"column {field.name} is missing")
+        elif plain(actual) != plain(field.type):
+            problems.append(f"column {field.name} is {plain(actual)}, not {plain(field.type)}")
+    partitioned = tuple(handle.metadata().partition_columns)
+    if partitioned != table.partition_by:
+        problems.append(f"it is partitioned by {partitioned}, not {table.partition_by}")
+    if problems:
+        raise SchemaMismatch(
+            f"the table at {handle.table_uri} is not a {table.name} table: {'; '.join(problems)}. "
+            "Move it away, or choose another root."
+        )
+
+
+def plain(type_: pa.DataType) -> str:
+    """Write a type in full, without Arrow's nullability and item names, which engines choose."""
+    if pa.types.is_struct(type_):
+        return "struct<" + ", ".join(f"{f.name}: {plain(f.type)}" for f in type_) + ">"
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return f"array<{plain(type_.value_type)}>"
+    return {"string_view": "string", "binary_view": "binary"}.get(str(type_), str(type_))
+
+
+class RequestLog:
+    """Appends request events to the `requests` table, each call one commit."""
+
+    def __init__(self, root: str) -> None:
+        ensure_table(root, REQUESTS)
+        self._appender = open_appender(table_uri(root, REQUESTS))
+
+    def append(self, requests: Sequence[RequestEvent]) -> None:
+        """Append the events, in their order; raises AppendConflict."""
+        self._appender.append(to_requests(requests))

@@ -1,0 +1,202 @@
+"""The rows of an append-only Delta table as a log: numbered from 0 in the order of their commits.
+
+A row's number is its offset: by its commit, then by its file's place in the commit, then by its
+place in the file. Nothing moves it: rows are only ever added at the end, and a rewrite that changes
+no data (OPTIMIZE) is passed over, as the files before it say the same. For this the whole log is
+needed, and the files that it names: a table whose log was cleaned up, or whose files were vacuumed
+after a rewrite, can no longer be numbered, and says so.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.exceptions import TableNotFoundError
+from msgspec import Struct
+
+from pipeline.delta.table import open_delta
+from pipeline.delta.tail import open_files, read_commit
+from pipeline.errors import Failure
+
+# Deletion vectors and renamed columns come with later versions of Delta's protocol.
+READER_VERSION = 1
+
+
+class NotALog(Failure):
+    """A table whose rows cannot be numbered once and for all; the message says why."""
+
+
+class _Add(Struct, rename="camel"):
+    path: str
+    data_change: bool = True
+    partition_values: dict[str, str | None] = {}
+    stats: str | None = None
+
+
+class _Remove(Struct, rename="camel"):
+    data_change: bool = True
+
+
+class _Protocol(Struct, rename="camel"):
+    min_reader_version: int
+
+
+class _CommitInfo(Struct, rename="camel"):
+    timestamp: int | None = None
+    in_commit_timestamp: int | None = None
+
+
+class _Action(Struct, rename="camel"):
+    add: _Add | None = None
+    remove: _Remove | None = None
+    protocol: _Protocol | None = None
+    commit_info: _CommitInfo | None = None
+
+
+class _Stats(Struct, rename="camel"):
+    num_records: int | None = None
+
+
+_decode_action = msgspec.json.Decoder(_Action).decode
+_decode_stats = msgspec.json.Decoder(_Stats).decode
+
+
+class _File(Struct):
+    """A file's rows: the number of the first one, how many, and when they were committed (ms)."""
+
+    first: int
+    count: int
+    path: str
+    partition_values: dict[str, str | None]
+    committed_at: int
+
+
+class Rows(Struct):
+    """Rows in the order of their numbers, with when each was committed, ms."""
+
+    first: int
+    rows: pa.Table
+    committed_at: pa.ChunkedArray
+
+    @property
+    def end(self) -> int:
+        """The number after the last row's."""
+        return self.first + int(self.rows.num_rows)
+
+
+class TableRows:
+    """Reads a table by the numbers of its rows.
+
+    Raises NotALog; a table that is not there is one, too.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        try:
+            schema = open_delta(uri).schema().to_arrow()
+        except TableNotFoundError as error:
+            raise NotALog(f"there is no Delta table at {uri}") from error
+        self.columns: tuple[str, ...] = tuple(pa.schema(schema).names)
+        self._types = {field.name: field.type for field in pa.schema(schema)}
+        self._files = open_files(uri)
+        self._version = -1
+        self._added: list[_File] = []
+        self._starts: list[int] = []
+        # The row group that was read last: the next batch is often in it too.
+        self._held: tuple[int, pa.Table] = (0, pa.table({}))
+        self.end = 0
+
+    def look(self) -> bool:
+        """Take in what was committed since the last look; whether there are new rows.
+
+        Raises NotALog, OSError.
+        """
+        before = self.end
+        while (content := read_commit(self._files, self._version + 1)) is not None:
+            self._version += 1
+            self._take([_decode_action(line) for line in content.splitlines() if line])
+        if self._version < 0:
+            raise NotALog(
+                f"the log of {self._uri} does not begin with version 0: it was cleaned up, and the "
+                "order of its rows with it (delta.logRetentionDuration says how long it is kept)"
+            )
+        return self.end > before
+
+    def read(self, first: int, most: int) -> Rows:
+        """Up to so many rows from a number on; fewer where the rows end.
+
+        Raises NotALog if a file of theirs is gone.
+        """
+        tables, times = [], []
+        at, until = first, min(first + most, self.end)
+        while at < until:
+            file = self._added[bisect_right(self._starts, at) - 1]
+            begin, group = self._row_group(file, at)
+            table = group.slice(at - begin, until - at)
+            tables.append(table)
+            times.append(pa.repeat(file.committed_at, table.num_rows))
+            at += table.num_rows
+        rows = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
+        return Rows(first, rows, pa.chunked_array(times, pa.int64()))
+
+    # --- the log --------------------------------------------------------------------------------
+
+    def _take(self, actions: list[_Action]) -> None:
+        committed_at = 0
+        for action in actions:
+            info, protocol, remove = action.commit_info, action.protocol, action.remove
+            if info is not None:
+                committed_at = info.in_commit_timestamp or info.timestamp or 0
+            if protocol is not None and protocol.min_reader_version > READER_VERSION:
+                raise NotALog(
+                    f"{self._uri} asks for readers of version {protocol.min_reader_version} of "
+                    f"Delta's protocol, and this is one of version {READER_VERSION}"
+                )
+            if remove is not None and remove.data_change:
+                raise NotALog(
+                    f"{self._uri} is not append-only: its version {self._version} removes rows"
+                )
+        for action in actions:
+            if action.add is not None and action.add.data_change:
+                self._add(action.add, committed_at)
+
+    def _add(self, add: _Add, committed_at: int) -> None:
+        path = unquote(add.path)
+        count = None if add.stats is None else _decode_stats(add.stats).num_records
+        if count is None:
+            with self._files.open_input_file(path) as file:
+                count = int(pq.read_metadata(file).num_rows)
+        if count:
+            self._starts.append(self.end)
+            self._added.append(_File(self.end, count, path, add.partition_values, committed_at))
+            self.end += count
+
+    def _row_group(self, file: _File, at: int) -> tuple[int, pa.Table]:
+        """The Parquet row group that has a row, and the number of its first one."""
+        begin, held = self._held
+        if begin <= at < begin + held.num_rows:
+            return self._held
+        try:
+            with self._files.open_input_file(file.path) as opened:
+                parquet = pq.ParquetFile(opened)
+                begin = file.first
+                for number in range(parquet.num_row_groups):
+                    count = parquet.metadata.row_group(number).num_rows
+                    if at < begin + count:
+                        break
+                    begin += count
+                table = parquet.read_row_group(number)
+        except FileNotFoundError as error:
+            raise NotALog(
+                f"{file.path} of {self._uri} is gone (vacuumed after a rewrite?), and with it the "
+                f"order of the rows from {file.first} on"
+            ) from error
+        for name, value in file.partition_values.items():
+            column = pa.repeat(pa.scalar(value, pa.string()), table.num_rows)
+            table = table.append_column(name, column.cast(self._types[name]))
+        self._held = (begin, table)
+        return self._held

@@ -1,0 +1,296 @@
+"""Compaction of the offsets topic, as Kafka's log cleaner compacts: the newest record of every key.
+
+The cleaned part of the log is segment -1; appends begin at segment 0, and the newest segment is the
+active one, which compaction never touches. So what is clean and what is dirty can be read off the
+table, and an append and a compaction never meet. One commit takes the cleaned segments out and puts
+their survivors into segment -1, each with the log offset it had.
+
+What is kept, for Kafka's LogCleaner and Cleaner (log.cleaner.*, KIP-58, KIP-354):
+
+* A key is (partition, record_type, group_id, topic, topic_partition), nulls included: a record type
+  that nobody here reads has keys all the same. Its newest record stays, also if a newer one stands
+  in a segment that is not cleaned yet.
+* A record without a key (no partition, record_type, group_id or log_offset) goes, as Kafka drops
+  the invalid messages of a compacted topic. Their number is reported.
+* A tombstone goes once it is delete.retention.ms old, counted from its own timestamp. Kafka counts
+  from when its cleaner first met the tombstone, and keeps that time in the batch; a row has no
+  place for it. Nobody misses a tombstone that goes early: a reader takes one version of the table,
+  where it is gone together with all that it deletes, and who follows the log reads the appended
+  files, not the cleaned ones. A tombstone of an unknown record type stays: nobody can tell it.
+* A tombstone stays while a segment that is not cleaned holds an older record of its key.
+
+Superseded offset commits, and tombstones that go, move to `offsets_history`: those that were in
+force at any time within offsets_history.retention.ms, so that "the offsets as of" it can be told.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalake import Transaction
+from msgspec import Struct
+
+from pipeline.delta.checkpoint import clean_log
+from pipeline.delta.data_files import DataFile, count_bytes, count_records, data_files
+from pipeline.delta.table_files import Engine, TableFiles
+from pipeline.tables.store import ensure_table, open_table
+from pipeline.upkeep.vacuum import vacuum
+from schemas.records import GROUP_METADATA, OFFSET_COMMIT
+from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pipeline.upkeep_settings import UpkeepSettings
+
+log = logging.getLogger(__name__)
+
+CLEAN_SEGMENT = -1
+SEGMENT = "segment"
+# Under this name a compaction's two commits tell which run they belong to.
+TRANSACTION = "compaction"
+
+_SAME_KEY = " AND ".join(
+    f"other.{name} IS NOT DISTINCT FROM newest.{name}"
+    for name in ("partition", "record_type", "group_id", "topic", "topic_partition")
+)
+_SAME_PLACE = "other.partition = records.partition AND other.log_offset = records.log_offset"
+
+
+class CompactionResult(Struct, frozen=True):
+    """What a compaction did to the cleaned segments; `skipped` says why it did nothing.
+
+    `invalid` counts records without a key, `history` those that moved to `offsets_history`.
+    """
+
+    records_before: int = 0
+    records_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    seconds: float = 0.0
+    history: int = 0
+    tombstones: int = 0
+    invalid: int = 0
+    skipped: str | None = None
+
+    def line(self) -> str:
+        """Return the result as one line."""
+        if self.skipped is not None:
+            return f"offsets_topic: not compacted, {self.skipped}"
+        return (
+            f"offsets_topic: {self.records_before:,} -> {self.records_after:,} records, "
+            f"{self.bytes_before:,} -> {self.bytes_after:,} bytes in {self.seconds:.1f} s; "
+            f"{self.history:,} records to offsets_history, "
+            f"{self.tombstones:,} tombstones and {self.invalid:,} records without a key dropped"
+        )
+
+
+class Segments(Struct, frozen=True):
+    """The files of the offsets topic by what the cleaner may do with them."""
+
+    clean: list[DataFile]
+    dirty: list[DataFile]
+    rest: list[DataFile]
+
+    def dirty_ratio(self) -> float:
+        """Return which share of the records is dirty; 1 where a commit does not say its records.
+
+        Kafka compares bytes. Here most of a small append's file is its footer, and bytes would call
+        a log dirty after one record in a hundred.
+        """
+        if any(file.records is None for file in (*self.clean, *self.dirty)):
+            return 1.0
+        dirty, clean = count_records(self.dirty), count_records(self.clean)
+        return dirty / (dirty + clean) if dirty else 0.0
+
+
+def segments(files: Sequence[DataFile], lag_ms: int, now_ms: int) -> Segments:
+    """Sort the files: clean, dirty, and the rest, which must be left alone.
+
+    As in Kafka, the first closed segment with a record younger than `lag_ms` ends the dirty part. A
+    file that is in no segment is nobody's business.
+    """
+    by_segment: dict[int, list[DataFile]] = {}
+    rest: list[DataFile] = []
+    for file in files:
+        segment = file.partition[SEGMENT]
+        if segment is None:
+            rest.append(file)
+        else:
+            by_segment.setdefault(int(segment), []).append(file)
+    clean = by_segment.pop(CLEAN_SEGMENT, [])
+    dirty: list[DataFile] = []
+    open_end = False
+    for segment in sorted(by_segment):
+        mine = by_segment[segment]
+        newest = max(file.modified_ms for file in mine)
+        young = lag_ms > 0 and newest > now_ms - lag_ms
+        open_end = open_end or segment == max(by_segment) or young
+        (rest if open_end else dirty).extend(mine)
+    return Segments(clean, dirty, rest)
+
+
+def compact(
+    root: str,
+    settings: UpkeepSettings,
+    now_ms: int,
+    say: Callable[[str], None] = log.info,
+    force: bool = False,
+) -> CompactionResult:
+    """Compact the closed segments if enough of them is dirty; `force` asks for no ratio.
+
+    Killed at any point and run again, it gives the same. Raises RewriteConflict if another
+    compaction was faster, Failure for a file that cannot be read, DeltaError and OSError.
+    """
+    started = time.monotonic()
+    topic = open_table(root, OFFSETS_TOPIC)
+    found = segments(data_files(topic), settings.min_compaction_lag_ms, now_ms)
+    skipped = _reason_to_skip(found, settings, force)
+    if skipped is not None:
+        return CompactionResult(skipped=skipped)
+    cleaned = [*found.clean, *found.dirty]
+    history = ensure_table(root, OFFSETS_HISTORY)
+    with (
+        tempfile.TemporaryDirectory(prefix="compaction-") as scratch,
+        Engine(settings.log_cleaner_memory, settings.log_cleaner_threads, Path(scratch)) as engine,
+    ):
+        run = _Run(engine, TableFiles(topic, engine.scratch), TableFiles(history, engine.scratch))
+        say(f"compaction: reading {count_records(cleaned):,} records of {len(cleaned):,} files")
+        horizon_ms = now_ms - settings.offsets_history_retention_ms
+        total, invalid = run.find_newest(cleaned, horizon_ms)
+        if invalid:
+            log.warning("offsets_topic: %d records without a key are dropped", invalid)
+        tombstones = run.drop_tombstones(found.rest, now_ms - settings.delete_retention_ms)
+        moved = 0
+        if settings.offsets_history_retention_ms:
+            say("compaction: writing offsets_history")
+            moved = run.write_history(horizon_ms)
+        say("compaction: writing the newest records")
+        survivors = run.write_survivors(cleaned)
+    vacuum(topic, OFFSETS_TOPIC.name, settings.vacuum_retention_hours)
+    clean_log(topic)
+    return CompactionResult(
+        records_before=total,
+        records_after=count_records(survivors),
+        bytes_before=count_bytes(cleaned),
+        bytes_after=count_bytes(survivors),
+        seconds=time.monotonic() - started,
+        history=moved,
+        tombstones=tombstones,
+        invalid=invalid,
+    )
+
+
+def _reason_to_skip(found: Segments, settings: UpkeepSettings, force: bool) -> str | None:
+    if not found.dirty:
+        return "no segment was closed since, or none is past min.compaction.lag.ms"
+    ratio = found.dirty_ratio()
+    if not force and ratio <= settings.min_cleanable_dirty_ratio:
+        wanted = settings.min_cleanable_dirty_ratio
+        return f"{ratio:.0%} of the records are dirty, not more than {wanted:.0%}"
+    return None
+
+
+class _Run:
+    """One compaction: the tables in the engine, and what is written from them."""
+
+    def __init__(self, engine: Engine, topic: TableFiles, history: TableFiles) -> None:
+        self._engine = engine
+        self._topic = topic
+        self._history = history
+        # Rises with every compaction, because each one is itself a version of the topic.
+        self._number = topic.handle.version()
+
+    def find_newest(self, files: Sequence[DataFile], horizon_ms: int) -> tuple[int, int]:
+        """Make `newest`, a row for each key; return the records read, and those without a key.
+
+        `in_force` is the place of the record that was the key's newest at the horizon.
+        """
+        self._engine.show("all_records", self._topic, files)
+        self._engine.run(
+            "CREATE TEMP VIEW records AS SELECT * FROM all_records WHERE partition IS NOT NULL "
+            "AND record_type IS NOT NULL AND group_id IS NOT NULL AND log_offset IS NOT NULL"
+        )
+        self._engine.run(
+            f"""
+            CREATE TEMP TABLE newest AS
+            SELECT partition, record_type, group_id, topic, topic_partition,
+                max(log_offset) AS log_offset,
+                arg_max((record_type = '{OFFSET_COMMIT}' AND offset_commit IS NULL)
+                    OR (record_type = '{GROUP_METADATA}' AND group_metadata IS NULL), log_offset
+                ) AS is_tombstone,
+                arg_max(coalesce(epoch_ms(timestamp), 0), log_offset) AS written_ms,
+                max(log_offset) FILTER (
+                    record_type = '{OFFSET_COMMIT}'
+                    AND coalesce(epoch_ms(timestamp), 0) <= {horizon_ms}
+                ) AS in_force,
+                count(*) AS num_records
+            FROM records
+            GROUP BY partition, record_type, group_id, topic, topic_partition
+            """
+        )
+        ((total,),) = self._engine.run("SELECT count(*) FROM all_records")
+        ((valid,),) = self._engine.run("SELECT coalesce(sum(num_records), 0) FROM newest")
+        self._engine.run(
+            "CREATE TEMP TABLE in_force AS SELECT partition, in_force AS log_offset FROM newest "
+            "WHERE in_force IS NOT NULL AND (in_force < log_offset OR is_tombstone)"
+        )
+        return total, total - int(valid)
+
+    def drop_tombstones(self, uncleaned: Sequence[DataFile], horizon_ms: int) -> int:
+        """Take the tombstones before the horizon out of `newest`; return how many."""
+        due = f"is_tombstone AND written_ms < {horizon_ms}"
+        ((count,),) = self._engine.run(f"SELECT count(*) FROM newest WHERE {due}")
+        if not count:
+            return 0
+        self._engine.show("uncleaned", self._topic, uncleaned)
+        ((dropped,),) = self._engine.run(
+            f"DELETE FROM newest WHERE {due} AND NOT EXISTS (SELECT 1 FROM uncleaned other "
+            f"WHERE {_SAME_KEY} AND other.log_offset < newest.log_offset)"
+        )
+        return int(dropped)
+
+    def write_history(self, horizon_ms: int) -> int:
+        """Append to the history what goes from the log and was in force after the horizon.
+
+        Committed before the log loses it. If a run ended between the two commits, the history tells
+        of a later run than the log does, and what it has is not appended again.
+        """
+        query = (
+            f"SELECT * FROM records WHERE record_type = '{OFFSET_COMMIT}' "
+            f"AND NOT EXISTS (SELECT 1 FROM newest other WHERE {_SAME_PLACE}) "
+            f"AND (epoch_ms(timestamp) > {horizon_ms} "
+            f"OR EXISTS (SELECT 1 FROM in_force other WHERE {_SAME_PLACE}))"
+        )
+        if _last_run(self._history) > _last_run(self._topic):
+            self._engine.show("appended", self._history, data_files(self._history.handle))
+            query += f" AND NOT EXISTS (SELECT 1 FROM appended other WHERE {_SAME_PLACE})"
+        added = self._history.write(self._engine, query)
+        if added is None:
+            return 0
+        self._history.rewrite([], [added], Transaction(TRANSACTION, self._number))
+        return added.records or 0
+
+    def write_survivors(self, cleaned: Sequence[DataFile]) -> list[DataFile]:
+        """Rewrite the cleaned files for one of what is left in `newest`, and return that.
+
+        In the order of the log, so that one partition's records lie together.
+        """
+        added = self._topic.write(
+            self._engine,
+            f"SELECT * FROM records WHERE EXISTS (SELECT 1 FROM newest other WHERE {_SAME_PLACE}) "
+            "ORDER BY partition, log_offset",
+            {SEGMENT: str(CLEAN_SEGMENT)},
+        )
+        survivors = [] if added is None else [added]
+        self._topic.rewrite(cleaned, survivors, Transaction(TRANSACTION, self._number))
+        return survivors
+
+
+def _last_run(table: TableFiles) -> int:
+    version = table.handle.transaction_version(TRANSACTION)
+    return -1 if version is None else version

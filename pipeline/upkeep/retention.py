@@ -1,0 +1,177 @@
+"""Keeping the tables small: old files go, small files are packed, what is left over is deleted.
+
+Retention goes by when rows were written, which is their file's modification time, and not by the
+times in them: a producer may set `sent_at` wrong, or not at all, and its request must be answered
+all the same. Only whole files go, whose newest row is past the retention; that rewrites nothing.
+
+Packing makes one file of the many small ones of a UTC day (and partition), and gives it the time
+of its newest row, so that rows go at most a day late. Delta's own OPTIMIZE does not fit: its file
+is as young as its making, and in a quiet table it packs old rows with new ones again and again,
+so that they never go. The packed file's commit says that no data changed: Spark's streams and our
+tails pass over it, and read the small files, which stay until VACUUM.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from msgspec import Struct
+
+from pipeline.delta.checkpoint import clean_log
+from pipeline.delta.data_files import DataFile, count_bytes, count_records, data_files
+from pipeline.delta.table import open_delta
+from pipeline.delta.table_files import Engine, TableFiles
+from pipeline.errors import Failure, first_line
+from pipeline.tables.store import table_uri
+from pipeline.upkeep.vacuum import vacuum
+from pipeline.upkeep_settings import DAY_MS
+from schemas.tables import (
+    COORDINATORS,
+    GROUP_EVENTS,
+    OFFSETS_HISTORY,
+    OFFSETS_TOPIC,
+    REJECTED_REQUESTS,
+    REQUESTS,
+    RESPONSES,
+    Table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pipeline.upkeep_settings import UpkeepSettings
+
+log = logging.getLogger(__name__)
+
+# A file of half this size is packed already.
+PACKED_BYTES = 128 << 20
+# Fewer are not worth a commit, and more are not opened at once.
+LEAST_FILES = 8
+MOST_FILES = 2_000
+
+
+class RetentionResult(Struct, frozen=True):
+    """What retention did to one table; `failure` says why it was left as it was then."""
+
+    table: str
+    records_before: int = 0
+    records_after: int = 0
+    files_before: int = 0
+    files_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    seconds: float = 0.0
+    failure: str | None = None
+
+    def line(self) -> str:
+        """Return the result as one line."""
+        if self.failure is not None:
+            return f"{self.table}: {self.failure}"
+        return (
+            f"{self.table}: {self.records_before:,} -> {self.records_after:,} records, "
+            f"{self.files_before:,} -> {self.files_after:,} files, "
+            f"{self.bytes_before:,} -> {self.bytes_after:,} bytes in {self.seconds:.1f} s"
+        )
+
+
+def retentions(settings: UpkeepSettings) -> list[tuple[Table, int | None]]:
+    """Return each table with its retention, ms; None for one whose rows stay."""
+    return [
+        (REQUESTS, settings.requests_retention_ms),
+        (REJECTED_REQUESTS, settings.requests_retention_ms),
+        (RESPONSES, settings.responses_retention_ms),
+        (GROUP_EVENTS, settings.group_events_retention_ms),
+        (OFFSETS_HISTORY, settings.offsets_history_retention_ms),
+        # Its records go by compaction; its small files are packed like the others'.
+        (OFFSETS_TOPIC, None),
+        # Every decision stays: the cluster state is folded from all of them, and there are few.
+        (COORDINATORS, None),
+    ]
+
+
+def retain(
+    root: str,
+    settings: UpkeepSettings,
+    now_ms: int,
+    say: Callable[[str], None] = log.info,
+) -> list[RetentionResult]:
+    """Drop, pack and vacuum every table; a table that fails does not keep the others from it.
+
+    Killed at any point and run again, it goes on from there. A table that is not there is left out.
+    """
+    results = []
+    for table, retention_ms in retentions(settings):
+        uri = table_uri(root, table)
+        if not DeltaTable.is_deltatable(uri):
+            continue
+        say(f"retention: {table.name}")
+        try:
+            results.append(_retain_table(table.name, uri, retention_ms, settings, now_ms))
+        except (Failure, DeltaError, OSError) as error:
+            results.append(RetentionResult(table.name, failure=first_line(error)))
+    return results
+
+
+def _retain_table(
+    name: str, uri: str, retention_ms: int | None, settings: UpkeepSettings, now_ms: int
+) -> RetentionResult:
+    started = time.monotonic()
+    handle = open_delta(uri)
+    before = data_files(handle)
+    with (
+        tempfile.TemporaryDirectory(prefix="retention-") as scratch,
+        Engine(settings.log_cleaner_memory, settings.log_cleaner_threads, Path(scratch)) as engine,
+    ):
+        files = TableFiles(handle, engine.scratch)
+        if retention_ms is not None:
+            due = [file for file in before if file.modified_ms < now_ms - retention_ms]
+            if due:
+                files.rewrite(due, [])
+        for batch in packs(data_files(handle)):
+            engine.show("small_files", files, batch)
+            newest_ms = max(file.modified_ms for file in batch)
+            packed = files.write(engine, "SELECT * FROM small_files", batch[0].partition, newest_ms)
+            files.rewrite(batch, [] if packed is None else [packed], data_change=False)
+    vacuum(handle, name, settings.vacuum_retention_hours)
+    clean_log(handle)
+    after = data_files(handle)
+    return RetentionResult(
+        table=name,
+        records_before=count_records(before),
+        records_after=count_records(after),
+        files_before=len(before),
+        files_after=len(after),
+        bytes_before=count_bytes(before),
+        bytes_after=count_bytes(after),
+        seconds=time.monotonic() - started,
+    )
+
+
+def packs(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
+    """Yield the small files that become one: of one partition and one UTC day, oldest first."""
+
+    def drawer(file: DataFile) -> tuple[list[tuple[str, str]], int]:
+        values = sorted((name, str(value)) for name, value in file.partition.items())
+        return values, file.modified_ms // DAY_MS
+
+    small = [
+        file
+        for file in files
+        if file.size < PACKED_BYTES // 2 and None not in file.partition.values()
+    ]
+    for _, together in groupby(sorted(small, key=drawer), key=drawer):
+        batch: list[DataFile] = []
+        for file in together:
+            if len(batch) == MOST_FILES or count_bytes(batch) + file.size > PACKED_BYTES:
+                yield batch
+                batch = []
+            batch.append(file)
+        if len(batch) >= LEAST_FILES:
+            yield batch

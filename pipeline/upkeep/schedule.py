@@ -1,0 +1,112 @@
+"""Upkeep on a schedule, beside a running coordinator: compaction and retention in one thread."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+
+from pipeline.errors import Failure, first_line
+from pipeline.upkeep.compaction import compact
+from pipeline.upkeep.retention import retain
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.upkeep_settings import UpkeepSettings
+
+log = logging.getLogger(__name__)
+
+_NICENESS = 10
+
+
+class UpkeepStopped(Failure):
+    """Upkeep was asked to stop; what it had committed stays, the next run goes on from there."""
+
+
+class Upkeep:
+    """What is due, and the thread that does it.
+
+    A failure is logged in one line and tried again an interval later; it never reaches the caller.
+    The first run of each is one interval after the start: a coordinator that comes back reads what
+    it missed before anything of it is packed.
+    """
+
+    def __init__(self, root: str, settings: UpkeepSettings, clock: Callable[[], int]) -> None:
+        self._root = root
+        self._settings = settings
+        self._clock = clock
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._tasks: dict[str, tuple[int, Callable[[], None]]] = {
+            "compaction": (settings.log_cleaner_backoff_ms, self._compact),
+            "retention": (settings.retain_interval_ms, self._retain),
+        }
+        if not settings.log_cleaner_enable:
+            del self._tasks["compaction"]
+        start_ms = clock()
+        self._due = {name: start_ms + interval for name, (interval, _) in self._tasks.items()}
+
+    def run_due(self, now_ms: int) -> list[str]:
+        """Start what is due, and return its names; nothing while the run before goes on."""
+        if self._stopping.is_set() or (self._thread is not None and self._thread.is_alive()):
+            return []
+        names = [name for name, due_ms in self._due.items() if due_ms <= now_ms]
+        if names:
+            self._thread = threading.Thread(
+                target=self._work, args=(names,), name="upkeep", daemon=True
+            )
+            self._thread.start()
+        return names
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the run that goes on; return whether none does any more."""
+        if self._thread is None:
+            return True
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def stop(self, timeout_s: float = 30.0) -> bool:
+        """Start no more, and end the present run at its next step; return whether it has ended."""
+        self._stopping.set()
+        return self.wait(timeout_s)
+
+    def _work(self, names: list[str]) -> None:
+        _be_nice()
+        for name in names:
+            interval, task = self._tasks[name]
+            try:
+                task()
+            except UpkeepStopped:
+                return
+            except (Failure, DeltaError, OSError) as error:
+                text = first_line(error)
+                log.warning("%s failed, tried again in %d s: %s", name, interval // 1000, text)
+            except Exception:
+                # Whatever it is, requests must be answered on.
+                log.exception("%s failed, tried again in %d s", name, interval // 1000)
+            self._due[name] = self._clock() + interval
+
+    def _compact(self) -> None:
+        result = compact(self._root, self._settings, self._clock(), self._say)
+        log.log(logging.DEBUG if result.skipped else logging.INFO, "%s", result.line())
+
+    def _retain(self) -> None:
+        for result in retain(self._root, self._settings, self._clock(), self._say):
+            log.log(logging.WARNING if result.failure else logging.INFO, "%s", result.line())
+
+    def _say(self, text: str) -> None:
+        if self._stopping.is_set():
+            raise UpkeepStopped("upkeep was stopped")
+        log.debug("%s", text)
+
+
+def _be_nice() -> None:
+    """Give the thread a low priority, where threads have one of their own: on Linux."""
+    try:
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+    except (AttributeError, OSError) as error:
+        log.debug("upkeep runs at the process's priority: %s", error)

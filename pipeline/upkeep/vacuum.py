@@ -1,0 +1,33 @@
+"""Deleting the files that no recent version of a table needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.delta.rewrite import patient
+from pipeline.delta.table import refresh
+from pipeline.tables.store import retention_properties
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
+    """Delete the files that no version of the last `retention_hours` needs; return how many.
+
+    Those that a rewrite left behind when it was killed are among them. The table, `name`, is to
+    name removed files for as long; an earlier release's is told so.
+    """
+    refresh(handle)
+    wanted = retention_properties(name, retention_hours)
+    if not wanted.items() <= handle.metadata().configuration.items():
+        handle.alter.set_table_properties(wanted, commit_properties=patient())
+    options: dict[str, Any] = {
+        "retention_hours": retention_hours,
+        "enforce_retention_duration": False,
+        "full": True,
+    }
+    # A vacuum is two commits, and a table that is at rest shall stay as it is.
+    if not handle.vacuum(dry_run=True, **options):
+        return 0
+    return len(handle.vacuum(dry_run=False, commit_properties=patient(), **options))

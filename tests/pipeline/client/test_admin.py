@@ -1,0 +1,146 @@
+"""What an operator changes goes through the coordinator, and is shown before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.main import app
+from pipeline.client.admin import (
+    Change,
+    _request,
+    ask,
+    carry_out,
+    delete_group,
+    plan_deletion,
+    plan_reset,
+    plan_undo,
+)
+from pipeline.errors import Failure
+from pipeline.tables.sql import Catalog
+from pipeline.tables.store import ensure_tables
+from schemas.messages import (
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    RequestEvent,
+)
+from tests.pipeline.small import SmallCoordinator
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Iterator[str]:
+    """A root with a coordinator, and a group "g" with offsets 10 and 20 of topic "t"."""
+    root = str(tmp_path)
+    ensure_tables(root)
+    coordinator = SmallCoordinator(root)
+    try:
+        commit(root, "g", 10, 20)
+        yield root
+    finally:
+        coordinator.stop()
+
+
+def commit(root: str, group_id: str, *offsets: int) -> None:
+    partitions = tuple(OffsetCommitPartition(i, offset) for i, offset in enumerate(offsets))
+    body = OffsetCommitRequest(topics=(OffsetCommitTopic("t", partitions),))
+    # Not by the tools: an ordinary commit, which undo must leave alone.
+    request = RequestEvent(f"commit-{offsets}", group_id, "offset_commit", offset_commit=body)
+    assert ask(root, request).error == "NONE"
+
+
+def offsets(root: str) -> dict[int, int]:
+    query = "SELECT \"partition\", committed_offset FROM committed_offsets WHERE group_id = 'g'"
+    return dict(Catalog(root).query(query).rows)
+
+
+def test_a_reset_is_planned_shown_and_then_done(root: str) -> None:
+    changes = plan_reset(root, "g", [], None, -15)
+    assert changes == [Change("t", 0, 10, 0), Change("t", 1, 20, 5)]
+    assert offsets(root) == {0: 10, 1: 20}
+    carry_out(root, "g", changes)
+    assert offsets(root) == {0: 0, 1: 5}
+
+
+def test_a_reset_can_be_undone_once_and_again(root: str) -> None:
+    carry_out(root, "g", plan_reset(root, "g", ["t"], 7, None))
+    undo = plan_undo(root, "g")
+    assert undo == [Change("t", 0, 7, 10), Change("t", 1, 7, 20)]
+    carry_out(root, "g", undo)
+    assert offsets(root) == {0: 10, 1: 20}
+    assert plan_undo(root, "g") == [Change("t", 0, 10, 7), Change("t", 1, 20, 7)]
+
+
+def test_what_was_never_reset_cannot_be_undone(root: str) -> None:
+    with pytest.raises(Failure, match="'g' has no reset to undo"):
+        plan_undo(root, "g")
+
+
+def test_offsets_are_deleted_through_the_coordinator(root: str) -> None:
+    carry_out(root, "g", plan_deletion(root, "g", ["t"]))
+    assert offsets(root) == {}
+    with pytest.raises(Failure, match="no committed offsets of t under"):
+        plan_deletion(root, "g", ["t"])
+
+
+def test_a_group_with_members_is_left_alone_and_why_is_said(root: str) -> None:
+    join = JoinGroupRequest(
+        session_timeout_ms=60_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupProtocol("range", b""),),
+    )
+    request = _request("g", "join_group", join_group=join)
+    assert ask(root, request).error == "MEMBER_ID_REQUIRED"
+    second = _request("g", "join_group", join_group=_with_id(join, _member(root, request)))
+    with pytest.raises(Failure, match=r"no answer within 0\.2 s"):
+        ask(root, second, timeout_s=0.2)  # parked: the group is waiting for more members
+    with pytest.raises(Failure, match=r"NON_EMPTY_GROUP .the group has members; stop them first"):
+        delete_group(root, "g")
+    with pytest.raises(Failure, match=r"UNKNOWN_MEMBER_ID .the group has members"):
+        carry_out(root, "g", [Change("t", 0, 10, 5)])
+    assert offsets(root) == {0: 10, 1: 20}
+
+
+def _member(root: str, request: object) -> str:
+    rows = Catalog(root).query(
+        "SELECT join_group.member_id FROM responses WHERE error = 'MEMBER_ID_REQUIRED'"
+    )
+    return str(rows.rows[0][0])
+
+
+def _with_id(join: JoinGroupRequest, member_id: str) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        session_timeout_ms=join.session_timeout_ms,
+        protocol_type=join.protocol_type,
+        protocols=join.protocols,
+        member_id=member_id,
+    )
+
+
+def test_without_a_coordinator_the_failure_says_so(tmp_path: Path) -> None:
+    ensure_tables(str(tmp_path))
+    with pytest.raises(Failure, match=r"no answer within 0\.1 s: is a coordinator running on"):
+        delete_group(str(tmp_path), "g", timeout_s=0.1)
+
+
+def test_a_reset_needs_one_aim(root: str) -> None:
+    with pytest.raises(Failure, match="either an offset"):
+        plan_reset(root, "g", [], None, None)
+
+
+def test_the_commands(root: str) -> None:
+    run = CliRunner().invoke
+    shown = run(app, ["offsets", "reset", "g", "--root", root, "--to-offset", "3", "--json"])
+    assert shown.exit_code == 0
+    assert '{"topic":"t","partition":0,"current":10,"wanted":3}' in shown.output
+    assert offsets(root) == {0: 10, 1: 20}
+    done = run(app, ["offsets", "reset", "g", "--root", root, "--to-offset", "3", "--execute"])
+    assert "2 offsets of group 'g' changed" in done.output
+    assert offsets(root) == {0: 3, 1: 3}
+    assert "group 'g' deleted" in run(app, ["groups", "delete", "g", "--root", root]).output
+    assert run(app, ["groups", "list", "--root", root, "--json"]).output == ""

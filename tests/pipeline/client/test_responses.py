@@ -1,0 +1,249 @@
+"""Each answer reaches who waits for it in this process, and nobody waits for what cannot come."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake.exceptions import TableNotFoundError
+
+from pipeline.client import responses
+from pipeline.client.producer import DeliveryFailed, ProducerClosed
+from pipeline.client.producer_settings import ProducerSettings
+from pipeline.client.request_client import NoAnswer, RequestClient
+from pipeline.client.responses import ResponseReader, ResponsesLost
+from pipeline.delta.appender import open_appender
+from pipeline.tables.store import ensure_tables
+from schemas.messages import (
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    LeaveGroupResponse,
+    OffsetFetchPartition,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetFetchTopicResult,
+    RequestEvent,
+    Response,
+)
+from schemas.tables import RESPONSES, from_arrow, to_arrow
+from tests.pipeline.rows import heartbeat, response
+from tests.pipeline.small import SmallCoordinator
+
+SOON_S = 20.0
+
+
+@pytest.fixture
+def reader(root: str) -> Iterator[ResponseReader]:
+    with ResponseReader(root) as reader:
+        yield reader
+
+
+def answer(root: str, *answers: Response) -> None:
+    open_appender(f"{root}/responses").append(to_arrow(RESPONSES, list(answers)))
+
+
+# --- rows ---------------------------------------------------------------------------------------
+
+
+def test_answers_come_back_as_they_went_in() -> None:
+    member = JoinGroupResponseMember("m", None, b"\x00\xff")
+    join = JoinGroupResponse(3, "consumer", "range", "m", False, "m", (member,))
+    fetched = OffsetFetchPartition(0, 2**40, None, "why")
+    offsets = OffsetFetchResponse((OffsetFetchTopicResult("t", (fetched,)),))
+    answers = [
+        Response("1", "g", "join_group", 0, "NONE", responded_at=1_700_000_123, join_group=join),
+        Response("2", "g", "offset_fetch", 0, "NONE", offset_fetch=offsets),
+        Response("3", "g", "leave_group", 0, "NONE", leave_group=LeaveGroupResponse(None)),
+        Response("4", "g", "heartbeat", 27, "REBALANCE_IN_PROGRESS", "why", responded_at=-1),
+    ]
+    assert from_arrow(Response, to_arrow(RESPONSES, answers)) == answers
+
+
+# --- waiting ------------------------------------------------------------------------------------
+
+
+def test_each_waiter_gets_its_own_answer(root: str, reader: ResponseReader) -> None:
+    waiting = {name: reader.register(name) for name in ("a", "b", "c")}
+    answer(root, response("b"), response("another process's"))
+    answer(root, response("a"))
+    for name in ("a", "b"):
+        assert waiting[name].result(SOON_S) == response(name)
+    assert not waiting["c"].done()
+
+
+def test_only_what_is_waited_for_is_decoded(
+    root: str, reader: ResponseReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[int] = []
+
+    def counting(struct: Any, rows: Any) -> Any:
+        decoded.append(rows.num_rows)
+        return from_arrow(struct, rows)
+
+    monkeypatch.setattr(responses, "from_arrow", counting)
+    future = reader.register("mine")
+    answer(root, *[response(f"theirs {number}") for number in range(1000)], response("mine"))
+    assert future.result(SOON_S).request_id == "mine"
+    assert sum(decoded) == 1
+
+
+def test_an_answer_that_is_written_twice_is_given_once(root: str, reader: ResponseReader) -> None:
+    first = reader.register("a")
+    answer(root, response("a"), response("a"))
+    assert first.result(SOON_S) == response("a")
+    second, other = reader.register("a"), reader.register("b")
+    answer(root, response("b"))
+    assert other.result(SOON_S) == response("b")
+    assert not second.done()
+
+
+def test_who_gives_up_is_forgotten(root: str, reader: ResponseReader) -> None:
+    reader.register("a").cancel()
+    again = reader.register("a")
+    with pytest.raises(ValueError, match="'a' is waited for already"):
+        reader.register("a")
+    answer(root, response("a"))
+    assert again.result(SOON_S) == response("a")
+
+
+def test_a_reader_that_nobody_asked_for_long_misses_nothing(root: str) -> None:
+    with ResponseReader(root, idle_ms=600_000) as reader:
+        answer(root, response("old"))
+        future = reader.register("a")
+        answer(root, response("a"))
+        assert future.result(SOON_S) == response("a")
+
+
+def test_asyncio_can_wait_and_give_up(root: str, reader: ResponseReader) -> None:
+    async def wait() -> Response:
+        given_up = asyncio.wrap_future(reader.register("b"))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(given_up, 0.01)
+        future = asyncio.wrap_future(reader.register("a"))
+        answer(root, response("b"), response("a"))
+        return await asyncio.wait_for(future, SOON_S)
+
+    assert asyncio.run(wait()) == response("a")
+
+
+# --- failures -----------------------------------------------------------------------------------
+
+
+def test_a_table_that_is_gone_is_told_to_who_waits(
+    root: str, reader: ResponseReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responses, "_LOOK_EVERY_S", 0.01)
+    future = reader.register("a")
+    shutil.rmtree(Path(root) / "responses")
+    with pytest.raises(ResponsesLost, match="responses cannot be read: there is no table at"):
+        future.result(SOON_S)
+    with pytest.raises(ResponsesLost, match="responses cannot be read"):
+        reader.register("b")
+
+
+def test_a_table_that_came_back_is_followed_again(
+    root: str, reader: ResponseReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responses, "_LOOK_EVERY_S", 0.01)
+    lost = reader.register("a")
+    away = Path(root) / "away"
+    os.rename(Path(root) / "responses", away)
+    with pytest.raises(ResponsesLost):
+        lost.result(SOON_S)
+    os.rename(away, Path(root) / "responses")
+    found = reader.register("b")
+    answer(root, response("b"))
+    assert found.result(SOON_S) == response("b")
+
+
+def test_a_file_that_cannot_be_read_is_told_to_who_waits(root: str, reader: ResponseReader) -> None:
+    future = reader.register("a")
+    commit = Path(root) / "responses/_delta_log" / f"{1:020}.json"
+    partial = commit.with_suffix(".tmp")
+    partial.write_text('{"add": {"path": "no-such-file.parquet", "size": 1}}')
+    partial.rename(commit)
+    with pytest.raises(ResponsesLost, match=r"no-such-file\.parquet"):
+        future.result(SOON_S)
+
+
+def test_without_a_table_there_is_nothing_to_read(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError):
+        ResponseReader(str(tmp_path))
+
+
+def test_close_tells_who_waits(root: str) -> None:
+    reader = ResponseReader(root)
+    future = reader.register("a")
+    reader.close()
+    with pytest.raises(ResponsesLost, match="was closed"):
+        future.result(0)
+    with pytest.raises(ResponsesLost, match="is closed"):
+        reader.register("b")
+
+
+# --- a client -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def client(root: str) -> Iterator[RequestClient]:
+    with RequestClient(root, ProducerSettings(linger_ms=1)) as client:
+        yield client
+
+
+def fetch(name: str) -> RequestEvent:
+    return RequestEvent(name, f"g{name}", "offset_fetch", offset_fetch=OffsetFetchRequest())
+
+
+def test_many_threads_ask_through_one_client(root: str, client: RequestClient) -> None:
+    coordinator = SmallCoordinator(root)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(client.ask, [fetch(str(number)) for number in range(40)]))
+    finally:
+        coordinator.stop()
+    assert [each.request_id for each in answers] == [str(number) for number in range(40)]
+    assert answers[0].offset_fetch == OffsetFetchResponse(())
+
+
+def test_without_a_coordinator_the_wait_ends(client: RequestClient) -> None:
+    with pytest.raises(NoAnswer, match=r"no answer within 0\.02 s: is a coordinator running on"):
+        client.ask(heartbeat("a"), timeout_ms=20)
+
+
+def test_a_request_that_is_not_written_is_not_waited_for(root: str, client: RequestClient) -> None:
+    shutil.rmtree(Path(root) / "requests")
+    began = time.monotonic()
+    with pytest.raises(DeliveryFailed, match="1 request could not be written"):
+        client.ask(heartbeat("a"))
+    assert time.monotonic() - began < SOON_S
+
+
+def test_a_request_that_is_not_taken_is_not_waited_for(root: str) -> None:
+    client = RequestClient(root)
+    client.close()
+    with pytest.raises((ProducerClosed, ResponsesLost), match="closed"):
+        client.send(heartbeat("a"))
+
+
+def test_an_answer_that_nobody_waits_for_any_more(root: str, client: RequestClient) -> None:
+    future = client.send(heartbeat("a"))
+    assert future.cancel()
+    with pytest.raises(CancelledError):
+        future.result(0)
+    again = client.send(heartbeat("a"))
+    answer(root, response("a"))
+    assert again.result(SOON_S) == response("a")
+
+
+def test_a_client_needs_the_tables(tmp_path: Path) -> None:
+    with pytest.raises(TableNotFoundError):
+        RequestClient(str(tmp_path))
+    ensure_tables(str(tmp_path))
+    RequestClient(str(tmp_path)).close()

@@ -1,0 +1,157 @@
+"""Exchanging files of a table on a local disk, beside whoever writes to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, Transaction
+
+from pipeline.delta.appender import LocalAppender
+from pipeline.delta.checkpoint import clean_log
+from pipeline.delta.data_files import data_files
+from pipeline.delta.log import LogGone, commit_path, last_checkpoint, next_commit
+from pipeline.delta.log_trim import trim_log
+from pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_locally
+from pipeline.delta.table import open_delta
+from pipeline.tables.store import ensure_table
+from schemas.tables import RESPONSES, to_arrow
+from tests.pipeline.rows import response
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A table with three files, of versions 1 to 3."""
+    ensure_table(str(tmp_path), RESPONSES)
+    folder = tmp_path / "responses"
+    append(folder, "a", "b", "c")
+    return folder
+
+
+def append(folder: Path, *names: str) -> None:
+    appender = LocalAppender(folder)
+    for name in names:
+        appender.append(to_arrow(RESPONSES, [response(name)]))
+
+
+def log(folder: Path) -> Path:
+    return folder / "_delta_log"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(DeltaTable(str(folder)).to_pyarrow_table().column("request_id").to_pylist())
+
+
+def drop(handle: DeltaTable, **fields: object) -> Rewrite:
+    """The rewrite of the oldest file for nothing."""
+    return Rewrite(data_files(handle)[:1], [], **fields)
+
+
+def test_however_many_appends_come_first_one_attempt_is_enough(folder):
+    handle = open_delta(str(folder))
+    append(folder, *(f"later-{i:03}" for i in range(200)))
+    commit_locally(log(folder), handle.version(), drop(handle))
+    after = open_delta(str(folder))
+    assert after.version() == handle.version() + 201
+    assert names(folder) == ["b", "c", *(f"later-{i:03}" for i in range(200))]
+
+
+def test_an_append_follows_it(folder):
+    appender = LocalAppender(folder)
+    handle = open_delta(str(folder))
+    commit_locally(log(folder), handle.version(), drop(handle))
+    appender.append(to_arrow(RESPONSES, [response("d")]))
+    assert names(folder) == ["b", "c", "d"]
+
+
+def test_of_two_that_remove_the_same_file_the_later_one_changes_nothing(folder):
+    handle = open_delta(str(folder))
+    commit_locally(log(folder), handle.version(), drop(handle))
+    with pytest.raises(RewriteConflict, match="rewritten by another process meanwhile"):
+        commit_locally(log(folder), handle.version(), drop(handle))
+    assert open_delta(str(folder)).version() == handle.version() + 1
+
+
+def test_of_two_that_remove_different_files_both_stand(folder):
+    handle = open_delta(str(folder))
+    first, second, third = data_files(handle)
+    commit_locally(log(folder), handle.version(), Rewrite([first], []))
+    commit_locally(log(folder), handle.version(), Rewrite([third], []))
+    assert [file.path for file in data_files(open_delta(str(folder)))] == [second.path]
+
+
+def test_a_run_that_another_one_has_made_is_not_made_again(folder):
+    handle = open_delta(str(folder))
+    commit_locally(log(folder), handle.version(), Rewrite([], [], Transaction("run", 7)))
+    with pytest.raises(RewriteConflict, match="run came to version 7"):
+        commit_locally(
+            log(folder), handle.version(), drop(handle, transaction=Transaction("run", 7))
+        )
+    assert open_delta(str(folder)).transaction_version("run") == 7
+    assert names(folder) == ["a", "b", "c"]
+
+
+def test_a_table_that_was_given_other_properties_is_left_alone(folder):
+    handle = open_delta(str(folder))
+    open_delta(str(folder)).alter.set_table_properties({"delta.logRetentionDuration": "1 days"})
+    with pytest.raises(RewriteConflict, match="its description was changed"):
+        commit_locally(log(folder), handle.version(), drop(handle))
+
+
+def trim(folder: Path) -> None:
+    """Leave of the log what comes from its newest checkpoint on."""
+    clean_log(open_delta(str(folder)))
+    trim_log(folder, open_delta(str(folder)).version(), grace_s=0)
+
+
+def test_a_log_that_was_trimmed_meanwhile_gets_no_commit_of_long_ago(folder):
+    handle = open_delta(str(folder))
+    append(folder, "d", "e")
+    trim(folder)
+    with pytest.raises(RewriteConflict, match="no longer has version 4"):
+        commit_locally(log(folder), handle.version(), drop(handle))
+    assert not commit_path(log(folder), 4).exists()
+
+
+def test_a_commit_is_missed_also_while_the_one_before_it_is_still_there(folder):
+    # A clean-up deletes in any order, and may be in the midst of it.
+    before = commit_path(log(folder), 3).read_bytes()
+    append(folder, "d", "e")
+    trim(folder)
+    commit_path(log(folder), 3).write_bytes(before)
+    checkpoint = last_checkpoint(log(folder))
+    assert checkpoint is not None
+    assert checkpoint.version == 5
+    with pytest.raises(LogGone, match="no longer has version 4"):
+        next_commit(log(folder), 3)
+    assert next_commit(log(folder), 5) is None
+
+
+def test_a_commit_that_comes_with_a_checkpoint_while_one_looks_is_found(folder, monkeypatch):
+    def last(of: Path) -> object:
+        monkeypatch.undo()
+        append(folder, "d")
+        clean_log(open_delta(str(folder)))
+        return last_checkpoint(of)
+
+    monkeypatch.setattr("pipeline.delta.log.last_checkpoint", last)
+    actions = next_commit(log(folder), 3)
+    assert actions is not None
+    assert any(action.add is not None for action in actions)
+
+
+def test_a_commit_that_is_being_written_in_place_is_waited_for(folder, monkeypatch):
+    place = commit_path(log(folder), 4)
+    place.write_bytes(b"")
+    content = b'{"txn":{"appId":"spark","version":1}}'
+    monkeypatch.setattr("pipeline.delta.log.back_off", lambda _: place.write_bytes(content))
+    actions = next_commit(log(folder), 3)
+    assert actions is not None
+    assert [action.txn.app_id for action in actions if action.txn is not None] == ["spark"]
+
+
+def test_paths_that_the_log_encodes_are_known(folder):
+    handle = open_delta(str(folder))
+    assert drop(handle).is_plain
+    (file,) = drop(handle).removed
+    assert not Rewrite([type(file)("a b.parquet", 1, 1, 1)], []).is_plain

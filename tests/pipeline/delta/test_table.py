@@ -1,0 +1,79 @@
+"""How tables are opened: beside writers, and on which disk."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from pipeline.delta import table as delta
+from pipeline.delta.appender import LocalAppender
+from pipeline.delta.table import local_folder, open_delta, refresh
+from pipeline.tables.store import ensure_table
+from schemas.tables import RESPONSES, to_arrow
+from tests.pipeline.rows import response
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """A table of version 1, with its checksum."""
+    ensure_table(str(tmp_path), RESPONSES)
+    folder = tmp_path / "responses"
+    LocalAppender(folder).append(to_arrow(RESPONSES, [response("a")]))
+    return folder
+
+
+def come_too_early(folder: Path) -> Path:
+    """Leave the checksum of version 2 as a reader sees it that has not listed its commit."""
+    early = folder / "_delta_log" / f"{2:020}.crc"
+    shutil.copy(folder / "_delta_log" / f"{1:020}.crc", early)
+    return early
+
+
+def test_a_checksum_that_comes_before_its_commit_is_waited_for(folder, monkeypatch):
+    handle = DeltaTable(str(folder), version=0)
+    early = come_too_early(folder)
+    monkeypatch.setattr(delta, "back_off", lambda _attempt: early.unlink())
+    assert open_delta(str(folder)).version() == 1
+    come_too_early(folder)
+    refresh(handle)
+    assert handle.version() == 1
+    assert not early.exists()
+
+
+def test_a_commit_that_is_listed_before_an_earlier_one_is_waited_for(folder, monkeypatch):
+    handle = DeltaTable(str(folder), version=0)
+    LocalAppender(folder).append(to_arrow(RESPONSES, [response("b")]))
+    earlier = folder / "_delta_log" / f"{1:020}.json"
+    content = earlier.read_bytes()
+    monkeypatch.setattr(delta, "back_off", lambda _attempt: earlier.write_bytes(content))
+    earlier.unlink()
+    assert open_delta(str(folder)).version() == 2
+    earlier.unlink()
+    refresh(handle)
+    assert handle.version() == 2
+
+
+def test_a_checksum_without_a_commit_is_an_error_in_the_end(folder, monkeypatch):
+    come_too_early(folder)
+    waited: list[int] = []
+    monkeypatch.setattr(delta, "back_off", waited.append)
+    monkeypatch.setattr(delta, "ATTEMPTS", 3)
+    with pytest.raises(DeltaError, match="CRC file version 2"):
+        open_delta(str(folder))
+    assert waited == [0, 1]
+
+
+def test_what_cannot_be_opened_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(delta, "back_off", None)
+    with pytest.raises(DeltaError):
+        open_delta(str(tmp_path))
+
+
+def test_uris_of_local_folders():
+    assert local_folder("/a/b") == Path("/a/b")
+    assert local_folder("file:///a/b%20c") == Path("/a/b c")
+    assert local_folder("s3://bucket/a") is None

@@ -1,0 +1,196 @@
+"""The whole job: requests in, answers out, a restart, a failure, and both ways of writing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from chispa import assert_df_equality
+from deltalake import write_deltalake
+
+from coordinator.group.batch import BatchResult
+from pipeline.bench.empty import EmptyMachine
+from pipeline.delta import appender as commit
+from pipeline.delta import log_trim
+from pipeline.node import node
+from pipeline.node.node import CoordinatorNode, named
+from pipeline.settings import CoordinatorSettings, Settings
+from pipeline.stream.serving import QueryFailed, innermost
+from pipeline.stream.sink import Sink
+from pipeline.tables.store import RequestLog, ensure_tables, table_uri
+from schemas.tables import REQUESTS
+from tests.pipeline.rows import commit_record, counts, heartbeat, output, rows
+
+pytestmark = pytest.mark.spark
+
+WAIT_S = 90.0
+
+
+@pytest.fixture
+def start(spark, root) -> Iterator[Callable[..., CoordinatorNode]]:
+    """Start coordinators at the root, and stop what still runs at the end."""
+    running: list[CoordinatorNode] = []
+
+    def start_one(make_machine=EmptyMachine, **settings: Any) -> CoordinatorNode:
+        coordinator = node.start(
+            spark, root, Settings(coordinator=CoordinatorSettings(**settings)), make_machine
+        )
+        running.append(coordinator)
+        return coordinator
+
+    yield start_one
+    for coordinator in running:
+        coordinator.abandon()
+
+
+def await_rows(root: str, name: str, ids: set[str], column: str = "request_id") -> None:
+    limit = time.monotonic() + WAIT_S
+    while not ids <= (found := {row[column] for row in rows(root, name)}):
+        assert time.monotonic() < limit, f"{ids - found} not in {name}"
+        time.sleep(0.1)
+
+
+def test_every_request_is_answered_once_over_a_restart(start, root):
+    log = RequestLog(root)
+    first = start(state_store="memory")
+    first.await_ready(WAIT_S)
+    log.append([heartbeat("a", "g1"), heartbeat("b", "g2")])
+    await_rows(root, "responses", {"a", "b"})
+    first.stop()
+    assert not first.query.isActive
+    log.append([heartbeat("c", "g1")])
+    second = start(state_store="memory")
+    await_rows(root, "responses", {"a", "b", "c"})
+    second.stop()
+    assert counts(root)["responses"] == 3
+    decided = sorted((row["epoch"], row["event"]) for row in rows(root, "coordinators"))
+    assert sorted(set(decided)) == [
+        (0, "started"),
+        (1, "claimed"),
+        (2, "stopped"),
+        (3, "started"),
+        (4, "stopped"),
+    ], "what was claimed is still its own after a restart"
+
+
+def test_an_event_that_names_nobody_is_rejected_whole_and_the_rest_is_answered(start, root):
+    broken = [
+        {"request_id": "no group", "api": "heartbeat"},
+        {"group_id": "g", "api": "heartbeat", "client_id": "nameless"},
+        {},
+    ]
+    write_deltalake(
+        f"{root}/requests", pa.Table.from_pylist(broken, REQUESTS.schema), mode="append"
+    )
+    RequestLog(root).append([heartbeat("a")])
+    start(make_machine=None).await_ready(WAIT_S)
+    await_rows(root, "responses", {"a"})
+    await_rows(root, "rejected_requests", {"{}"}, "event")
+    rejected = {row["event"]: row["reason"] for row in rows(root, "rejected_requests")}
+    assert rejected['{"request_id":"no group","api":"heartbeat"}'] == "no group_id"
+    nameless = '{"group_id":"g","api":"heartbeat","client_id":"nameless"}'
+    assert rejected[nameless].startswith("no request_id")
+    assert len(rejected) == 3
+
+
+class Once:
+    """A machine that sets a timer at its first call, and says once that it went off."""
+
+    def process(self, _group_id, _state, events, now):
+        if events:
+            return BatchResult(b"armed", now + 10, None)
+        return BatchResult(None, None, output(1))
+
+
+def test_ready_is_when_the_whole_bootstrap_was_taken_in(start, root):
+    RequestLog(root).append([heartbeat("waits")])
+    coordinator = start(max_files_per_trigger=1)
+    coordinator.await_ready(WAIT_S)
+    assert coordinator.is_ready()
+    # What waited is one file of the bootstrap, what wakes the stream another.
+    assert coordinator.serving.sink.batches >= 2
+    assert "waits" in {row["request_id"] for row in rows(root, "responses")}
+
+
+def test_a_timer_goes_off_once(start, root):
+    RequestLog(root).append([heartbeat("a", "g")])
+    coordinator = start(make_machine=Once)
+    await_rows(root, "responses", {"r0"})
+    then = coordinator.serving.sink.batches
+    while coordinator.serving.sink.batches < then + 5:
+        coordinator.check()
+        time.sleep(0.05)
+    assert counts(root)["responses"] == 2, "one for the group, one for what woke the stream"
+
+
+class Broken:
+    """A machine with a defect outside of all that it guards."""
+
+    def process(self, *_):
+        raise LookupError("no such luck")
+
+
+def test_a_failed_query_is_named_in_one_line(start):
+    with pytest.raises(QueryFailed) as failed:
+        start(make_machine=Broken).await_ready(WAIT_S)
+    assert str(failed.value) == "LookupError: no such luck"
+
+
+def test_partitions_are_named_as_ranges():
+    assert named([7, 1, 0, 2, 9]) == "0-2, 7, 9"
+
+
+def test_both_ways_of_writing_give_the_same_table(spark, root, tmp_path):
+    batches = [
+        [output(3, [commit_record(0, 1), commit_record(7, 1)], 2, 1)],
+        [output(2, [commit_record(7, 2)], 1)],
+        [output(1, [commit_record(0, 3)])],
+    ]
+    other = str(tmp_path / "other")
+    ensure_tables(other)
+    driver, executors = CoordinatorSettings(), CoordinatorSettings(append_spark_rows=0)
+    by_driver = Sink(root, driver)
+    # Batch by batch one way and the other, and every batch again the other way.
+    for i, batch in enumerate(batches):
+        by_driver.write(batch, "query", i, spark)
+        ways = [executors, driver] if i % 2 == 0 else [driver, executors]
+        for way in ways:
+            Sink(other, way).write(batch, "query", i, spark)
+    for name in counts(root):
+        mine = spark.read.format("delta").load(f"{root}/{name}")
+        theirs = spark.read.format("delta").load(f"{other}/{name}")
+        assert_df_equality(mine, theirs, ignore_row_order=True)
+
+
+def test_the_innermost_error_is_the_cause():
+    text = "[STREAM_FAILED] Query x\n  File y, line 3\nKeyError: 'z'\n\n=== Streaming Query ==="
+    assert innermost(text) == "KeyError: 'z'"
+    assert innermost("something else\nfurther") == "something else"
+
+
+def test_a_stream_goes_on_when_what_it_consumed_is_trimmed(start, root, monkeypatch):
+    monkeypatch.setattr(commit, "CHECKPOINT_EVERY", 5)
+    monkeypatch.setattr(log_trim, "GRACE_S", 0)
+    requests = RequestLog(root)
+    running = start(state_store="memory")
+    running.await_ready(WAIT_S)
+    for n in range(12):
+        requests.append([heartbeat(f"before-{n}", "g")])
+    await_rows(root, "responses", {f"before-{n}" for n in range(12)})
+    log = Path(table_uri(root, REQUESTS)) / "_delta_log"
+    limit = time.monotonic() + WAIT_S
+    while running.trim() == 0:
+        assert time.monotonic() < limit, "nothing was consumed"
+        time.sleep(0.1)
+    assert not (log / f"{0:020}.json").exists()
+    requests.append([heartbeat("after", "g")])
+    await_rows(root, "responses", {"after"})
+    running.stop()
+    again = start(state_store="memory")
+    requests.append([heartbeat("later", "g")])
+    await_rows(root, "responses", {"later"})
+    again.stop()

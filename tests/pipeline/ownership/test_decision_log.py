@@ -1,0 +1,174 @@
+"""Decisions in the `coordinators` table: one by one, leases, and what an operator moves."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from coordinator.ownership import CLAIMED, STARTED, STOPPED, UNLOADING, ClusterState
+from pipeline.clock import clock_ms
+from pipeline.errors import Failure
+from pipeline.ownership.decision_log import DecisionLog, lease_app_id
+from pipeline.ownership.lease import LeaseRenewal, Observer
+from pipeline.ownership.partitions import await_move, cancel, list_partitions, move, open_decisions
+from pipeline.tables.sql import Catalog
+from pipeline.tables.store import ensure_tables
+from pipeline.upkeep.retention import retain
+from pipeline.upkeep_settings import UpkeepSettings
+from schemas.records import CoordinatorEvent
+from tests.pipeline.rows import rows
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    ensure_tables(str(tmp_path))
+    return str(tmp_path)
+
+
+def event(what: str, node_id: int, partition: int | None = None) -> CoordinatorEvent:
+    return CoordinatorEvent(1_000, -1, what, node_id, partition, "h", 9092)
+
+
+def cluster(root: str) -> DecisionLog:
+    """Two nodes that have started; node 1 has the partitions 0 to 3."""
+    decisions = DecisionLog(root)
+    for events in (
+        [event(STARTED, 1)],
+        [event(STARTED, 2)],
+        [event(CLAIMED, 1, p) for p in range(4)],
+    ):
+        assert decisions.decide(decisions.read(), events) is not None
+    return decisions
+
+
+def test_of_two_that_decide_on_one_board_the_second_is_refused(root: str) -> None:
+    first, second = DecisionLog(root), DecisionLog(root)
+    assert first.decide(second.read(), [event(STARTED, 1)]) is not None
+    assert second.decide(ClusterState(), [event(STARTED, 2)]) is None
+    assert set(second.read().nodes) == {1}
+
+
+def test_starts_at_once_get_an_epoch_each(root: str) -> None:
+    def start(node_id: int) -> None:
+        DecisionLog(root).decide_until(lambda _cluster: [event(STARTED, node_id)])
+
+    threads = [threading.Thread(target=start, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(row["epoch"] for row in rows(root, "coordinators")) == [0, 1, 2, 3]
+    assert set(DecisionLog(root).read().nodes) == {0, 1, 2, 3}
+
+
+def test_the_board_that_is_read_is_the_one_that_was_decided(root: str) -> None:
+    decisions = cluster(root)
+    assert DecisionLog(root).read() == decisions.read()
+    assert decisions.read().partitions[3].claimed_at == 1_000
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_node_is_alive_while_its_lease_changes(root: str) -> None:
+    decisions = cluster(root)
+    time = Time()
+    observer = Observer(1, 10_000, time)
+    leases = {1: 0, 2: 5}
+    assert observer.alive(decisions.read(), leases.__getitem__) == {1, 2}, "time to show itself"
+    time.now = 9.0
+    leases[2] = 6
+    assert observer.alive(decisions.read(), leases.__getitem__) == {1, 2}
+    time.now = 19.0
+    assert observer.alive(decisions.read(), leases.__getitem__) == {1, 2}
+    time.now = 19.5
+    assert observer.alive(decisions.read(), leases.__getitem__) == {1}
+    decisions.decide(decisions.read(), [event(STARTED, 2)])
+    assert observer.alive(decisions.read(), leases.__getitem__) == {1, 2}, "started again"
+    decisions.decide(decisions.read(), [event(STOPPED, 2)])
+    assert observer.alive(decisions.read(), leases.__getitem__) == {1}, "it said so: nobody waits"
+
+
+def test_a_lease_is_renewed_also_when_the_clock_was_set_back(root: str) -> None:
+    decisions = cluster(root)
+    clock = iter([100, 50])
+    lease = LeaseRenewal(root, 1, 60_000, lambda: next(clock))
+    lease._renew()
+    lease.stop()
+    decisions.read()
+    assert decisions.lease_of(1) == 101
+    assert decisions.lease_of(2) == -1
+    assert lease_app_id(1) != lease_app_id(2)
+    assert len(rows(root, "coordinators")) == 6, "living on adds no rows"
+
+
+def test_a_move_is_asked_for_and_taken_back(root: str) -> None:
+    decisions = cluster(root)
+    move(decisions, 3, 2)
+    assert DecisionLog(root).read().partitions[3].to_node == 2
+    cancel(open_decisions(root), 3)
+    assert decisions.read().partitions[3].to_node is None
+    with pytest.raises(Failure, match="partition 3 is not about to be moved"):
+        cancel(decisions, 3)
+
+
+def test_what_cannot_be_moved_is_said(root: str) -> None:
+    decisions = cluster(root)
+    with pytest.raises(Failure, match="there is no offsets partition 9 among 4"):
+        move(decisions, 9, 2)
+    with pytest.raises(Failure, match="no node 7 ever started here; there are 1, 2"):
+        move(decisions, 3, 7)
+    move(decisions, 3, 2)
+    decisions.decide(decisions.read(), [event(UNLOADING, 1, 3)])
+    with pytest.raises(Failure, match="too late: partition 3 has been given up for node 2"):
+        cancel(decisions, 3)
+    with pytest.raises(Failure, match="already on its way to node 2"):
+        move(decisions, 3, 1)
+
+
+def test_who_waits_for_a_move_hears_that_it_takes_too_long_or_was_cancelled(root: str) -> None:
+    decisions = cluster(root)
+    move(decisions, 3, 2)
+    said: list[str] = []
+    with pytest.raises(Failure, match="partition 3 is not at node 2 after 0 s"):
+        await_move(decisions, 3, 2, 0, said.append)
+    cancel(decisions, 3)
+    with pytest.raises(Failure, match="was cancelled"):
+        await_move(decisions, 3, 2, 5)
+    decisions.decide(decisions.read(), [event(CLAIMED, 2, 3)])
+    await_move(decisions, 3, 2, 0)
+
+
+def test_a_root_where_nobody_ran_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Failure, match="no coordinator has run at"):
+        open_decisions(str(tmp_path))
+
+
+def test_the_owners_are_listed_and_can_be_asked_for_in_sql(root: str) -> None:
+    decisions = cluster(root)
+    decisions.decide(decisions.read(), [event(CLAIMED, 2, 1)])
+    listed = {row.partition: (row.node_id, row.epoch) for row in list_partitions(decisions)}
+    assert listed == {0: (1, 2), 1: (2, 3), 2: (1, 2), 3: (1, 2)}
+    result = Catalog(root).query(
+        "SELECT partition, node_id, epoch FROM coordinators ORDER BY partition"
+    )
+    assert {p: (node, epoch) for p, node, epoch in result.rows} == listed
+
+
+def test_packed_decisions_are_the_same_cluster_state(root: str) -> None:
+    decisions = cluster(root)
+    for partition in (1, 2, 3) * 3:
+        decisions.decide(decisions.read(), [event(CLAIMED, 2, partition)])
+    state = decisions.read()
+    (result,) = (r for r in retain(root, UpkeepSettings(), clock_ms()) if r.table == "coordinators")
+    assert (result.files_before, result.files_after) == (12, 1)
+    assert DecisionLog(root).read() == state
+    assert decisions.decide(state, [event(STOPPED, 2)]) is not None, "decisions go on behind it"
+    assert DecisionLog(root).read() == decisions.read()

@@ -1,0 +1,221 @@
+"""The source of the stream: bootstrap before requests, each event once, and again the same."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from coordinator.group.partition import PartitionSet, partition_for
+from pipeline.delta.appender import LocalAppender
+from pipeline.delta.tail import Position
+from pipeline.stream.event_source import EventReader, EventsGoneError, Input, offset_of
+from pipeline.stream.source import KEY_WIDTH, PACKED_SCHEMA
+from pipeline.tables.store import RequestLog, table_uri
+from schemas.tables import REQUESTS, to_requests
+from tests.pipeline.rows import heartbeat
+
+
+@pytest.fixture
+def log(root: str) -> RequestLog:
+    return RequestLog(root)
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path) -> LocalAppender:
+    folder = tmp_path / "bootstrap"
+    write_deltalake(str(folder), PACKED_SCHEMA.empty_table())
+    return LocalAppender(folder)
+
+
+@pytest.fixture
+def read(root: str, tmp_path: Path, bootstrap: LocalAppender):
+    """Open a reader of the root's requests and the bootstrap, with other bounds if asked for."""
+
+    def open_reader(**other: Any) -> EventReader:
+        wanted = Input(
+            requests=table_uri(root, REQUESTS),
+            bootstrap=str(tmp_path / "bootstrap"),
+            bootstrap_version=1,
+            first_version=1,
+            wait_ms=1,
+            max_files=100,
+            max_bytes=1 << 20,
+            partition_set=None,
+        )
+        return EventReader(msgspec.structs.replace(wanted, **other))
+
+    return open_reader
+
+
+def events(batches) -> list[tuple[str | None, str]]:
+    """Each group's events, a row of the batches each."""
+    return [
+        (row["group_id"], text)
+        for batch in batches
+        for row in batch.to_pylist()
+        for text in row["events"].split("\n")
+    ]
+
+
+def ids(batches) -> list[str]:
+    return [json.loads(text[KEY_WIDTH:])["request_id"] for _, text in events(batches)]
+
+
+def all_ids(reader: EventReader, at: dict[str, Any]) -> list[list[str]]:
+    """The ids of batch after batch, until there are no more."""
+    found = []
+    while True:
+        batch, end = reader.read(at)
+        if end == at:
+            return found
+        replayed = list(reader.readBetweenOffsets(at, end))
+        found.append(ids(batch))
+        assert ids(replayed) == found[-1], "a batch that is run again"
+        at = end
+
+
+def test_requests_come_once_from_the_first_version_on(log, read):
+    log.append([heartbeat("before")])
+    reader = read(first_version=2)
+    log.append([heartbeat("a"), heartbeat("b", "h")])
+    log.append([heartbeat("c")])
+    batch, end = reader.read(reader.initialOffset())
+    assert sorted(ids(batch)) == ["a", "b", "c"]
+    assert reader.read(end)[1] == end
+    log.append([heartbeat("d")])
+    assert all_ids(reader, end) == [["d"]]
+
+
+def test_a_groups_events_are_one_row(log, read):
+    log.append([heartbeat(f"{n}", f"g{n % 2}") for n in range(10)])
+    log.append([heartbeat("10", "g0")])
+    reader = read()
+    batch, _ = reader.read(reader.initialOffset())
+    rows = [row for each in batch for row in each.to_pylist()]
+    assert [row["group_id"] for row in rows] == ["g0", "g1"]
+    assert [len(row["events"].split("\n")) for row in rows] == [6, 5]
+
+
+def test_the_bootstrap_comes_before_the_requests(log, bootstrap, read):
+    log.append([heartbeat("a")])
+    texts = ["0" * KEY_WIDTH + f'{{"request_id":"s{n}"}}' for n in range(3)]
+    for text in texts:
+        bootstrap.append(pa.table([["g"], [text]], schema=PACKED_SCHEMA))
+    reader = read(max_files=2)
+    assert all_ids(reader, reader.initialOffset()) == [["s0", "s1"], ["s2"], ["a"]]
+
+
+def test_a_batch_is_bounded_by_files_and_by_bytes(log, read):
+    for number in range(5):
+        log.append([heartbeat(str(number))])
+    bounded = [["0", "1"], ["2", "3"], ["4"]]
+    reader = read(max_files=2)
+    assert all_ids(reader, reader.initialOffset()) == bounded
+    size = to_requests([heartbeat("0")]).nbytes
+    reader = read(max_bytes=2 * size)
+    assert all_ids(reader, reader.initialOffset()) == bounded
+
+
+def test_a_large_commit_is_many_batches_of_a_row_group_each(root, log, read):
+    log.append([heartbeat("first")])
+    rows = to_requests([heartbeat(str(number)) for number in range(6)])
+    appender = LocalAppender(Path(table_uri(root, REQUESTS)))
+    write = pq.write_table
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pq, "write_table", lambda *a, **named: write(*a, row_group_size=2, **named))
+        appender.append(rows)
+    reader = read(max_files=1)
+    found = all_ids(reader, reader.initialOffset())
+    # Between two batches the position is within the commit, and behind it in a look of its own.
+    assert [batch for batch in found if batch] == [["first"], ["0", "1"], ["2", "3"], ["4", "5"]]
+
+
+def test_a_long_group_is_several_rows(log, read, monkeypatch):
+    monkeypatch.setattr("pipeline.stream.event_source._ROW_CHARS", 500)
+    monkeypatch.setattr("pipeline.stream.event_source._PIECE_CHARS", 1_000)
+    log.append([heartbeat(f"{n:02}") for n in range(20)])
+    reader = read()
+    batch, _ = reader.read(reader.initialOffset())
+    pieces = list(batch)
+    assert len(pieces) > 1
+    assert max(len(row["events"]) for piece in pieces for row in piece.to_pylist()) < 1_000
+    assert ids(pieces) == [f"{n:02}" for n in range(20)]
+
+
+def test_only_the_groups_of_the_node_s_partitions(log, bootstrap, read):
+    groups = [f"group-{n}" for n in range(20)]
+    log.append([heartbeat(group, group) for group in groups])
+    bootstrap.append(
+        pa.table([["other"], ["0" * KEY_WIDTH + '{"request_id":"s"}']], schema=PACKED_SCHEMA)
+    )
+    reader = read(partition_set=PartitionSet({0, 3}, 4))
+    mine = [group for group in groups if partition_for(group, 4) in (0, 3)]
+    assert all_ids(reader, reader.initialOffset()) == [["s"], mine]
+
+
+def test_what_names_no_group_is_partition_0_s(root, read):
+    write_deltalake(
+        table_uri(root, REQUESTS), pa.Table.from_pylist([{}], REQUESTS.schema), mode="append"
+    )
+    for partitions, expected in (({0}, [(None, "9" * KEY_WIDTH + "{}")]), ({1}, [])):
+        reader = read(partition_set=PartitionSet(partitions, 2))
+        batch, _ = reader.read(reader.initialOffset())
+        assert events(batch) == expected
+
+
+def test_a_rewrite_brings_nothing_new(root, log, read):
+    log.append([heartbeat("a")])
+    log.append([heartbeat("b")])
+    reader = read()
+    _, end = reader.read(reader.initialOffset())
+    DeltaTable(table_uri(root, REQUESTS)).optimize.compact()
+    log.append([heartbeat("c")])
+    assert all_ids(reader, end) == [["c"]]
+
+
+def test_a_look_waits_for_requests_but_not_for_long(log, read):
+    reader = read(wait_ms=50)
+    began = time.monotonic()
+    batch, end = reader.read(reader.initialOffset())
+    assert time.monotonic() - began >= 0.05
+    assert (list(batch), end) == ([], reader.initialOffset())
+    log.append([heartbeat("a")])
+    reader = read(wait_ms=600_000)
+    assert ids(reader.read(reader.initialOffset())[0]) == ["a"]
+
+
+def test_a_file_that_is_gone_is_named(root, log, read):
+    log.append([heartbeat("a")])
+    (file,) = Path(root, "requests").glob("*.parquet")
+    file.unlink()
+    reader = read()
+    with pytest.raises(EventsGoneError, match=f"version 1 of .*requests.*{file.name}"):
+        reader.read(reader.initialOffset())
+
+
+def test_a_log_that_was_cut_is_not_waited_for(root, log, read):
+    for number in range(3):
+        log.append([heartbeat(str(number))])
+    DeltaTable(table_uri(root, REQUESTS)).create_checkpoint()
+    Path(root, "requests", "_delta_log", f"{1:020}.json").unlink()
+    reader = read()
+    with pytest.raises(EventsGoneError, match="no longer has version 1 of 3"):
+        reader.read(reader.initialOffset())
+
+
+def test_an_offset_is_read_from_sparks_progress():
+    text = '{"bootstrap": [4, 0], "requests": [7, 2]}'
+    for given in (text, json.loads(text)):
+        found = offset_of(given)
+        assert found is not None
+        assert (found.bootstrap, found.requests) == (Position(4), Position(7, 2))
+    for other in (None, "null", '{"reservoirVersion": 9}', "3"):
+        assert offset_of(other) is None

@@ -1,0 +1,148 @@
+"""A batch is written once, whole, records first; offsets of the log neither skip nor repeat."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.settings import CoordinatorSettings
+from pipeline.stream.sink import Sink
+from tests.pipeline.rows import commit_record, counts, output, rows, version
+
+QUERY = "query-id"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def sink(root: str, clock: Clock | None = None, **settings: int) -> Sink:
+    return Sink(root, CoordinatorSettings(**settings), clock or Clock())
+
+
+def log_offsets(root: str) -> list[tuple[int, int]]:
+    found = rows(root, "offsets_topic")
+    return sorted((row["partition"], row["log_offset"]) for row in found)
+
+
+def test_each_kind_goes_to_its_table(root):
+    batch = [output(2, [commit_record(0, 1)], 1, 1), output(1)]
+    sink(root).write(batch, QUERY, 0)
+    assert counts(root) == {
+        "offsets_topic": 1,
+        "group_events": 1,
+        "rejected_requests": 1,
+        "responses": 3,
+    }
+
+
+def test_a_table_without_rows_gets_no_commit(root):
+    sink(root).write([output(1)], QUERY, 0)
+    assert version(root, "responses") == 1
+    assert {version(root, name) for name in ("offsets_topic", "group_events")} == {0}
+
+
+def test_the_same_batch_again_is_written_once(root):
+    batch = [output(2, [commit_record(0, 1), commit_record(7, 1)], 1, 1)]
+    mine = sink(root)
+    mine.write(batch, QUERY, 0)
+    before = counts(root)
+    mine.write(batch, QUERY, 0)
+    sink(root).write(batch, QUERY, 0)
+    assert counts(root) == before
+    assert log_offsets(root) == [(0, 0), (7, 0)]
+
+
+def test_another_query_begins_its_batches_anew(root):
+    sink(root).write([output(1)], QUERY, 5)
+    sink(root).write([output(1)], "another", 0)
+    assert counts(root)["responses"] == 2
+
+
+@pytest.mark.parametrize("crash_before", ["offsets_topic", "group_events", "responses"])
+def test_a_batch_cut_off_between_two_tables_is_completed(root, crash_before):
+    batch = [output(2, [commit_record(0, 1), commit_record(0, 2)], 1)]
+    first = sink(root)
+    first.write([output(1, [commit_record(0, 0)])], QUERY, 0)
+
+    def crash(*_: object) -> bool:
+        raise ConnectionError("the process is gone")
+
+    first._appenders[crash_before].append = crash  # type: ignore[method-assign]
+    with pytest.raises(ConnectionError):
+        first.write(batch, QUERY, 1)
+    assert counts(root)["responses"] == 1, "no answer before all that it depends on"
+
+    second = sink(root)
+    second.write(batch, QUERY, 1)
+    second.write([output(1, [commit_record(0, 3)])], QUERY, 2)
+    assert counts(root) == {
+        "offsets_topic": 4,
+        "group_events": 1,
+        "rejected_requests": 0,
+        "responses": 4,
+    }
+    assert log_offsets(root) == [(0, 0), (0, 1), (0, 2), (0, 3)]
+
+
+def test_records_are_visible_before_responses(root):
+    mine = sink(root)
+    seen: list[int] = []
+    append = mine._appenders["responses"].append
+
+    def look(*arguments: object) -> bool:
+        seen.append(counts(root)["offsets_topic"])
+        return append(*arguments)  # type: ignore[arg-type]
+
+    mine._appenders["responses"].append = look  # type: ignore[method-assign]
+    mine.write([output(1, [commit_record(0, 1)])], QUERY, 0)
+    assert seen == [1]
+
+
+def test_log_offsets_rise_by_commit_order_in_each_partition(root):
+    mine = sink(root)
+    mine.write([output(0, [commit_record(0, 1), commit_record(3, 1)])], QUERY, 0)
+    mine.write([output(0, [commit_record(3, 2)]), output(0, [commit_record(3, 3)])], QUERY, 1)
+    found = {row["offset_commit"]["offset"]: row for row in rows(root, "offsets_topic")}
+    assert (found[2]["log_offset"], found[3]["log_offset"]) == (1, 2)
+    assert log_offsets(root) == [(0, 0), (3, 0), (3, 1), (3, 2)]
+
+
+def test_a_new_process_goes_on_where_the_log_ends(root):
+    sink(root).write([output(0, [commit_record(3, 1)] * 2)], QUERY, 0)
+    sink(root).write([output(0, [commit_record(3, 2), commit_record(4, 2)])], QUERY, 1)
+    assert log_offsets(root) == [(3, 0), (3, 1), (3, 2), (4, 0)]
+
+
+def segments(root: str) -> list[int]:
+    return sorted(row["segment"] for row in rows(root, "offsets_topic"))
+
+
+def test_a_full_segment_is_closed(root):
+    mine = sink(root, segment_bytes=1)
+    mine.write([output(0, [commit_record(0, 1)])], QUERY, 0)
+    mine.write([output(0, [commit_record(0, 2)])], QUERY, 1)
+    assert segments(root) == [0, 1]
+
+
+def test_an_old_segment_is_closed(root):
+    clock = Clock()
+    mine = sink(root, clock, segment_ms=100)
+    mine.write([output(0, [commit_record(0, 1)])], QUERY, 0)
+    clock.now += 99
+    mine.write([output(0, [commit_record(0, 2)])], QUERY, 1)
+    clock.now += 1
+    mine.write([output(0, [commit_record(0, 3)])], QUERY, 2)
+    assert segments(root) == [0, 0, 1]
+
+
+def test_a_new_process_knows_the_active_segment_and_its_size(root):
+    first = sink(root, segment_bytes=1)
+    first.write([output(0, [commit_record(0, 1)])], QUERY, 0)
+    first.write([output(0, [commit_record(0, 2)])], QUERY, 1)
+    sink(root).write([output(0, [commit_record(0, 3)])], QUERY, 2)
+    sink(root, segment_bytes=1).write([output(0, [commit_record(0, 4)])], QUERY, 3)
+    assert segments(root) == [0, 1, 1, 2]

@@ -1,0 +1,77 @@
+"""The catalogue of a batch reaches the machine in the workers, and only where it changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from queue import Queue
+
+import msgspec
+import pytest
+
+from coordinator.group.batch import BatchResult, GroupOutput
+from pipeline.node.bootstrap import bootstrap_without_spark
+from pipeline.settings import CoordinatorSettings
+from pipeline.stream import stateful
+from pipeline.stream.batch_topics import BatchTopics
+from pipeline.stream.event_source import read_events
+from pipeline.stream.stateful import TOPICS_PROPERTY, GroupFunction, answer
+from pipeline.tables.store import RequestLog
+from pipeline.tables.topics import alter_topic, create_topic
+from schemas.messages import RejectedRequest
+from tests.pipeline.rows import heartbeat
+
+WAIT_S = 120.0
+
+
+class Telling:
+    """A machine that tells every group which topics it knows, and keeps nothing."""
+
+    def __init__(self) -> None:
+        self.told: list[dict[str, int] | None] = []
+
+    def set_topics(self, topics: dict[str, int] | None) -> None:
+        self.told.append(topics)
+
+    def process(self, _group_id, _state, events: list[str], now: int) -> BatchResult:
+        topics = msgspec.json.encode(self.told[-1:]).decode()
+        rejected = [RejectedRequest(now, topics, event) for event in events]
+        return BatchResult(None, None, GroupOutput([], [], [], rejected))
+
+
+def test_a_machine_is_told_of_each_catalogue_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Telling()
+    function = GroupFunction(lambda: machine)
+    for topics in (None, "null", "null", '{"t":2}', '{"t":2}', '{"t":3}'):
+        monkeypatch.setattr(stateful, "_topics_of_batch", lambda topics=topics: topics)
+        assert function._machine() is machine
+    assert machine.told == [{"t": 2}, {"t": 3}]
+
+
+@pytest.mark.spark
+def test_a_batch_s_catalogue_reaches_the_workers(spark, root: str, tmp_path: Path) -> None:
+    checkpoint = str(tmp_path / "_checkpoints" / "query")
+    topics = BatchTopics(root, checkpoint)
+    told: Queue[set[str]] = Queue()
+
+    def write(frame, batch_id: int) -> None:
+        context = frame.sparkSession.sparkContext
+        query_id = context.getLocalProperty("sql.streaming.queryId")
+        context.setLocalProperty(TOPICS_PROPERTY, topics.of_batch(query_id, batch_id))
+        blobs = frame.toArrow().column(0).to_pylist()
+        outputs = [msgspec.msgpack.decode(blob, type=GroupOutput) for blob in blobs]
+        if outputs:
+            told.put({each.reason for output in outputs for each in output.rejected})
+
+    requests = RequestLog(root)
+    bootstrap = bootstrap_without_spark(root, str(tmp_path / "bootstrap"))
+    events = read_events(spark, root, CoordinatorSettings(), bootstrap)
+    stream = answer(events, Telling).writeStream.foreachBatch(write)
+    query = stream.option("checkpointLocation", checkpoint).start()
+    try:
+        for number, expected in enumerate(("[]", '[{"orders":1}]', '[{"orders":2}]')):
+            requests.append([heartbeat(f"{number}/{group}", f"g{group}") for group in range(8)])
+            assert told.get(timeout=WAIT_S) == {expected}
+            change = create_topic if number == 0 else alter_topic
+            change(root, "orders", number + 1)
+    finally:
+        query.stop()
