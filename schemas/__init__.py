@@ -1,1 +1,7 @@
-"""The shapes of things: messages, records, error codes and the tables derived from them."""
+"""The data that clients, coordinators and tables exchange.
+
+`messages` (requests and responses), `records` (the offsets topic, the audit log) and `errors` are
+msgspec Structs and enums that any module may import, whatever engine it runs in. `tables` derives
+the Arrow schemas of the Delta tables from them, and `kafka` reads and writes Kafka's own bytes.
+Nothing here decides anything, does I/O, or knows `coordinator` or `pipeline`.
+"""

@@ -44,5 +44,5 @@ class ErrorCode(IntEnum):
     UNSTABLE_OFFSET_COMMIT = 88
 
 
-# Enum attribute access costs a descriptor call; answering a heartbeat looks a name up once.
+# A dictionary, because every response needs its error's name, and an Enum's `.name` is a call.
 ERROR_NAMES: dict[int, str] = {int(code): code.name for code in ErrorCode}

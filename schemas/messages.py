@@ -4,8 +4,9 @@ Field names are those of Kafka's protocol guide in snake_case, and mean what tha
 mean. `bytes` fields are `binary` in the tables and base64 in JSON. A field typed `X | None` may be
 null; a field without a default must be there.
 
-Messages are frozen trees, and so never part of a cycle: those of which a batch has thousands are
-kept from the garbage collector (`gc=False`), which would go through them every few hundred.
+Messages are frozen trees and never part of a reference cycle. Types of which a batch holds
+thousands have `gc=False`, or the garbage collector would traverse them every few hundred
+allocations.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from msgspec import Meta, Struct
 
 from schemas.errors import ErrorCode
 
-# The width of an integer on Kafka's wire. `extra` is where msgspec lets a type carry a
-# note of ours: `schemas.tables` reads the width from it.
+# The width of an integer on Kafka's wire. msgspec keeps `extra` with the type and does not use it:
+# `schemas.tables` reads the column's width from there.
 Int8 = Annotated[int, Meta(ge=-(2**7), le=2**7 - 1, extra={"width": 8})]
 Int16 = Annotated[int, Meta(ge=-(2**15), le=2**15 - 1, extra={"width": 16})]
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1, extra={"width": 32})]
@@ -59,7 +60,7 @@ class JoinGroupRequest(Struct, frozen=True, kw_only=True):
 
 
 class SyncGroupAssignment(Struct, frozen=True):
-    """What the leader gives to one member."""
+    """The assignment that the leader computed for one member."""
 
     member_id: str
     assignment: bytes
@@ -152,7 +153,7 @@ class DeleteGroupsRequest(Struct, frozen=True):
 
 
 class OffsetDeleteTopic(Struct, frozen=True):
-    """The partitions of one topic whose offsets go."""
+    """The partitions of one topic whose offsets are to be deleted."""
 
     name: str
     partitions: tuple[Int32, ...]
@@ -191,7 +192,7 @@ class RequestEvent(Struct, frozen=True, omit_defaults=True, gc=False):
     offset_delete: OffsetDeleteRequest | None = None
 
 
-# The newest version of each API in Kafka 4.1, which a null `api_version` stands for.
+# The newest version of each API in Kafka 4.1; a null `api_version` means this one.
 NEWEST_VERSION: dict[str, int] = {
     "find_coordinator": 6,
     "join_group": 9,
@@ -211,7 +212,7 @@ APIS: tuple[str, ...] = tuple(NEWEST_VERSION)
 
 
 class FindCoordinatorResponse(Struct, frozen=True):
-    """Who coordinates the group: its offsets partition and the node that owns it."""
+    """The group's offsets partition, and the node that owns it; node -1 with an error."""
 
     partition: Int32
     node_id: Int32
@@ -220,7 +221,7 @@ class FindCoordinatorResponse(Struct, frozen=True):
 
 
 class JoinGroupResponseMember(Struct, frozen=True):
-    """One member, as the leader is told of it."""
+    """One member in the list that the leader computes the assignment from."""
 
     member_id: str
     group_instance_id: str | None
@@ -252,7 +253,7 @@ class HeartbeatResponse(Struct, frozen=True):
 
 
 class LeaveGroupResponseMember(Struct, frozen=True):
-    """How one member's leaving went."""
+    """The result for one member of a LeaveGroup."""
 
     member_id: str
     group_instance_id: str | None
@@ -266,14 +267,14 @@ class LeaveGroupResponse(Struct, frozen=True):
 
 
 class PartitionResult(Struct, frozen=True, gc=False):
-    """How one partition of a commit or of a deletion went."""
+    """The result for one partition of an OffsetCommit or OffsetDelete."""
 
     partition_index: Int32
     error_code: Int16
 
 
 class TopicResult(Struct, frozen=True, gc=False):
-    """How one topic's partitions went."""
+    """The results for the partitions of one topic."""
 
     name: str
     partitions: tuple[PartitionResult, ...]
@@ -376,7 +377,7 @@ class RejectedRequest(Struct, frozen=True):
 
 
 class Malformed(Struct, frozen=True):
-    """What can be said of an event that is not a request: whom to answer, and what was wrong."""
+    """An event that is not a request: whom to answer as far as it says so, and what is wrong."""
 
     request_id: str | None
     group_id: str | None
@@ -386,14 +387,14 @@ class Malformed(Struct, frozen=True):
 
 
 class _Envelope(Struct, frozen=True):
-    """The fields that say whom to answer, whatever else is wrong."""
+    """The fields that say whom to answer, of whatever type, in an event that is malformed."""
 
     request_id: Any = None
     group_id: Any = None
     api: Any = None
 
 
-# What JSON can do to its reader: break the grammar, the schema, the encoding, or the stack.
+# What a decoder raises: bad JSON or a bad field, bad UTF-8, nesting too deep for the stack.
 _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _decode_event = msgspec.json.Decoder(RequestEvent).decode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode

@@ -2,7 +2,7 @@
 
 An offsets-topic record has a key (`record_type`, `group_id`, and for an offset also `topic` and
 `topic_partition`) and a value; a record without its value is a tombstone. The columns mirror
-Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value; `reason` and `request_id` are ours.
+Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value; `reason` and `request_id` are added here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NO_LEADER_EPOCH = -1
 
 
 class OffsetCommitValue(Struct, frozen=True, gc=False):
-    """A committed offset. Timestamps in ms; `expire_timestamp` -1 means none was asked for."""
+    """A committed offset. Timestamps in ms; `expire_timestamp` -1: none was asked for."""
 
     offset: Int64
     leader_epoch: Int32
@@ -41,7 +41,7 @@ class MemberMetadata(Struct, frozen=True):
 
 
 class GroupMetadataValue(Struct, frozen=True):
-    """A group as its last stored generation left it."""
+    """A group as of its last stored generation. Timestamps in ms."""
 
     protocol_type: str
     generation: Int32
@@ -52,7 +52,7 @@ class GroupMetadataValue(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True, omit_defaults=True, gc=False):
-    """One row of the offsets topic. `log_offset` is given when the record is appended."""
+    """One row of the offsets topic; `log_offset` is null until the record is appended."""
 
     partition: Int32
     record_type: str

@@ -1,6 +1,6 @@
-"""The tables, derived from the message and record Structs: one definition, not three.
+"""Schemas of the Delta tables, derived from the Structs; conversion of rows to and from Arrow.
 
-A field's integer width and whether it is a timestamp are notes on its type (`schemas.messages`).
+A field's type carries its integer width and whether it is a timestamp (`schemas.messages`).
 Every column is nullable, so that a broken request can be written, seen and answered; what must not
 be null is checked where a request is decoded. A Struct without fields has no column: Parquet has no
 empty struct, and `api` already says which answer a row is.
@@ -26,16 +26,16 @@ _Row = TypeVar("_Row", bound=Struct)
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _MILLIS = pa.timestamp("ms", tz="UTC")
-# So many rows of one millisecond keep their order.
+# How many rows of one millisecond keep their order: one a microsecond.
 MOST_NUMBERED = 1000
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 class TopicChange(Struct, frozen=True):
-    """A row of the `topics` catalogue: what a topic's number of partitions is from now on.
+    """A row of the `topics` catalogue: a topic's number of partitions from `at` (ms) on.
 
-    The newest row of a topic is in force. `partitions` null: the topic was deleted. `at` rises from
-    row to row.
+    The newest row of a topic is in force. `partitions` null: the topic was deleted. `at` rises
+    strictly from row to row.
     """
 
     topic: str
@@ -44,7 +44,7 @@ class TopicChange(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """A table of the contract: its folder's name, its columns, and what it is partitioned by."""
+    """A Delta table: its folder under the root, its columns, and its partition columns."""
 
     name: str
     schema: pa.Schema
@@ -106,14 +106,14 @@ def _arrow_type(info: inspect.Type, notes: Mapping[str, Any] | None = None) -> p
 REQUESTS = Table("requests", arrow_schema(RequestEvent))
 RESPONSES = Table("responses", arrow_schema(Response))
 REJECTED_REQUESTS = Table("rejected_requests", arrow_schema(RejectedRequest))
-# `segment` cuts the log as Kafka cuts its own: appends go to the newest, compaction rewrites the
-# others, and because it is the partition column the two never touch the same files.
+# `segment` divides the log as Kafka's segments do: appends go to the newest, compaction rewrites
+# the older ones. As the partition column it keeps the two from touching the same files.
 OFFSETS_TOPIC = Table(
     "offsets_topic",
     arrow_schema(Record).append(pa.field("segment", pa.int64())),
     partition_by=("segment",),
 )
-# What compaction took out of the log and SQL may still ask for.
+# Records that compaction took out of the log, kept for SQL.
 OFFSETS_HISTORY = Table("offsets_history", arrow_schema(Record))
 GROUP_EVENTS = Table("group_events", arrow_schema(GroupEvent))
 COORDINATORS = Table("coordinators", arrow_schema(CoordinatorEvent))
@@ -129,7 +129,7 @@ TABLES: dict[str, Table] = {
         COORDINATORS,
     )
 }
-# The catalogue is there only where somebody made one: without it every topic's name is taken.
+# Made only on demand: without a catalogue a coordinator accepts any topic's name.
 TOPICS = Table("topics", arrow_schema(TopicChange))
 
 
@@ -141,8 +141,8 @@ def to_arrow(
 ) -> pa.Table:
     """Turn Structs into an Arrow table with the table's schema.
 
-    `columns` gives the columns that are not, or not yet, in the Structs. Built column by column:
-    of the ten body columns of a response nine are null, and a column of nulls costs nothing.
+    `columns` gives the columns that are not, or not yet, in the Structs. The table is built column
+    by column: nine of a response's ten body columns are null, and a null column costs nothing.
     """
     given = columns or {}
     arrays = [
@@ -154,8 +154,8 @@ def to_arrow(
 def to_requests(requests: Sequence[RequestEvent]) -> pa.Table:
     """Turn requests into rows of the `requests` table that keep their order.
 
-    Requests of one millisecond are numbered in the microseconds of `sent_at`, which the coordinator
-    orders them by.
+    The coordinator orders requests by `sent_at`, so those of one millisecond are numbered in its
+    microseconds.
     """
     times = [(request.sent_at, None) for request in requests]
     return to_arrow(REQUESTS, requests, {"sent_at": _numbered_times(times)})
@@ -164,23 +164,24 @@ def to_requests(requests: Sequence[RequestEvent]) -> pa.Table:
 def to_events(events: Sequence[GroupEvent]) -> pa.Table:
     """Turn events into rows of the `group_events` table that keep their order within a group.
 
-    All events of a batch have its time, ms; a group's are numbered in the microseconds of `at`.
+    All events of a batch have the batch's time, so a group's are numbered in the microseconds of
+    `at`.
     """
     times = [(event.at, event.group_id) for event in events]
     return to_arrow(GROUP_EVENTS, events, {"at": _numbered_times(times)})
 
 
 def _numbered_times(times: Sequence[tuple[int | None, str | None]]) -> pa.Array:
-    """Times in ms, each with whose it is, as timestamps that rise in the order given."""
+    """Turn pairs of a time (ms) and a key into timestamps that rise, for each key, as given."""
     micros: list[int | None] = []
     counts: dict[tuple[int, str | None], int] = {}
-    for at, whose in times:
+    for at, key in times:
         if at is None:
             micros.append(None)
             continue
-        before = counts.get((at, whose), 0)
-        counts[at, whose] = before + 1
-        # The last of a thousand share a microsecond, rather than run into the next millisecond.
+        before = counts.get((at, key), 0)
+        counts[at, key] = before + 1
+        # From the thousandth on they share a microsecond: the next one is another millisecond's.
         micros.append(at * 1000 + min(before, MOST_NUMBERED - 1))
     return pa.array(micros, TIMESTAMP)
 
@@ -234,11 +235,11 @@ def _list_array(type_: pa.ListType, values: list[Any]) -> pa.Array:
 
 
 def from_arrow(struct: type[_Row], rows: pa.Table) -> list[_Row]:
-    """Turn rows of a table into its Structs; the way back from `to_arrow`.
+    """Turn rows of a table into its Structs; the inverse of `to_arrow`.
 
-    Times are ms again. A body without fields has no column and comes back as its default. Columns
-    that the Struct does not have are passed over. Raises msgspec.ValidationError for a row that
-    lacks what the Struct must have.
+    Times are ms again. A body without fields has no column and becomes its default. Columns that
+    the Struct does not have are ignored. Raises msgspec.ValidationError for a row without a value
+    that the Struct requires.
     """
     for place, field in enumerate(rows.schema):
         if pa.types.is_timestamp(field.type):

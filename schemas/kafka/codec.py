@@ -1,7 +1,7 @@
 """Kafka's binary keys and values of `__consumer_offsets`, over kafka-python's protocol layer.
 
-Written are the versions that Kafka 4.1 writes, read are all that its releases wrote or announced:
-OffsetCommitKey 0-1, GroupMetadataKey 2, OffsetCommitValue 0-4, GroupMetadataValue 0-4.
+The codec writes the versions that Kafka 4.1 writes, and reads every version that a release wrote or
+announced: OffsetCommitKey 0-1, GroupMetadataKey 2, OffsetCommitValue 0-4, GroupMetadataValue 0-4.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from schemas.records import (
 OFFSET_COMMIT_KEY_VERSION = 1
 GROUP_METADATA_KEY_VERSION = 2
 OFFSET_COMMIT_VALUE_VERSION = 3
-# The one version that has the field: it is what Kafka still writes for an explicit retention.
+# The only version with an expire timestamp: Kafka still writes it for an explicit retention.
 EXPIRING_OFFSET_COMMIT_VALUE_VERSION = 1
 GROUP_METADATA_VALUE_VERSION = 3
 
 _VERSION = struct.Struct(">h")
-# What kafka-python lets through of bytes, text or numbers that do not fit a field.
+# What kafka-python raises, unwrapped, for bytes, text or numbers that do not fit a field.
 _MISFITS = (struct.error, ValueError, msgspec.ValidationError)
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class NotEncodable(ValueError):
 
 
 class Decoded(Struct, frozen=True):
-    """What a key and a value say. Both values are null in a tombstone."""
+    """A key and its value. Both `offset_commit` and `group_metadata` are null in a tombstone."""
 
     record_type: str
     group_id: str
@@ -59,7 +59,7 @@ class Decoded(Struct, frozen=True):
         return self.offset_commit is None and self.group_metadata is None
 
     def record(self, partition: int, timestamp: Timestamp, reason: str) -> Record:
-        """Return it as a row of the offsets partition `partition`, not appended yet; ms."""
+        """Return a row of the offsets topic, not appended yet. `timestamp` in ms."""
         return Record(
             partition=partition,
             record_type=self.record_type,
@@ -74,13 +74,13 @@ class Decoded(Struct, frozen=True):
 
 
 class UnknownKey(Struct, frozen=True):
-    """A key of a kind that is not the classic groups', such as KIP-848's; to be passed over."""
+    """A key of a kind that classic groups do not have, such as KIP-848's; readers skip it."""
 
     version: int
 
     @property
     def reason(self) -> str:
-        """What is unknown, for people."""
+        """The version, as text for people."""
         return f"unknown key version {self.version}"
 
 
@@ -229,11 +229,11 @@ def _check(message: Any, version: int, what: str) -> None:
 
 
 def _read(message: Any, version: int, body: bytes, as_type: type[T]) -> T:
-    """Read a message's fields and check them against ours; raises _Unreadable.
+    """Read a message's fields into `as_type`; raises _Unreadable.
 
-    kafka-python takes a tagged field that is cut short for whole, and an array's length below -1
-    for none. So one byte more is there to be read, and must not be; and bytes of a version that
-    has one way only to be written must be what would be written.
+    kafka-python accepts a truncated tagged field as complete, and an array's length below -1 as
+    null. Two checks find such bytes: one byte is appended and must stay unread, and in a version
+    that is not flexible, where a value has one encoding only, the fields must encode to `body`.
     """
     stream = BytesIO(body + b"\0")
     try:
