@@ -14,7 +14,7 @@ NonNegative = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 PositiveLong = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
-# Members that wait in their first join have no session yet; Kafka gives them this long.
+# How long a member may wait for the answer to its first join: until then it has no session.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 
 
@@ -44,7 +44,7 @@ class GroupCoordinatorConfig(Struct, frozen=True, forbid_unknown_fields=True, re
 
     @property
     def offsets_retention_ms(self) -> int:
-        """How long an offset outlives its last use, ms."""
+        """offsets.retention.minutes in ms."""
         return self.offsets_retention_minutes * 60_000
 
 

@@ -1,7 +1,7 @@
-"""What a coordinator tells its own stream about a group, beside the requests of members.
+"""Control events: what a coordinator tells its own stream about a group.
 
-A control event comes through the stream as requests do, and before them in its batch: the group is
-taken over from its records, or given up.
+A control event arrives through the stream as requests do, and is carried out before the requests of
+its batch: the group is restored from its records, or given up.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KNOWN_TYPES = frozenset({GROUP_METADATA, OFFSET_COMMIT})
 
 
 class Load(Struct, frozen=True, tag_field="control", tag="load"):
-    """Take the group over from these rows of the offsets topic."""
+    """Restore the group from these rows of the offsets topic."""
 
     records: list[msgspec.Raw]
 
@@ -31,7 +31,7 @@ class Unload(Struct, frozen=True, tag_field="control", tag="unload"):
 
 
 class Wake(Struct, frozen=True, tag_field="control", tag="wake"):
-    """Nothing: Spark runs a stream's first batch, and so any timer, only once an event arrives."""
+    """No instruction: Spark runs no batch of a new stream, nor any timer, before an event comes."""
 
 
 Control = Load | Unload | Wake
@@ -46,12 +46,12 @@ def is_control(text: str) -> bool:
 
 
 def decode_control(text: str) -> Control:
-    """Read a control event; raises msgspec.MsgspecError, for only we write them."""
+    """Read a control event. Raises msgspec.MsgspecError, which only a bug of ours can cause."""
     return _decode(text)
 
 
 def readable_records(rows: Iterable[msgspec.Raw]) -> tuple[list[Record], list[str]]:
-    """The rows that are records of a known type, and for each of the others why it is not."""
+    """The rows that are records of a known type, and for each other row why it is not."""
     records, problems = [], []
     for row in rows:
         try:

@@ -1,8 +1,9 @@
 """The group coordinator: a request, a timer or a load in; a Step out.
 
-Pure: the time comes in with every call, ids and the log's verdict come in at the start. Two answers
-to one request, or none, are bugs. Source: Apache Kafka, GroupCoordinatorService (the checks that
-need no group) and GroupMetadataManager.
+Pure: the time is an argument of every call, how to make ids and whether the log takes a record are
+arguments of the constructor. Every request is answered exactly once, at once or when it is no
+longer parked. Source: Apache Kafka, GroupCoordinatorService (the checks that need no group) and
+GroupMetadataManager.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class Node(Struct, frozen=True):
     port: int
 
 
-# Looked up once: every request needs them.
+# Looked up once, for every request: an Enum's attribute takes 0.08 us.
 _NONE = ErrorCode.NONE
 _OWNED = Ownership.OWNED
 
@@ -85,7 +86,7 @@ HANDLERS: dict[str, Handler] = {
     "delete_groups": delete_groups,
     "offset_delete": offset_delete,
 }
-# The others take the empty group id, for the sake of old clients.
+# The other APIs accept an empty group id, as Kafka does for old clients.
 NEEDS_GROUP_ID = frozenset(
     {"join_group", "sync_group", "heartbeat", "leave_group", "offset_delete"}
 )
@@ -114,7 +115,7 @@ class GroupCoordinator:
         self._owner_of = owner_of
         self._append_to_log = size_limit(config) if append_to_log is None else append_to_log
 
-    # --- the four ways in -----------------------------------------------------------------------
+    # --- requests, timers, cleanup, load and unload ---------------------------------------------
 
     def handle(
         self,
@@ -172,7 +173,7 @@ class GroupCoordinator:
         return _step(turn)
 
     def load(self, group_id: str, records: Iterable[Record], now: int) -> Step:
-        """Take a group over from its records: Stable with fresh sessions, or Empty, or nothing."""
+        """Restore a group from its records: Stable with fresh sessions, Empty, or none at all."""
         turn = self.turn(group_id, replay(group_id, records), now)
         group = turn.group
         if group is None:
@@ -189,7 +190,7 @@ class GroupCoordinator:
         return _step(turn)
 
     def unload(self, group: Group, now: int) -> Step:
-        """Give a group up: whoever waits is told to find the new coordinator."""
+        """Give a group up: parked joins and syncs are answered NOT_COORDINATOR."""
         turn = self.turn(group.group_id, group, now)
         for member in group.members.values():
             waiting = JoinGroupResponse(member_id=member.member_id)
@@ -209,7 +210,7 @@ class GroupCoordinator:
         )
 
     def _check(self, event: RequestEvent, ownership: Ownership) -> ErrorCode:
-        """The checks before any group is looked at, in the order of Kafka 4.1."""
+        """The checks that need no group, in the order of Kafka 4.1."""
         if event.api == "sync_group" and _lacks_protocol(event):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         if not event.group_id and event.api in NEEDS_GROUP_ID:
@@ -248,7 +249,7 @@ def _lacks_protocol(event: RequestEvent) -> bool:
     sync = event.sync_group
     if sync is None:
         return False
-    # An event that names no version is taken at its word: it may leave out what it does not know.
+    # Writers of plain rows name no version: they need not name a protocol either.
     if event.api_version is None or event.api_version < PROTOCOL_VERSION:
         return False
     return sync.protocol_type is None or sync.protocol_name is None
@@ -261,20 +262,20 @@ def _step(turn: Turn) -> Step:
 
 
 def refuse(turn: Turn, event: RequestEvent, code: ErrorCode) -> None:
-    """Answer a request that nobody looks into, in the shape of its API."""
+    """Answer a request with an error before its group is looked at, in the shape of its API."""
     api = event.api
     newest = NEWEST_VERSION[api]
     version = newest if event.api_version is None else event.api_version
     loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     if api == "join_group":
-        # Ownership is found out where the member id is no longer at hand.
+        # Kafka's checks of ownership, which come after these two, answer without the member id.
         before = code in (ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_SESSION_TIMEOUT)
         member_id = event.join_group.member_id if before and event.join_group is not None else ""
         turn.answer(event, code, shape_join(JoinGroupResponse(member_id=member_id), version))
     elif api == "sync_group":
         turn.answer(event, code, shape_sync(SyncGroupResponse(), version))
     elif api == "heartbeat":
-        # While a group loads nobody's session runs: the heartbeat is blindly fine.
+        # While a group loads no session is timed: Kafka answers every heartbeat NONE.
         turn.answer(event, ErrorCode.NONE if loading else code, HeartbeatResponse())
     elif api == "leave_group":
         refuse_leave(turn, event, code)

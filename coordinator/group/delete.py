@@ -27,10 +27,10 @@ def delete_groups(turn: Turn, event: RequestEvent, body: DeleteGroupsRequest) ->
 
 
 def bury(turn: Turn, reason: str) -> ErrorCode:
-    """Let an Empty group die with all its offsets; it lives on if the log takes no tombstones.
+    """Delete an Empty group with all its offsets; it stays if the log does not take the tombstones.
 
-    Kafka writes the group's tombstone always (Java) or from generation 1 on (Scala); what must be
-    buried is exactly what was recorded.
+    The group's tombstone is written exactly if the log holds a record of the group. (Kafka's Java
+    coordinator writes it always, the Scala one from generation 1 on.)
     """
     group = turn.present
     tombstones = [

@@ -18,7 +18,7 @@ GROUP_ID_NOT_FOUND_VERSION = 6
 
 
 def describe_groups(turn: Turn, event: RequestEvent, _body: DescribeGroupsRequest) -> None:
-    """Show the group; one that is not there is "Dead", with an error from version 6 on."""
+    """Describe the group; one that does not exist is "Dead", with an error from version 6 on."""
     if turn.group is not None:
         turn.answer(event, ErrorCode.NONE, _describe(turn.group))
         return

@@ -1,4 +1,4 @@
-"""Which offsets are past their retention, and what happens to them.
+"""Expiry of committed offsets that are past their retention.
 
 Source: Apache Kafka, OffsetMetadataManager.cleanupExpiredOffsets and
 ClassicGroup.offsetExpirationCondition; KIP-211, KAFKA-8730 (topics nobody subscribes to),
@@ -19,18 +19,18 @@ from schemas.records import NO_TIMESTAMP, OffsetCommitValue
 
 REASON = "offsets expired"
 
-# From when on an offset's retention counts, absolute ms.
+# The time from which an offset's retention counts, absolute ms.
 BaseTimestamp = Callable[[OffsetCommitValue], int]
 
 
 def cleanup(turn: Turn) -> None:
-    """One run of the expiry task over the group: expired offsets go, and perhaps the group."""
+    """Delete the expired offsets, and the group if it is Empty and has none left."""
     group = turn.group
     if group is None:
         return
     expired = []
     for topic, index in expired_offsets(group, turn.now, turn.config.offsets_retention_ms):
-        # One by one, for they may be too many for one batch. What fails is tried again next time.
+        # One by one: all of them may exceed max.message.bytes. The next run retries what failed.
         if turn.append(turn.offset_record(topic, index, None, REASON)) is ErrorCode.NONE:
             group.offsets.drop(topic, index)
             expired.append(f"{topic}-{index}")
@@ -56,7 +56,7 @@ def expired_offsets(group: Group, now: int, retention_ms: int) -> list[tuple[str
 
 
 def next_expiry(group: Group, config: GroupCoordinatorConfig) -> int | None:
-    """When the group's first offset is past its retention as things stand, ms; None for never."""
+    """When the group's first offset expires unless the group changes, ms; None for never."""
     base = _base_timestamp(group)
     if base is None:
         return None
@@ -78,7 +78,7 @@ def _expires_at(value: OffsetCommitValue, base: BaseTimestamp, retention_ms: int
 
 
 def _base_timestamp(group: Group) -> BaseTimestamp | None:
-    """None while nothing of the group may expire."""
+    """How to find an offset's base timestamp; None while no offset of the group may expire."""
     if group.protocol_type is None:
         return _committed_at
     if group.state is GroupState.EMPTY:

@@ -1,7 +1,7 @@
-"""The data of one group, and the questions one asks it.
+"""The data of one group, and queries on it.
 
-Nothing here answers a request, writes a record or knows the time: that is the handlers' work. The
-whole of a group is this one Struct, so that it can be stored as one value and come back the same.
+A group is one Struct, so that it can be stored and restored as one value. The handlers answer
+requests and write records; nothing here does, or knows the time.
 Source: Apache Kafka, ClassicGroup.
 """
 
@@ -25,7 +25,11 @@ _NONE = ErrorCode.NONE
 
 
 class JoinTimer(Struct, frozen=True, array_like=True):
-    """The delayed join. `initial` marks the first rebalance's short, extensible delay (KIP-134)."""
+    """The delayed join; `deadline` in absolute ms.
+
+    `initial` marks the initial rebalance delay of an Empty group (KIP-134): `delay_ms` is the delay
+    under way, `remaining_ms` how much longer it may become while members arrive.
+    """
 
     deadline: int
     initial: bool = False
@@ -36,13 +40,13 @@ class JoinTimer(Struct, frozen=True, array_like=True):
 class Group(Struct, array_like=True):
     """A group, its members, its timers and its committed offsets.
 
-    `members` keeps the order of joining, which is also the order of succession: when the leader
-    goes, the member that has been there longest leads. (Kafka takes whichever its hash map yields.)
-    `recorded` says whether the offsets topic holds a group record that a tombstone must bury.
-    `supported_protocols` counts for each protocol the members that offer it. `pending_joins` holds
-    the ids given out by a two-step join (KIP-394) and when they lapse; `pending_syncs` who owes a
-    sync.
-    Deadlines are absolute, in ms. `announced_leader_id` is whom the audit log last named as leader.
+    `members` keeps the order of joining: when the leader goes, the longest-standing member leads.
+    (Kafka takes whichever its hash map yields.) `static_members` maps instance ids to member ids.
+    `recorded` says whether the offsets topic holds a group record, which then needs a tombstone
+    when the group dies. `supported_protocols` counts the members that offer each protocol.
+    `pending_joins` maps the ids given out by a two-step join (KIP-394) to when they expire,
+    `pending_syncs` are the members that have not sent their SyncGroup. `announced_leader_id` is the
+    leader that the audit log named last. Deadlines are absolute, in ms.
     """
 
     group_id: str
@@ -70,7 +74,7 @@ class Group(Struct, array_like=True):
     # --- state ----------------------------------------------------------------------------------
 
     def transition_to(self, state: GroupState, now: int) -> None:
-        """Take a legal step; raises IllegalTransition on any other."""
+        """Change the state at `now` (ms). Raises IllegalTransition."""
         if self.state not in VALID_PREVIOUS_STATES[state]:
             raise IllegalTransition(self.group_id, self.state, state)
         self.previous_state = self.state
@@ -91,18 +95,18 @@ class Group(Struct, array_like=True):
 
     @property
     def is_simple(self) -> bool:
-        """Whether the group only stores offsets, for consumers that manage themselves."""
+        """Whether the group only stores offsets, for consumers that assign their own partitions."""
         return self.protocol_type is None and self.state is GroupState.EMPTY
 
     @property
     def uses_consumer_protocol(self) -> bool:
-        """Whether the members speak Kafka's consumer protocol: subscriptions are legible then."""
+        """Whether members speak the consumer protocol, so that subscriptions can be parsed."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     # --- members --------------------------------------------------------------------------------
 
     def add(self, member: Member) -> None:
-        """Take a member in; the first one settles the protocol type, and leads."""
+        """Add a member; the first one becomes the leader."""
         instance_id = member.group_instance_id
         if instance_id is not None:
             self.static_members[instance_id] = member.member_id
@@ -115,9 +119,9 @@ class Group(Struct, array_like=True):
         self.pending_joins.pop(member.member_id, None)
 
     def remove(self, member_id: str) -> Member | None:
-        """Let a member or a pending one go; a leader is succeeded by the longest-standing member.
+        """Remove a member or a pending member id; the longest-standing member succeeds a leader.
 
-        Returns the member with whatever it had parked still in it: the caller answers.
+        Returns the member, if it was one, with its parked requests: the caller answers them.
         """
         member = self.members.pop(member_id, None)
         if member is not None:
@@ -134,7 +138,7 @@ class Group(Struct, array_like=True):
         return member
 
     def rename_static(self, old_id: str, new_id: str) -> Member:
-        """Give a static member a new id in its old place; leadership follows."""
+        """Give a static member a new id; it keeps its place and, if it leads, the leadership."""
         renamed = self.members[old_id]
         renamed.member_id = new_id
         self.members = {
@@ -153,7 +157,7 @@ class Group(Struct, array_like=True):
         return renamed
 
     def park_join(self, member: Member, request: ParkedRequest) -> ParkedRequest | None:
-        """Let a member wait for the rebalance; returns the join that this one replaces."""
+        """Park a member's join until the rebalance ends; returns the join that it replaces."""
         replaced = member.awaiting_join
         if replaced is None:
             self.num_awaiting_join += 1
@@ -161,7 +165,7 @@ class Group(Struct, array_like=True):
         return replaced
 
     def unpark_join(self, member: Member) -> ParkedRequest | None:
-        """Take the member's parked join out, to answer it."""
+        """Remove and return the member's parked join, which the caller answers."""
         parked = member.awaiting_join
         if parked is not None:
             self.num_awaiting_join -= 1
@@ -169,7 +173,7 @@ class Group(Struct, array_like=True):
         return parked
 
     def validate_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """NONE, FENCED_INSTANCE_ID or UNKNOWN_MEMBER_ID: is this the member it says it is?"""
+        """NONE if the group has this member, else FENCED_INSTANCE_ID or UNKNOWN_MEMBER_ID."""
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is None:
@@ -180,7 +184,7 @@ class Group(Struct, array_like=True):
 
     @property
     def has_all_members_joined(self) -> bool:
-        """Whether every member waits in a join and none is half-way through the two-step join."""
+        """Whether every member has a parked join, and no member id is pending."""
         return len(self.members) == self.num_awaiting_join and not self.pending_joins
 
     @property
@@ -189,7 +193,7 @@ class Group(Struct, array_like=True):
         return max((0, *(member.rebalance_timeout_ms for member in self.members.values())))
 
     def elect_joined_leader(self) -> bool:
-        """Make sure that the leader is one of those who joined; False if nobody has."""
+        """Elect the first member with a parked join if the leader has none; False if no one has."""
         leader = None if self.leader_id is None else self.members.get(self.leader_id)
         if leader is not None and leader.awaiting_join is not None:
             return True
@@ -204,7 +208,7 @@ class Group(Struct, array_like=True):
     def supports_protocols(
         self, protocol_type: str, protocols: Iterable[JoinGroupProtocol]
     ) -> bool:
-        """Whether a member that offers these could join; the members there must share one."""
+        """Whether a new member may offer these: every present member must offer one of them."""
         names = {protocol.name for protocol in protocols}
         if self.state is GroupState.EMPTY:
             return bool(protocol_type) and bool(names)
@@ -214,7 +218,7 @@ class Group(Struct, array_like=True):
         )
 
     def set_protocols(self, member: Member, protocols: tuple[JoinGroupProtocol, ...]) -> None:
-        """Let a member offer other protocols than it did."""
+        """Replace the protocols that a member offers."""
         self._count_protocols(member, -1)
         member.protocols = protocols
         self._count_protocols(member, 1)
@@ -228,9 +232,9 @@ class Group(Struct, array_like=True):
                 del self.supported_protocols[name]
 
     def select_protocol(self) -> str:
-        """Majority vote among the protocols all members share; a tie goes to the first voted for.
+        """Majority vote among the protocols all members offer; a tie goes to the first voted for.
 
-        Raises LookupError if there is nobody to vote.
+        Raises LookupError if there is no member.
         """
         everybody = len(self.members)
         candidates = {n for n, count in self.supported_protocols.items() if count == everybody}
@@ -240,7 +244,7 @@ class Group(Struct, array_like=True):
         return votes.most_common(1)[0][0]
 
     def begin_generation(self, now: int) -> None:
-        """Raise the generation: with members choose their protocol, without them become Empty."""
+        """Begin the next generation: select its protocol, or without members become Empty."""
         self.generation_id += 1
         if self.members:
             self.protocol_name = self.select_protocol()
@@ -253,7 +257,7 @@ class Group(Struct, array_like=True):
         self.pending_syncs.clear()
 
     def learn_subscriptions(self) -> None:
-        """Read from the members' metadata which topics the group consumes; None if unknowable."""
+        """Parse the topics that members subscribe to; None if a subscription cannot be parsed."""
         if not self.uses_consumer_protocol:
             self.subscribed_topics = None
         elif not self.members:
@@ -263,7 +267,7 @@ class Group(Struct, array_like=True):
             self.subscribed_topics = subscribed_topics(blobs)
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member may be consuming the topic; unknown counts as yes for consumers."""
+        """Whether a member may consume the topic; yes if consumers' subscriptions are unknown."""
         if self.subscribed_topics is None:
             return self.uses_consumer_protocol
         return topic in self.subscribed_topics

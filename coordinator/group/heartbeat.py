@@ -16,7 +16,7 @@ _PREPARING_REBALANCE = GroupState.PREPARING_REBALANCE
 
 
 def heartbeat(turn: Turn, event: RequestEvent, body: HeartbeatRequest) -> None:
-    """Answer a heartbeat; one of the present generation starts the member's session afresh."""
+    """Answer a heartbeat; one of the present generation restarts the member's session."""
     turn.answer(event, _decide(turn.group, body, turn.now), _EMPTY)
 
 

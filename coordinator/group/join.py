@@ -2,7 +2,7 @@
 
 Source: Apache Kafka, GroupMetadataManager.classicGroupJoin; KIP-394 (two-step join), KIP-345
 (static members), KIP-389 (group.max.size), KIP-814 (skip_assignment). The checks that need no group
-(group id, session timeout, ownership) are made before: see `coordinator.py`.
+(group id, session timeout, ownership) are in `coordinator.py`, and come first.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class JoinCall:
 
     @property
     def parked(self) -> ParkedRequest:
-        """The request as it is parked."""
+        """What is kept of the request while it is parked."""
         return ParkedRequest(self.event.request_id, self.version)
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """The member's rebalance timeout; version 0 has none and means the session's."""
+        """The member's rebalance timeout; in version 0 it is the session timeout."""
         timeout = self.body.rebalance_timeout_ms
         return self.body.session_timeout_ms if timeout is None else timeout
 
@@ -95,7 +95,7 @@ def join_group(turn: Turn, event: RequestEvent, body: JoinGroupRequest) -> None:
 
 
 def _create_group(turn: Turn) -> ErrorCode:
-    """Make a group, known to the log from its first join on; without a log there is none."""
+    """Make a group and append its first record; there is no group if the append fails."""
     group = Group(turn.group_id, state_timestamp=turn.now, recorded=True)
     error = turn.append(turn.group_record(new_group_value(group), "group created"))
     if error is ErrorCode.NONE:
@@ -111,7 +111,7 @@ def _accepts(turn: Turn, member_id: str) -> bool:
         return True
     member = group.members.get(member_id)
     if group.state is GroupState.PREPARING_REBALANCE:
-        # Those who wait count, not all members: so the last to rejoin are the ones left out.
+        # Members with a parked join count, not all: those that rejoin last are turned away.
         waits = member is not None and member.awaiting_join is not None
         return waits or group.num_awaiting_join < limit
     return member is not None or len(group.members) < limit
@@ -144,7 +144,7 @@ def _join_new_member(call: JoinCall) -> None:
     else:
         new_id = f"{_client_id(call.event)}-{turn.new_id(call.event.request_id)}"
         if new_id in group.members:
-            # The same request again, long after its first time: it finds the member it made.
+            # A request id that is no longer remembered came again: it made this member.
             _rejoin(call, group.members[new_id])
         elif call.version >= KNOWN_MEMBER_ID_VERSION:
             group.pending_joins[new_id] = turn.now + body.session_timeout_ms
@@ -154,7 +154,7 @@ def _join_new_member(call: JoinCall) -> None:
 
 
 def _client_id(event: RequestEvent) -> str:
-    # A Java broker concatenates a null client id as it prints it.
+    # Java concatenates a null client id as "null".
     return "null" if event.client_id is None else event.client_id
 
 
@@ -177,8 +177,8 @@ def _add_member(call: JoinCall, member_id: str) -> None:
     if not group.members:
         group.protocol_type = body.protocol_type
     group.add(member)
-    # Until its join is answered the member has no id to heartbeat with: it gets a longer time,
-    # so that joins whose client has given up do not stay for ever.
+    # The member cannot heartbeat before its join is answered. This longer timeout removes joins
+    # whose client has gone.
     start_session(turn, member, NEW_MEMBER_JOIN_TIMEOUT_MS)
     turn.note("member_joined", call.client_reason, member)
     prepare_or_complete(
@@ -222,10 +222,10 @@ def _rejoin(call: JoinCall, member: Member) -> None:
     if group.state is GroupState.PREPARING_REBALANCE:
         _update_member(call, member, f"Member {member.member_id} is joining group")
     elif group.state is GroupState.COMPLETING_REBALANCE and unchanged:
-        # It may have missed the answer of its first join: the generation is still the same.
+        # The answer to its first join may have been lost: the generation is still the same.
         call.answer(ErrorCode.NONE, current_generation(group, member))
     elif group.state is GroupState.STABLE and member.member_id == group.leader_id:
-        # A leader rejoins to have the assignment made anew, as when partitions were added.
+        # A leader rejoins to compute a new assignment, for example when partitions were added.
         _update_member(call, member, f"Leader {member.member_id} re-joining group")
     elif group.state is GroupState.STABLE and unchanged:
         call.answer(ErrorCode.NONE, current_generation(group, member))
@@ -243,7 +243,7 @@ def _update_member(call: JoinCall, member: Member, what: str) -> None:
 
 
 def _apply_update(call: JoinCall, member: Member) -> None:
-    """Take over what the join says, and park it in place of an older join of the member."""
+    """Update the member from the join and park the join; it replaces a join parked before."""
     turn, body = call.turn, call.body
     turn.present.set_protocols(member, body.protocols)
     member.rebalance_timeout_ms = call.rebalance_timeout_ms
@@ -297,7 +297,7 @@ def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
             del turn.events[events_before:]
             call.answer(append_error(error), _as_follower(group, leader_before, NO_MEMBER_ID))
     elif group.state is GroupState.COMPLETING_REBALANCE:
-        # The leader may hold the old id already: its assignment would miss the new one.
+        # The leader may have been given the old id: its assignment would lack the new one.
         prepare(
             turn,
             f"Updating metadata for static member {new_id} with instance id "
@@ -308,7 +308,7 @@ def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
 
 
 def _fence(turn: Turn, member: Member, new_id: str) -> None:
-    """Tell whoever waits under the old id that another has taken its place."""
+    """Answer what is parked under the old id FENCED_INSTANCE_ID."""
     turn.note("member_fenced", f"replaced by {new_id}", member)
     turn.complete_join(
         member, ErrorCode.FENCED_INSTANCE_ID, JoinGroupResponse(member_id=member.member_id)
@@ -322,7 +322,7 @@ def _answer_replacement(call: JoinCall, member: Member, leader_before: str | Non
         is_leader = member.member_id == group.leader_id
         call.answer(ErrorCode.NONE, current_generation(group, member, skip_assignment=is_leader))
         return
-    # Told its old id as the leader's, the member takes itself for a follower and does not assign.
+    # Before version 9 a leader is given its old id as the leader's, so that it does not assign.
     call.answer(ErrorCode.NONE, _as_follower(group, leader_before, member.member_id))
 
 

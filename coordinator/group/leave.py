@@ -45,7 +45,7 @@ def leave_group(turn: Turn, event: RequestEvent, body: LeaveGroupRequest) -> Non
 
 
 def refuse_leave(turn: Turn, event: RequestEvent, code: ErrorCode) -> None:
-    """Answer a leave that was not looked into."""
+    """Answer a LeaveGroup with an error, without looking at its members."""
     version = NEWEST_VERSION["leave_group"] if event.api_version is None else event.api_version
     turn.answer(event, code, LeaveGroupResponse(() if version >= BATCH_VERSION else None))
 
@@ -79,7 +79,7 @@ def _answer(
 ) -> None:
     version = NEWEST_VERSION["leave_group"] if event.api_version is None else event.api_version
     if version < BATCH_VERSION:
-        # One member, one code: it stands where later versions have the request's own.
+        # Such a request has one member, and the top-level code is that member's.
         turn.answer(event, codes[0] if codes else ErrorCode.NONE, LeaveGroupResponse(None))
         return
     members = tuple(

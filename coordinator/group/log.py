@@ -1,6 +1,6 @@
-"""The group and the offsets topic: what is written of a group, and how it comes back.
+"""A group's records in the offsets topic: `group_value` makes one, `replay` restores the group.
 
-`replay(records)` gives the hard state, `group_value` writes it. Source: Apache Kafka,
+Source: Apache Kafka,
 GroupCoordinatorRecordHelpers, GroupMetadataManager.replay, OffsetMetadataManager.replay.
 """
 
@@ -95,18 +95,18 @@ _APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
 
 
 def append_error(error: ErrorCode) -> ErrorCode:
-    """What a client is told of a failed append, for group records and commits alike."""
+    """The code answered for a failed append, of group records and of commits alike."""
     return _APPEND_ERRORS.get(error, error)
 
 
-# --- coming back ----------------------------------------------------------------------------------
+# --- replay ---------------------------------------------------------------------------------------
 
 
 def replay(group_id: str, records: Iterable[Record]) -> Group | None:
-    """The group that its records leave behind; None if they leave nothing.
+    """The group that the records describe; None if their last values are all tombstones.
 
-    Records count in the order of their `log_offset`, those without one in the order given, and the
-    last one of a key wins. Unknown record types are passed over: the caller reports them.
+    The last record of a key wins: in the order of `log_offset`, or as given where it is null.
+    Unknown record types are skipped: the caller reports them.
     """
     value: GroupMetadataValue | None = None
     group = Group(group_id)
@@ -149,12 +149,12 @@ def _restore(group: Group, value: GroupMetadataValue) -> None:
                 client_host=stored.client_host,
                 rebalance_timeout_ms=stored.session_timeout if timeout == -1 else timeout,
                 session_timeout_ms=stored.session_timeout,
-                # Only the chosen protocol is stored, so it is all that the member supports now.
+                # The log holds only the selected protocol, so the member offers no other.
                 protocols=(JoinGroupProtocol(value.protocol or "", stored.subscription),),
                 assignment=stored.assignment,
             )
         )
     if value.members:
-        # Not a transition: the state is not in the log, members or none tell which it was.
+        # Set, not reached by a transition: a stored group with members was Stable.
         group.state = GroupState.STABLE
     group.learn_subscriptions()

@@ -15,11 +15,11 @@ class ParkedRequest(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Member(Struct, array_like=True, gc=False):
-    """A member's data. Timeouts in ms; `session_deadline` None means no session is being timed.
+    """A member's data. Timeouts in ms; `session_deadline` (absolute ms) None: no session is timed.
 
-    A member that waits in a parked join or sync satisfies its session by waiting: its timer may
-    pass without effect and starts again with the answer. A member `is_new` until its first join is
-    answered, and then is timed even while it waits.
+    A member with a parked join or sync is alive by waiting: a session deadline that passes does
+    not remove it, and the session starts again with the answer. A member `is_new` until its first
+    join is answered, and as long as it is new a deadline that passes removes it all the same.
     """
 
     member_id: str
@@ -42,7 +42,7 @@ class Member(Struct, array_like=True, gc=False):
 
     @property
     def has_satisfied_heartbeat(self) -> bool:
-        """Whether a passed session deadline is to be overlooked."""
+        """Whether a session deadline that passes leaves the member in the group."""
         if self.is_new:
             return False
         return self.awaiting_join is not None or self.awaiting_sync is not None

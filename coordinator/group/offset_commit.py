@@ -26,14 +26,14 @@ from schemas.records import NO_LEADER_EPOCH, NO_TIMESTAMP, OffsetCommitValue
 
 GROUP_ID_NOT_FOUND_VERSION = 9
 
-# A code for every partition of the request, in its order: one may be named twice.
+# A code for every partition of the request, by position: a request may name a partition twice.
 Codes = list[ErrorCode]
-# Topic, partition, and the place of its code.
+# Topic, partition, and the position of its code.
 Wanted = list[tuple[str, OffsetCommitPartition, int]]
 
 
 def offset_commit(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) -> None:
-    """Decide an OffsetCommit, a code per partition."""
+    """Decide an OffsetCommit, with a code per partition."""
     codes: Codes = []
     wanted: Wanted = []
     for topic in body.topics:
@@ -54,14 +54,14 @@ def offset_commit(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) ->
 
 
 def is_known_partition(topics: dict[str, int] | None, topic: str, partition: int) -> bool:
-    """Whether a topic has that partition; without a catalogue every name is taken."""
+    """Whether the catalogue has the partition; without a catalogue every partition exists."""
     if partition < 0:
         return False
     return topics is None or partition < topics.get(topic, 0)
 
 
 def answer_commit(turn: Turn, event: RequestEvent, body: OffsetCommitRequest, codes: Codes) -> None:
-    """Answer with a code per partition, and at the top the one that all of them share, if any."""
+    """Answer with a code per partition, and at the top the code of all partitions if it is one."""
     code = iter(codes)
     topics = tuple(
         TopicResult(
@@ -83,7 +83,7 @@ def refuse_commit(
 
 
 def _validate(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) -> ErrorCode:
-    """May this member, or nobody's member, commit?"""
+    """Whether this member, or a consumer without membership, may commit now."""
     generation = NO_GENERATION if body.generation_id is None else body.generation_id
     member_id = body.member_id or NO_MEMBER_ID
     group = turn.group

@@ -1,16 +1,16 @@
-"""A group's committed offsets, stored so that a commit costs what it commits.
+"""A group's committed offsets, stored so that a commit costs what it commits, not what is held.
 
-A group is stored whole after every batch. Its offsets would be most of it, and a commit has no use
-for the ones that are there: it writes, and reads nothing. So they are kept as runs, each packed
-once, oldest first, where a later run wins. What is committed in a batch becomes a new run, and runs
-are merged while the newer is at least half as large as the older: their sizes fall geometrically,
-there are never more than log2 of all offsets, and an offset is packed anew about as often. Only
-whoever reads the offsets, or deletes one, has them unpacked, all of them and once a batch.
+A group is stored whole after every batch, and its offsets would be most of the work, although a
+commit reads none of them. They are kept as runs, as in a log-structured merge tree: each run is
+packed once, the oldest comes first, and a later run wins. The offsets committed in a batch become
+a new run, and two runs are merged while the newer is at least half as large as the older. Run sizes
+therefore fall geometrically: n offsets have at most log2(n) runs, and an offset is packed again
+about as often. Reading offsets, or deleting one, unpacks all of them, once a batch.
 
 Measured with `bench commit`, one commit of 10 partitions a batch in a group that holds 10,000: 300
-commits/s when all were unpacked and packed again every time. What is left to grow is the copying
-of the state's bytes, by this process and by the state store; a run that was there is a view of the
-state it came in, so that it is copied once and not twice.
+commits/s when all offsets were unpacked and packed again every time. What still grows with the
+offsets held is the copying of the state's bytes, by this process and by the state store; an
+unchanged run is a view of the state that was read, so that it is copied once and not twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _decode_raw = msgspec.msgpack.Decoder(dict[str, dict[int, Raw]]).decode
 class Offsets(Struct, array_like=True, dict=True, eq=False):
     """Committed offsets by topic and partition; no topic is without a partition.
 
-    `runs` is what was packed, and `fresh` what was committed after. `topics` is all of it together.
+    `runs` are the packed offsets, `fresh` those committed since, `topics` both together.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Offsets(Struct, array_like=True, dict=True, eq=False):
 
     @cached_property
     def topics(self) -> Topics:
-        """Every committed offset; to be read only."""
+        """Every committed offset; not to be changed by the caller."""
         if not self.runs:
             return self.fresh
         topics: Topics = {}
@@ -80,14 +80,14 @@ class Offsets(Struct, array_like=True, dict=True, eq=False):
         return self.topics.values()
 
     def commit(self, topic: str, partition: int, value: OffsetCommitValue) -> None:
-        """Take a committed offset; it replaces what the partition had."""
+        """Set the committed offset of a partition."""
         self.fresh.setdefault(topic, {})[partition] = value
         unpacked: Topics | None = self.__dict__.get("topics")
         if unpacked is not None and unpacked is not self.fresh:
             unpacked.setdefault(topic, {})[partition] = value
 
     def drop(self, topic: str, partition: int) -> bool:
-        """Forget one committed offset; False if there was none."""
+        """Delete a partition's committed offset; False if there was none."""
         topics = self.topics
         partitions = topics.get(topic)
         if partitions is None or partitions.pop(partition, None) is None:
@@ -98,7 +98,7 @@ class Offsets(Struct, array_like=True, dict=True, eq=False):
         return True
 
     def pack(self) -> None:
-        """Make what was committed since the last time a run."""
+        """Pack the offsets committed since the last call into a run."""
         if not self.fresh:
             return
         runs = self.runs
@@ -127,7 +127,7 @@ def _pack(topics: Topics) -> Run:
 
 
 def _merge(older: Run, newer: Run) -> Run:
-    """Both runs in one, none of their offsets unpacked."""
+    """Merge two runs without unpacking their offsets."""
     merged = _decode_raw(older[1])
     for topic, partitions in _decode_raw(newer[1]).items():
         merged.setdefault(topic, {}).update(partitions)

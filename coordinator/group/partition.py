@@ -21,17 +21,17 @@ def java_string_hash(text: str) -> int:
 def partition_for(group_id: str, num_partitions: int) -> int:
     """The offsets partition of a group, as GroupCoordinatorService.partitionFor finds it."""
     value = java_string_hash(group_id)
-    # Kafka's Utils.abs maps the one value that has no positive twin to zero.
+    # Kafka's Utils.abs maps Integer.MIN_VALUE, which has no positive counterpart, to 0.
     return 0 if value == -(1 << 31) else abs(value) % num_partitions
 
 
 class PartitionSet(Struct, frozen=True):
-    """Some of the offsets partitions: `partitions` are their numbers, out of `of` in all."""
+    """A set of offsets partitions: their numbers, out of `of` partitions in all."""
 
     partitions: Collection[int]
     of: int
 
     def has_group(self, group_id: str | None) -> bool:
-        """Whether a group is of these partitions; an event that names no group is partition 0's."""
+        """Whether a group belongs to these; an event without a group counts as partition 0's."""
         partition = 0 if group_id is None else partition_for(group_id, self.of)
         return partition in self.partitions

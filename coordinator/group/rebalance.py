@@ -17,7 +17,7 @@ from schemas.messages import JoinGroupResponse, JoinGroupResponseMember, SyncGro
 
 
 def prepare_or_complete(turn: Turn, reason: str) -> None:
-    """Begin a rebalance if the state allows one, else see whether the running one is complete."""
+    """Begin a rebalance if the state allows one, else complete the running one if all joined."""
     if turn.present.can_rebalance:
         prepare(turn, reason)
     else:
@@ -25,7 +25,7 @@ def prepare_or_complete(turn: Turn, reason: str) -> None:
 
 
 def prepare(turn: Turn, reason: str) -> None:
-    """Begin a rebalance: parked syncs are told so, and joins are waited for."""
+    """Begin a rebalance: answer parked syncs REBALANCE_IN_PROGRESS and wait for joins."""
     group = turn.present
     if group.state is GroupState.COMPLETING_REBALANCE:
         reset_assignments(turn, ErrorCode.REBALANCE_IN_PROGRESS)
@@ -45,7 +45,7 @@ def prepare(turn: Turn, reason: str) -> None:
 
 
 def complete_if_all_joined(turn: Turn) -> None:
-    """Complete the running rebalance if nobody is missing. The initial one waits for its delay."""
+    """Complete the running rebalance if all members joined; the initial one waits for its delay."""
     group = turn.present
     if (
         group.state is GroupState.PREPARING_REBALANCE
@@ -64,7 +64,7 @@ def _complete_or_wait(turn: Turn) -> None:
 
 
 def fire_delayed_join(turn: Turn) -> None:
-    """The delayed join is due: extend the initial delay if somebody came in it, else complete."""
+    """The delayed join is due: extend an initial delay in which a member came, else complete."""
     group = turn.present
     timer = group.join_timer
     if timer is not None and timer.initial and group.new_member_added and timer.remaining_ms:
@@ -77,7 +77,7 @@ def fire_delayed_join(turn: Turn) -> None:
 
 
 def complete(turn: Turn) -> None:
-    """End the join phase: drop who did not come, begin the generation, answer the joins."""
+    """End the join phase: remove who did not rejoin, begin the generation, answer the joins."""
     group = turn.present
     group.join_timer = None
     late = [m for m in group.members.values() if m.awaiting_join is None and not m.is_static]
@@ -85,8 +85,8 @@ def complete(turn: Turn) -> None:
         group.remove(member.member_id)
         turn.note("member_expired", "did not rejoin within the rebalance timeout", member)
     if not group.elect_joined_leader() and group.members:
-        # Only static members are left and none rejoined: wait for their sessions to end. A timer
-        # that were due at once would come due again and again while the clock stands still.
+        # Only static members are left and none rejoined: wait for their sessions to end. A delay
+        # of 0 would make the timer due again at once, without end, as `now` is fixed in a batch.
         group.join_timer = JoinTimer(turn.now + max(group.rebalance_timeout_ms, 1))
         return
     before = group.state
@@ -105,7 +105,7 @@ def _store_empty(turn: Turn, before: GroupState) -> None:
             reason = f"group emptied: member {event.member_id}: {event.reason}"
             break
     turn.note_transition(before, reason)
-    # A failed append is survivable here: the generation in the log would come back and time out.
+    # A failed append does no harm: whoever loads the last stored generation sees it time out.
     if turn.append(turn.group_record(group_value(group), reason)) is ErrorCode.NONE:
         group.recorded = True
 
@@ -129,7 +129,7 @@ def _answer_joins(turn: Turn, before: GroupState) -> None:
 def current_generation(
     group: Group, member: Member, skip_assignment: bool = False
 ) -> JoinGroupResponse:
-    """What a join is answered in the present generation; the member list is for the leader."""
+    """The answer to a join in the present generation; only the leader gets the member list."""
     is_leader = member.member_id == group.leader_id
     return JoinGroupResponse(
         generation_id=group.generation_id,
@@ -152,7 +152,7 @@ def _member_list(group: Group) -> tuple[JoinGroupResponseMember, ...]:
 
 
 def start_session(turn: Turn, member: Member, timeout_ms: int | None = None) -> None:
-    """Time the member's session from now on, by its own timeout unless another is given (ms)."""
+    """Start the member's session, with its own timeout unless another is given (ms)."""
     timeout = member.session_timeout_ms if timeout_ms is None else timeout_ms
     member.session_deadline = turn.now + timeout
 
@@ -196,7 +196,7 @@ def expire_pending_syncs(turn: Turn) -> None:
 
 
 def received_sync(group: Group, member_id: str) -> None:
-    """The member sent its sync: when all have, nobody is waited for any more."""
+    """The member sent its sync; when all have, the timer of pending syncs stops."""
     if member_id in group.pending_syncs:
         group.pending_syncs.remove(member_id)
     if not group.pending_syncs:

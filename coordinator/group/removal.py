@@ -1,4 +1,4 @@
-"""What follows when a member's time is over."""
+"""Removal of members whose session has ended, and of member ids that were never used."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _NO_JOIN = JoinGroupResponse()
 
 
 def answer_removed(turn: Turn, member: Member) -> None:
-    """Answer what a removed member had parked, so that a client still there joins anew.
+    """Answer a removed member's parked requests, so that a client still there joins anew.
 
-    Kafka answers the join and forgets the sync; here every request gets its answer.
+    Kafka answers the join and drops the sync; here every request is answered.
     """
     if member.awaiting_join is not None:
         parked, member.awaiting_join = member.awaiting_join, None
@@ -24,7 +24,7 @@ def answer_removed(turn: Turn, member: Member) -> None:
 
 
 def expire_session(turn: Turn, member_id: str) -> None:
-    """The member's session is over: remove it, unless it is waiting for us."""
+    """The session deadline passed: remove the member, unless it waits for the coordinator."""
     group = turn.present
     member = group.members[member_id]
     member.session_deadline = None
@@ -43,7 +43,7 @@ def expire_session(turn: Turn, member_id: str) -> None:
 
 
 def expire_pending_join(turn: Turn, member_id: str) -> None:
-    """A member id was given out and never used: the rebalance waits for it no longer."""
+    """A member id was given out and never used: the rebalance no longer waits for it."""
     group = turn.present
     del group.pending_joins[member_id]
     turn.note("member_expired", "was given its id and never joined with it", member_id=member_id)

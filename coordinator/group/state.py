@@ -1,9 +1,9 @@
-"""The five states of a group, and the steps between them.
+"""The five states of a group, and the transitions between them.
 
 Rules of this module:
 
 1. A group is in exactly one state, and changes it through `Group.transition_to` alone.
-2. A step that VALID_PREVIOUS_STATES does not list is a bug of ours: it raises, nobody answers it.
+2. A transition that VALID_PREVIOUS_STATES does not list is a bug: it raises IllegalTransition.
 
 Source: Apache Kafka, ClassicGroupState. The state is never stored in the offsets topic: a loaded
 group with members is Stable, one without is Empty.
@@ -50,7 +50,7 @@ class GroupState(str, Enum):
     """
 
     DEAD = "Dead"
-    """No members and no metadata: the group is being forgotten. Nothing follows."""
+    """No members and no metadata: the group is being removed. No other state follows."""
 
 
 VALID_PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
@@ -65,7 +65,7 @@ VALID_PREVIOUS_STATES: dict[GroupState, frozenset[GroupState]] = {
 
 
 class IllegalTransition(RuntimeError):
-    """A step between states that the protocol does not have."""
+    """A transition that the protocol does not have."""
 
     def __init__(self, group_id: str, current: GroupState, target: GroupState) -> None:
         allowed = ", ".join(sorted(state.value for state in VALID_PREVIOUS_STATES[target]))

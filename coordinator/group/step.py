@@ -1,8 +1,8 @@
-"""Step: what one request, one timer or one load brings about. Turn: how it is gathered.
+"""Step: the result of one request, timer or load. Turn: what collects it while handlers run.
 
-A handler gets a `Turn` and tells it whom to answer and what to record; nothing else leaves the
-machine. Records come before the answers that depend on them: whoever carries a Step out appends
-`records` first and shows `responses` after.
+A handler's only outputs are the responses, records and events that it gives its `Turn`, and the
+changes it makes to the group. An answer may depend on a record: whoever carries out a Step appends
+`records` before it shows `responses`.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from schemas.records import (
     Record,
 )
 
-# Appends records to the log, or says with Kafka's code why it can't.
+# Appends records to the log; returns NONE, or Kafka's code for why it could not.
 Append = Callable[[Sequence[Record]], ErrorCode]
 # Makes the unique part of a member id from the id of the request that asked for one.
 NewId = Callable[[str], str]
 
 
-# For each API a None for every body that comes before its own in a Response.
+# For each API, a None for every body field that precedes its own in a Response.
 _FIRST_BODY = Response.__struct_fields__.index("find_coordinator")
 _BODIES_BEFORE = {
     api: (None,) * (Response.__struct_fields__.index(api) - _FIRST_BODY) for api in APIS
@@ -55,7 +55,10 @@ class Step(Struct):
 
 
 class Turn:
-    """One turn of the machine over one group at one time."""
+    """A group at one time (ms), and what the handlers said so far.
+
+    `request_id` is that of the request being decided, None for a timer. `topics` is the catalogue.
+    """
 
     __slots__ = (
         "append_to_log",
@@ -95,7 +98,7 @@ class Turn:
 
     @property
     def present(self) -> Group:
-        """The group, where the caller knows that there is one."""
+        """The group. Raises LookupError if there is none."""
         group = self.group
         if group is None:
             raise LookupError(f"there is no group {self.group_id!r}")
@@ -196,7 +199,7 @@ class Turn:
     def note(
         self, event: str, reason: str, member: Member | None = None, member_id: str | None = None
     ) -> None:
-        """Write one line of the audit log; `member_id` is for an id that has no member yet."""
+        """Add an event to the audit log; `member_id` is for an id without a member."""
         self.events.append(
             GroupEvent(
                 at=self.now,
@@ -223,7 +226,7 @@ class Turn:
         self.note_transition(group.previous_state, reason)
 
     def note_transition(self, before: GroupState, reason: str) -> None:
-        """Log the step from `before` to the present state."""
+        """Log the transition from `before` to the present state."""
         group = self.present
         self.events.append(
             GroupEvent(
@@ -249,17 +252,17 @@ def make_response(
     message: str | None = None,
 ) -> Response:
     """A response with the body in the field of its API."""
-    # By place: a dictionary for the one field whose name varies takes four times as long.
+    # By position: to pass the body as a keyword argument takes four times as long.
     error = ERROR_NAMES[code]
     absent = _BODIES_BEFORE[api]
-    # mypy counts the bodies that may be absent as given.
+    # mypy does not see how many fields `*absent` fills.
     return Response(  # type: ignore[call-arg]
         request_id, group_id, api, int(code), error, message, now, *absent, body
     )
 
 
 def shape_join(body: JoinGroupResponse, version: int) -> JoinGroupResponse:
-    """The answer as its version has it on the wire: no protocol type, no null name below 7."""
+    """The answer in its version's shape: below 7 no protocol type, and "" for no protocol name."""
     if version >= 7:
         return body
     return JoinGroupResponse(
@@ -274,5 +277,5 @@ def shape_join(body: JoinGroupResponse, version: int) -> JoinGroupResponse:
 
 
 def shape_sync(body: SyncGroupResponse, version: int) -> SyncGroupResponse:
-    """The answer as its version has it on the wire: neither protocol type nor name below 5."""
+    """The answer in its version's shape: below 5 neither protocol type nor protocol name."""
     return body if version >= 5 else SyncGroupResponse(assignment=body.assignment)

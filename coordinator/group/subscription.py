@@ -1,7 +1,7 @@
-"""What the coordinator reads of the consumer protocol: the topics of a subscription.
+"""The topics of a subscription, all that the coordinator reads of the consumer protocol.
 
-It parses version 0 only, the prefix of every later version, and does not look at the version that
-the blob claims, as Kafka's coordinator does.
+As in Kafka's coordinator, version 0 is parsed, which every later version begins with, whatever
+version the blob claims.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _topics(blob: bytes) -> list[str]:
             raise ValueError("a topic name runs past the end")
         topics.append(blob[position + 2 : end].decode(errors="replace"))
         position = end
-    # The user data are of no interest, but a blob that ends before them is not a subscription.
+    # The user data is not read, but a blob that ends before it is not a subscription.
     (length,) = _INT32.unpack_from(blob, position)
     if position + 4 + length > len(blob):
         raise ValueError("the user data run past the end")

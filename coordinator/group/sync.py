@@ -72,7 +72,7 @@ def _park(turn: Turn, member: Member, request: ParkedRequest) -> None:
 
 
 def _store_assignment(turn: Turn, body: SyncGroupRequest) -> None:
-    """The leader has spoken: store the group, and only then answer anyone."""
+    """Store the group with the leader's assignment, and only then answer the parked syncs."""
     group = turn.present
     assignments = {one.member_id: one.assignment for one in body.assignments or ()}
     record = turn.group_record(group_value(group, assignments), "leader synced")

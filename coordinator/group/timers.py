@@ -1,7 +1,7 @@
-"""A group's deadlines: sessions, half-finished joins, the delayed join, the owed syncs.
+"""A group's deadlines: sessions, pending joins, pending syncs, the delayed join.
 
-Times are absolute ms. What is due at the same instant fires in this order: sessions in the order of
-joining, half-finished joins, owed syncs, the delayed join. Kafka leaves ties to its timer wheel.
+Times are absolute ms. Timers due at the same instant fire in this order: sessions in the order of
+joining, pending joins, pending syncs, the delayed join. Kafka leaves ties to its timer wheel.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from coordinator.group.group import Group
 
 
 class TimerKind(IntEnum):
-    """What a timer is for; the value is its rank among timers due at one instant."""
+    """The kinds of timers; the value is the rank among timers due at the same instant."""
 
     SESSION = 0
     PENDING_JOIN = 1
@@ -23,7 +23,7 @@ class TimerKind(IntEnum):
 
 def next_deadline(group: Group) -> int | None:
     """When the group's earliest timer is due, or None if none runs."""
-    # Asked twice a batch of every group: a list is twice as fast as a generator.
+    # Called twice a batch for every group: a list is twice as fast as a generator.
     deadlines = [
         member.session_deadline
         for member in group.members.values()
@@ -57,10 +57,10 @@ def earliest_timer(group: Group) -> tuple[int, TimerKind, str] | None:
 
 
 def restart_timers(group: Group, now: int) -> None:
-    """Start every running timer of the group afresh: the coordinator was away, not the members."""
+    """Start every running timer afresh at `now`: the coordinator was away, not the members."""
     for member in group.members.values():
         if member.session_deadline is not None:
-            # One that waits in its first join cannot heartbeat, and has the longer time as before.
+            # A member that waits in its first join cannot heartbeat: it keeps the longer timeout.
             timeout = NEW_MEMBER_JOIN_TIMEOUT_MS if member.is_new else member.session_timeout_ms
             member.session_deadline = now + timeout
     longest = max((m.session_timeout_ms for m in group.members.values()), default=0)
