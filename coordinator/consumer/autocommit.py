@@ -1,7 +1,7 @@
-"""Committing the positions by itself, every auto.commit.interval.ms, from the user's poll.
+"""Automatic commits: every known position, every auto.commit.interval.ms, from the user's poll.
 
-Source: Kafka's ConsumerCoordinator (maybeAutoCommitOffsetsAsync). A failure is no exception: it is
-in the CommitDone that each automatic commit ends with.
+A failure raises nothing: it is the `error` of the CommitDone that each automatic commit ends with.
+Source: Kafka's ConsumerCoordinator (maybeAutoCommitOffsetsAsync).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from coordinator.consumer.subscription import SubscriptionState
 
 
 class AutoCommit:
-    """The timer of automatic commits, if enable.auto.commit says that there are any."""
+    """The timer of automatic commits; it does nothing if enable.auto.commit is false."""
 
     def __init__(
         self,
@@ -35,15 +35,15 @@ class AutoCommit:
 
     @property
     def deadline(self) -> int | None:
-        """When to call `poll` again, absolute ms; None if it is off."""
+        """When to call `poll` again, absolute ms; None if automatic commits are off."""
         return self._next_at if self.is_enabled else None
 
     def restart(self, now: int) -> None:
-        """There is a new assignment: count the interval from here."""
+        """Start the interval at `now` (ms), as after a new assignment."""
         self._next_at = now + self._settings.auto_commit_interval_ms
 
     def poll(self, now: int) -> None:
-        """Commit if it is time; after a passing failure that is soon."""
+        """Commit if the interval is over; after a retriable failure, retry.backoff.ms is waited."""
         if not self.is_enabled:
             return
         running = self._running

@@ -22,8 +22,8 @@ class Backoff:
         self._jitter = jitter
 
     def __call__(self, attempts: int) -> int:
-        """The pause, ms, after this many failed attempts before the last one."""
-        # Doubled further it would be over any maximum that a setting can hold.
+        """The pause after a failed attempt, ms; `attempts` failed before that one."""
+        # 2**31 ms is over any maximum that the setting can hold.
         grown = self._first_ms * BASE ** min(attempts, 31)
         spread = 1 - JITTER + 2 * JITTER * self._jitter()
         return min(int(min(grown, self._max_ms) * spread), self._max_ms)

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Operation(Generic[T]):
-    """What becomes of a call: not done, or done with a value or an error."""
+    """The outcome of a call: not done, or done with a value or an error."""
 
     __slots__ = ("_value", "done", "error")
 
@@ -48,10 +48,10 @@ class Operation(Generic[T]):
 
 
 class Call:
-    """One call: how to send it, and where it stands.
+    """One call: how to send it, and how far it is.
 
-    `attempt` sends it. `tries_again` False: a failed attempt is its end. `deadline` (ms) None: it
-    has all the time it needs.
+    `attempt` sends it, `fail` ends it with an error. `tries_again` False: one failed attempt ends
+    it. `deadline` in absolute ms, None for no limit.
     """
 
     __slots__ = ("attempt", "attempts", "deadline", "fail", "retry_at", "tries_again", "what")
@@ -76,7 +76,7 @@ class Call:
 
 
 class Calls:
-    """The calls that are not at their end, in the order in which they were made."""
+    """The calls that have not ended, in the order in which they were made."""
 
     def __init__(self, lookup: CoordinatorLookup, backoff: Backoff) -> None:
         self._lookup = lookup
@@ -86,17 +86,17 @@ class Calls:
         lookup.on_failed.append(self._on_lookup_failed)
 
     def start(self, now: int, call: Call) -> None:
-        """Make a call: it is sent at once if the coordinator is known, else when it is found."""
+        """Start a call: it is sent at once if the coordinator is known, else when it is found."""
         self._calls.append(call)
         self.tick(now)
 
     def end(self, call: Call) -> None:
-        """The call is at its end."""
+        """Forget the call: it has ended."""
         if call in self._calls:
             self._calls.remove(call)
 
     def failed(self, now: int, call: Call, error: ConsumerError) -> None:
-        """An attempt failed: try again after the backoff, or let the call end with the error."""
+        """An attempt failed: try again after the backoff, or end the call with the error."""
         if call not in self._calls:
             return
         if call.tries_again and error.retriable:
@@ -107,7 +107,7 @@ class Calls:
             call.fail(now, error)
 
     def tick(self, now: int) -> None:
-        """End the calls whose time is over, and send those whose time has come."""
+        """End the calls past their deadline, and send those that are due."""
         for call in list(self._calls):
             if call not in self._calls:
                 continue

@@ -1,10 +1,11 @@
-"""OffsetCommit: synchronous, asynchronous, and what its answers make of the membership.
+"""OffsetCommit, synchronous and asynchronous, and how its error codes change the membership.
 
 Source: Kafka's ConsumerCoordinator (commitOffsetsSync, commitOffsetsAsync,
 OffsetCommitResponseHandler). The codes are in `reactions`.
 
-One thing is decided otherwise: an answer ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID to a commit of an
-older generation does not cost a member its newer one, which Kafka's does while it is Stable.
+In one point this differs from Kafka: ILLEGAL_GENERATION or UNKNOWN_MEMBER_ID in answer to a commit
+of an older generation does not reset the member's newer generation. Kafka's Stable consumer resets
+it, and so loses partitions that it owns.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _API = "offset_commit"
 
 
 class Commit:
-    """One commit on its way. `commit_id` None: an automatic one."""
+    """One commit that has not ended. `commit_id` None: an automatic commit."""
 
     __slots__ = ("asynchronous", "call", "commit_id", "offsets", "operation")
 
@@ -60,7 +61,7 @@ class Commit:
 
 
 class Commits:
-    """The commits that are not at their end; asynchronous ones end in `completed`."""
+    """The commits that have not ended; an asynchronous one ends as an entry of `completed`."""
 
     def __init__(
         self,
@@ -83,20 +84,20 @@ class Commits:
 
     @property
     def pending(self) -> int:
-        """How many asynchronous commits are not at their end."""
+        """How many asynchronous commits have not ended."""
         return self._asynchronous
 
     def commit_async(
         self, now: int, offsets: Offsets, commit_id: int | None = None
     ) -> Operation[None]:
-        """Commit, with one attempt; `completed` will say how it ended."""
+        """Commit with one attempt; a CommitDone in `completed` says how it ended."""
         commit = self._start(now, offsets, asynchronous=True, commit_id=commit_id, deadline=None)
         return commit.operation
 
     def commit_sync(self, now: int, offsets: Offsets, timeout_ms: int) -> Operation[None]:
-        """Commit, and try again while that may help, for so long (ms).
+        """Commit, and retry retriable failures until `timeout_ms` is over.
 
-        With no offsets it waits for the asynchronous commits made before.
+        Without offsets, wait until the asynchronous commits made before have ended.
         """
         commit = self._start(
             now, offsets, asynchronous=False, commit_id=None, deadline=now + timeout_ms
@@ -264,7 +265,7 @@ def _topics(offsets: Offsets) -> tuple[OffsetCommitTopic, ...]:
 
 
 def _deciding_code(response: Response) -> int:
-    """The first code that is not NONE; a topic that may not be used counts last."""
+    """The first code that is not NONE, TOPIC_AUTHORIZATION_FAILED only if there is no other."""
     body = response.offset_commit
     topics = () if body is None else body.topics
     codes = [p.error_code for topic in topics for p in topic.partitions] or [response.error_code]

@@ -1,15 +1,16 @@
 """The consumer coordinator: a user's call, a timer or an answer in; requests and events out.
 
-Pure: the time comes in with every call, request ids and randomness at the start. It is not
-thread-safe: whoever drives it holds one lock around each call. Two threads may share it.
+Pure: the time is an argument of every call; how to make request ids and randomness are arguments of
+the constructor. It is not thread-safe: the driver holds one lock around each call. Two threads may
+use it.
 
-* The user's thread calls `poll`, and what is said in the user's name: `subscribe`, commits, `seek`,
-  `close`. Only `poll` joins, commits automatically, and hands out events. After a RevokePartitions,
-  LosePartitions or AssignPartitions the listener is run, without the lock, and `callback_done` is
-  called; until then the rebalance does not go on.
+* The user's thread calls `poll` and the user's own calls: `subscribe`, commits, `seek`, `close`.
+  Only `poll` joins, commits automatically, and returns events. After a RevokePartitions,
+  LosePartitions or AssignPartitions the driver runs the listener, without the lock, and calls
+  `callback_done`; the rebalance waits for that.
 * A background thread calls `tick`, which sends heartbeats, looks for the coordinator, gives up late
-  answers, sends commits again, notices a lost session, and leaves the group when the user has not
-  polled for max.poll.interval.ms. `response` may be called by any thread.
+  answers, retries commits, notices a lost session, and leaves the group when the user has not
+  polled for max.poll.interval.ms. Any thread may call `response`.
 
 After each call there may be requests to send (`take_requests`) and lines to log (`take_notes`).
 Source: Kafka's ConsumerCoordinator.
@@ -44,9 +45,8 @@ from schemas.messages import RequestEvent, Response
 class ConsumerCoordinator:
     """One consumer of one group.
 
-    `new_request_id` makes unique ids; `jitter` returns numbers in [0, 1). `subscription` holds what
-    is assigned, with its positions: seek, pause, resume, and what waits for a reset are asked of
-    it directly.
+    `new_request_id` makes unique ids; `jitter` returns numbers in [0, 1). `subscription` holds the
+    assigned partitions with their positions; seek, pause, resume and resets are called on it.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class ConsumerCoordinator:
         self._auto_commit = AutoCommit(settings, self._commits, self.subscription, now)
         self._rebalance.connect(self._membership, self._lookup, self._auto_commit)
         self._commit_ids = 0
-        # What the user's thread is in the middle of, and whether a listener is being run.
+        # The steps that the user's thread has begun, and whether the listener is running.
         self._steps: Steps | None = None
         self._begin: Callable[[int], Steps] = self._working
         self._leaving = False
@@ -99,7 +99,7 @@ class ConsumerCoordinator:
     def subscribe(self, topics: Iterable[str] | re.Pattern[str]) -> None:
         """Subscribe to a list of topics, or to those whose whole names match a pattern.
 
-        Takes the place of the subscription before; the next poll joins. Raises SubscriptionError.
+        Replaces the previous subscription; the next poll joins. Raises SubscriptionError.
         """
         if isinstance(topics, re.Pattern):
             self.subscription.subscribe_pattern(topics)
@@ -112,9 +112,10 @@ class ConsumerCoordinator:
         self._leave_by(now, self._unsubscribing)
 
     def update_topics(self, topics: Mapping[str, int]) -> None:
-        """Take the catalogue as it is now: every topic with its number of partitions.
+        """Set the catalogue: every topic with its number of partitions.
 
-        There is no join before the first one. What changes leads to a rebalance where it matters.
+        The member does not join before the first catalogue. A change of the member's topics, or of
+        the group's if it leads, causes a rebalance.
         """
         self._rebalance.update_topics(topics)
 
@@ -126,7 +127,7 @@ class ConsumerCoordinator:
     ) -> None:
         """Commit if commits are automatic, give up all partitions, leave; poll until `closed`.
 
-        It ends within the timeout, whatever is answered until then.
+        The consumer is closed within the timeout, whether or not the coordinator answers.
         """
         self._in_callback = False
         closing = partial(self._closing, ends_at=now + timeout_ms, operation=operation)
@@ -148,17 +149,17 @@ class ConsumerCoordinator:
     ) -> Operation[None]:
         """Commit offsets, or all positions, trying again until default.api.timeout.ms.
 
-        It goes on with `tick` and `response`, also while a listener runs. Its errors:
-        CommitFailedError, RebalanceInProgressError, FencedInstanceIdError, GroupAuthorizationError,
+        `tick` and `response` drive it, also while a listener runs. Its errors: CommitFailedError,
+        RebalanceInProgressError, FencedInstanceIdError, GroupAuthorizationError,
         TopicAuthorizationError, OffsetMetadataTooLargeError, CoordinatorTimeoutError. Asynchronous
-        commits made before it are at their end when it is: hand out `completed_commits` first.
+        commits made earlier end before it does: hand out `completed_commits` first.
         """
         self._membership.raise_failure()
         wanted = self.subscription.consumed() if offsets is None else offsets
         return self._commits.commit_sync(now, wanted, self._timeout(timeout_ms))
 
     def completed_commits(self) -> list[CommitDone]:
-        """The asynchronous commits that came to their end and were not handed out by `poll`."""
+        """The asynchronous commits that have ended and that `poll` did not return."""
         done = list(self._commits.completed)
         self._commits.completed.clear()
         return done
@@ -166,10 +167,10 @@ class ConsumerCoordinator:
     def committed(
         self, now: int, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> Operation[Committed]:
-        """What the group has committed for partitions, None where nothing; goes on like a commit.
+        """Fetch the group's committed offsets of partitions, None for one without an offset.
 
-        Its errors: CoordinatorTimeoutError, GroupAuthorizationError, TopicAuthorizationError,
-        UnknownTopicOrPartitionError.
+        `tick` and `response` drive it. Its errors: CoordinatorTimeoutError,
+        GroupAuthorizationError, TopicAuthorizationError, UnknownTopicOrPartitionError.
         """
         return self._fetches.fetch(now, partitions, self._timeout(timeout_ms))
 
@@ -179,10 +180,10 @@ class ConsumerCoordinator:
     # --- the user's thread ----------------------------------------------------------------------
 
     def poll(self, now: int) -> Event | None:
-        """Go on with what the user's thread does; returns the next event, None if it must wait.
+        """Go on with the user's thread's steps; returns the next event, None if there is none yet.
 
         Call it until it returns None, and again after each answer and at `poll_deadline`. Raises
-        ConsumerError for what a person must see to, and RuntimeError before `callback_done`.
+        ConsumerError for what the user must act on, and RuntimeError before `callback_done`.
         """
         if self._in_callback:
             raise RuntimeError("poll() while the listener runs: callback_done() was not called")
@@ -218,7 +219,7 @@ class ConsumerCoordinator:
             self._leaving = False
             return None
         except ConsumerError:
-            # Where things stand is kept outside of the steps: the next poll starts them anew.
+            # The steps hold no state that is not also elsewhere: the next poll starts them anew.
             self._steps = None
             raise
         self._last_step = step
@@ -246,9 +247,9 @@ class ConsumerCoordinator:
             self._refreshing = None
             if assignment_id == subscription.assignment_id:
                 reset = self.settings.auto_offset_reset
-                homeless = subscription.refresh(fetch.result(), reset)
-                if homeless:
-                    names = ", ".join(f"{topic}-{number}" for topic, number in homeless)
+                without_offset = subscription.refresh(fetch.result(), reset)
+                if without_offset:
+                    names = ", ".join(f"{topic}-{number}" for topic, number in without_offset)
                     raise NoOffsetForPartitionError(
                         f"nothing is committed for {names}, and auto.offset.reset is 'none'"
                     )
@@ -259,9 +260,9 @@ class ConsumerCoordinator:
     # --- leaving --------------------------------------------------------------------------------
 
     def _leave_by(self, now: int, begin: Callable[[int], Steps]) -> None:
-        """Break off what the user's thread was in the middle of; the next poll begins to leave."""
+        """Drop the steps that the user's thread has begun; the next poll begins to leave."""
         if self._steps is not None and not isinstance(self._last_step, Wait):
-            # The listener was told of this one: let it take effect, so as not to be told again.
+            # The listener has run for this event: without its effect it would run again.
             with suppress(StopIteration, ConsumerError):
                 self._steps.send(now)
         self._steps = None
@@ -306,11 +307,11 @@ class ConsumerCoordinator:
         self._lookup.tick(now)
         self._membership.tick(now)
         self._calls.tick(now)
-        # What one of them has just missed the coordinator for.
+        # Again, for one of them may just have asked for the coordinator.
         self._lookup.tick(now)
 
     def response(self, now: int, response: Response) -> bool:
-        """Take an answer; False if nobody waits for it (any more). Wake the user's thread."""
+        """Take an answer; False if none is waited for. The driver then wakes the user's thread."""
         return not self.closed and self._requests.answer(now, response)
 
     def take_requests(self) -> list[RequestEvent]:
@@ -334,7 +335,7 @@ class ConsumerCoordinator:
 
     @property
     def poll_deadline(self) -> int | None:
-        """When `poll` has something to do without an answer, absolute ms; None for no time."""
+        """When `poll` has something to do even without an answer, absolute ms; None for never."""
         step = self._last_step
         if self.closed or self._membership.failure is not None or not isinstance(step, Wait):
             return None
@@ -344,7 +345,7 @@ class ConsumerCoordinator:
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """The partitions that are the member's now, sorted."""
+        """The assigned partitions, sorted."""
         return self.subscription.assigned
 
     @property
@@ -359,7 +360,7 @@ class ConsumerCoordinator:
 
     @property
     def state(self) -> MemberState:
-        """How far the member is in the group."""
+        """The member's state in the group."""
         return self._membership.state
 
     @property
@@ -369,7 +370,7 @@ class ConsumerCoordinator:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the member assigned in its present generation."""
+        """Whether the member leads its present generation."""
         return self._rebalance.is_leader
 
     @property

@@ -1,8 +1,8 @@
-"""What can go wrong for a consumer, as exceptions whose messages name the setting to look at.
+"""The consumer's errors: exceptions whose messages name the setting to look at.
 
 They are raised where the user's thread must act, and are plain values in the results of commits.
-`code` is the coordinator's error code, None where the consumer found out by itself. `retriable`
-says that the same call may succeed later, without anything being changed.
+`code` is the coordinator's error code, None where the consumer found the error itself. `retriable`
+says that the same call may succeed later without any change.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from schemas.errors import ERROR_NAMES, ErrorCode
 
 
 class ConsumerError(RuntimeError):
-    """Base of all of them; by itself, an answer that the consumer has no rule for."""
+    """Base class; by itself, an error code that the consumer has no rule for."""
 
     retriable = False
 
@@ -22,21 +22,21 @@ class ConsumerError(RuntimeError):
 
 
 class RetriableError(ConsumerError):
-    """A passing condition: the coordinator is loading, moving, or does not know a topic yet."""
+    """A temporary condition: the coordinator loads, moves, or does not know a topic yet."""
 
     retriable = True
 
 
 class DisconnectedError(RetriableError):
-    """The coordinator did not answer in time, or was given up before it did."""
+    """The coordinator did not answer in time, or was marked unknown before it did."""
 
 
 class CoordinatorTimeoutError(ConsumerError):
-    """A call did not come to its end within its timeout."""
+    """A call did not end within its timeout."""
 
 
 class CommitFailedError(ConsumerError):
-    """The commit cannot succeed: the member is no longer part of the group that owned them."""
+    """The commit cannot succeed: the member no longer belongs to the group's generation."""
 
 
 class RebalanceInProgressError(ConsumerError):
@@ -44,11 +44,11 @@ class RebalanceInProgressError(ConsumerError):
 
 
 class RetriableCommitFailedError(RetriableError):
-    """An asynchronous commit failed for a passing reason; it was not tried again."""
+    """An asynchronous commit failed with a retriable error; it was not retried."""
 
 
 class FencedInstanceIdError(ConsumerError):
-    """Another consumer with the same group.instance.id took this one's place: it must stop."""
+    """Another consumer with the same group.instance.id has replaced this one, which must stop."""
 
 
 class GroupMaxSizeReachedError(ConsumerError):
@@ -56,7 +56,7 @@ class GroupMaxSizeReachedError(ConsumerError):
 
 
 class InconsistentGroupProtocolError(ConsumerError):
-    """The group's members and this one share no assignor, or it is no consumers' group."""
+    """This member offers no assignor of the group's, or the group is not one of consumers."""
 
 
 class InvalidSessionTimeoutError(ConsumerError):
@@ -80,7 +80,7 @@ class UnsupportedVersionError(ConsumerError):
 
 
 class OffsetMetadataTooLargeError(ConsumerError):
-    """The text committed beside an offset is longer than the coordinator allows."""
+    """The metadata committed with an offset is longer than the coordinator allows."""
 
 
 class UnknownTopicOrPartitionError(ConsumerError):
@@ -155,14 +155,14 @@ _FATAL: dict[int, tuple[type[ConsumerError], str]] = {
 
 
 def name_of(code: int) -> str:
-    """Kafka's name of a code, or the number of one that is not known here."""
+    """Kafka's name of a code, or the number of an unknown code."""
     return ERROR_NAMES.get(code, str(code))
 
 
 def fatal(
     api: str, code: int, settings: ConsumerSettings, message: str | None = None
 ) -> ConsumerError:
-    """The exception for a code that ends what was tried; `message` is the coordinator's own."""
+    """The exception for a code that is not retried; `message` is the coordinator's own."""
     kind, text = _FATAL.get(code, (ConsumerError, "an answer that the consumer has no rule for"))
     text = text.format(
         group=settings.group_id,
@@ -175,7 +175,7 @@ def fatal(
 
 
 def passing(api: str, code: int) -> RetriableError:
-    """The exception for a code after which the same call may succeed."""
+    """The exception for a code that may be retried."""
     return RetriableError(f"{api}: {name_of(code)}", code)
 
 

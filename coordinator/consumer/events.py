@@ -1,4 +1,4 @@
-"""What the user's thread is told, as values and in order, and what a log would say."""
+"""Events for the user's thread, in order, and lines for a log."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from coordinator.consumer.protocol import TopicPartition
 
 
 class RevokePartitions(Struct, frozen=True):
-    """Run the listener's on_partitions_revoked: these are still the member's, and are to go."""
+    """Run the listener's on_partitions_revoked: the member still owns these and gives them up."""
 
     partitions: tuple[TopicPartition, ...]
     reason: str
 
 
 class LosePartitions(Struct, frozen=True):
-    """Run on_partitions_lost: the member fell out of the group, others may own these already."""
+    """Run on_partitions_lost: the generation was lost, others may already own these."""
 
     partitions: tuple[TopicPartition, ...]
     reason: str
 
 
 class AssignPartitions(Struct, frozen=True):
-    """Run on_partitions_assigned: these are new; the whole assignment is the coordinator's."""
+    """Run on_partitions_assigned: these are new; the coordinator's `assignment` has all."""
 
     partitions: tuple[TopicPartition, ...]
     generation_id: int
 
 
 class CommitDone(Struct, frozen=True):
-    """An asynchronous commit came to its end; `error` None means that it is committed.
+    """An asynchronous commit ended; `error` None: the offsets are committed.
 
     `commit_id` is what `commit_async` returned, None for an automatic commit.
     """

@@ -1,6 +1,6 @@
 """The three timers of a member: its next heartbeat, its session, the user's next poll.
 
-Source: Kafka's Heartbeat. Times are absolute ms. Nothing is sent here: `membership` asks.
+Times are absolute ms. `membership` asks and sends; nothing is sent here. Source: Kafka's Heartbeat.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from coordinator.consumer.settings import ConsumerSettings
 
 
 class Heartbeat:
-    """When to send a heartbeat, when the session is over, when the user polls too late."""
+    """When to send a heartbeat, when the session ends, and when the user has polled too late."""
 
     def __init__(self, settings: ConsumerSettings, backoff: Backoff, now: int) -> None:
         self._settings = settings
@@ -19,13 +19,13 @@ class Heartbeat:
         self.reset_timeouts(now)
 
     def reset_timeouts(self, now: int) -> None:
-        """A generation begins: every timer starts anew."""
+        """Restart every timer, as a generation begins."""
         self.due_at = now + self._settings.heartbeat_interval_ms
         self.reset_session(now)
         self.poll(now)
 
     def reset_session(self, now: int) -> None:
-        """The coordinator was found: the session is counted from here."""
+        """Restart the session, as when the coordinator was found."""
         self.session_ends_at = now + self._settings.session_timeout_ms
 
     def poll(self, now: int) -> None:
@@ -33,11 +33,11 @@ class Heartbeat:
         self.poll_ends_at = now + self._settings.max_poll_interval_ms
 
     def sent(self, now: int) -> None:
-        """A heartbeat was sent; the next one does not wait for its answer."""
+        """A heartbeat was sent; the next is due an interval later, answered or not."""
         self.due_at = now + self._settings.heartbeat_interval_ms
 
     def received(self, now: int) -> None:
-        """The coordinator answered as to a member."""
+        """The coordinator answered and knows the member."""
         self._failures = 0
         self.reset_session(now)
 
@@ -51,7 +51,7 @@ class Heartbeat:
         return now >= self.due_at
 
     def session_expired(self, now: int) -> bool:
-        """Whether nothing was heard of the coordinator for session.timeout.ms."""
+        """Whether no heartbeat was answered for session.timeout.ms."""
         return now >= self.session_ends_at
 
     def poll_expired(self, now: int) -> bool:

@@ -1,7 +1,7 @@
-"""What the group's leader does: read everybody's subscription, assign, write the assignments.
+"""The leader's part: read all subscriptions, assign, write the assignments.
 
-Source: Kafka's ConsumerCoordinator.onLeaderElected. Its check of cooperative assignments is left
-out, as it is not made for Kafka's own assignors, and there are no others here.
+Source: Kafka's ConsumerCoordinator.onLeaderElected, without its validation of cooperative
+assignments: Kafka skips it for its own assignors, and there are no others here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from schemas.messages import JoinGroupResponse, SyncGroupAssignment
 
 
 def read_subscriptions(join: JoinGroupResponse) -> dict[str, Subscription]:
-    """Everybody's subscription by member id, with its instance id. Raises ProtocolError."""
+    """Each member's subscription, with its instance id, by member id. Raises ProtocolError."""
     return {
         member.member_id: msgspec.structs.replace(
             decode_subscription(member.metadata), group_instance_id=member.group_instance_id
@@ -31,7 +31,7 @@ def read_subscriptions(join: JoinGroupResponse) -> dict[str, Subscription]:
 
 
 def subscribed_topics(subscriptions: Mapping[str, Subscription]) -> frozenset[str]:
-    """The topics that anybody subscribed to."""
+    """The topics that any member subscribes to."""
     return frozenset(topic for one in subscriptions.values() for topic in one.topics)
 
 
@@ -40,7 +40,7 @@ def assign(
     partition_counts: Mapping[str, int],
     subscriptions: Mapping[str, Subscription],
 ) -> tuple[SyncGroupAssignment, ...]:
-    """Every member's assignment as the leader's SyncGroup carries it."""
+    """Every member's assignment, as the leader's SyncGroup carries it."""
     assigned = assignor.assign(partition_counts, subscriptions)
     return tuple(
         SyncGroupAssignment(member_id, encode_assignment(Assignment(tuple(partitions))))

@@ -1,4 +1,4 @@
-"""Who coordinates the group: found with FindCoordinator, and forgotten when it no longer answers.
+"""The group's coordinator: found with FindCoordinator, marked unknown when it does not answer.
 
 Source: Kafka's AbstractCoordinator (ensureCoordinatorReady, lookupCoordinator,
 markCoordinatorUnknown).
@@ -22,9 +22,10 @@ _API = "find_coordinator"
 
 
 class CoordinatorLookup:
-    """The group's coordinator, looked for while somebody wants it.
+    """The group's coordinator, looked for while it is wanted and unknown.
 
-    `on_found` are called when it is found, `on_failed` when one attempt failed, with why.
+    `on_found` are called when it is found, `on_failed` with the error when an attempt failed.
+    `failure` is an error that is not retriable, for the user's thread to raise.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class CoordinatorLookup:
             self._wanted = True
 
     def mark_unknown(self, now: int, cause: str) -> None:
-        """Forget the coordinator, and whatever it was asked and has not answered."""
+        """Forget the coordinator, and give up the requests that it has not answered."""
         if self.node is None:
             return
         text = f"the coordinator of group {self._settings.group_id!r} is unknown: {cause}"
@@ -58,7 +59,7 @@ class CoordinatorLookup:
         self._requests.abandon(now, but=_API)
 
     def tick(self, now: int) -> None:
-        """Give up answers that are late; ask for the coordinator if it is wanted."""
+        """Give up requests past their timeout; send FindCoordinator if it is wanted."""
         late = [api for api in self._requests.expire(now) if api != _API]
         if late:
             self.mark_unknown(now, f"no answer in time to {', '.join(late)}")
@@ -68,7 +69,7 @@ class CoordinatorLookup:
 
     @property
     def deadline(self) -> int | None:
-        """When to look again, absolute ms; None if nothing waits for that."""
+        """When to send FindCoordinator, absolute ms; None if not wanted, or sent already."""
         return self._retry_at if self._wanted and not self._asking else None
 
     def _on_answer(self, now: int, response: Response | None) -> None:

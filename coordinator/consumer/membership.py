@@ -1,8 +1,8 @@
-"""Membership of the group: join, sync, heartbeat, leave, and what each answer makes of it.
+"""Membership of the group: join, sync, heartbeat, leave, and how each answer changes it.
 
-The part of Kafka's AbstractCoordinator that no user's code runs in between: any thread may drive
-it. When to join, and what is done before and after, is `rebalance`'s. What each code means is in
-`reactions`.
+This is the part of Kafka's AbstractCoordinator during which no user code runs, so any thread may
+drive it. `rebalance` decides when to join and what happens before and after a join; `reactions`
+says what each error code means.
 """
 
 from __future__ import annotations
@@ -60,13 +60,13 @@ _AFTER_BACKOFF = (Reaction.RETRY, Reaction.FIND_COORDINATOR)
 
 
 class Joined(Struct, frozen=True):
-    """An attempt to join succeeded: what the leader assigned, as bytes."""
+    """An attempt to join succeeded; `assignment` is what the leader assigned, as bytes."""
 
     assignment: bytes
 
 
 class JoinFailed(Struct, frozen=True):
-    """An attempt to join failed; `at_once`: join again without a pause."""
+    """An attempt to join failed; `at_once`: join again without a backoff."""
 
     error: ConsumerError
     at_once: bool = False
@@ -76,10 +76,11 @@ Lead = Callable[[JoinGroupResponse], "tuple[SyncGroupAssignment, ...]"]
 
 
 class Membership:
-    """One member. `lead` makes the assignments when the member is elected leader.
+    """One member. `lead` computes the assignments when the member is elected leader.
 
-    `outcome` is how the running attempt to join ended; it stays until `rebalance` has taken it.
-    `failure` is what a heartbeat found out, for the user's thread to raise.
+    `outcome` is the result of the present attempt to join, kept until `rebalance` takes it.
+    `needs_prepare`: the partitions owned must be dealt with before the next join. `failure` is an
+    error found in the background, for the user's thread to raise.
     """
 
     def __init__(
@@ -112,17 +113,17 @@ class Membership:
 
     @property
     def is_rebalancing(self) -> bool:
-        """Whether the member has asked to join and has no assignment yet."""
+        """Whether the member has sent JoinGroup and has no assignment yet."""
         return self.state in REBALANCING
 
     def request_rejoin(self, now: int, reason: str, detail: str = "") -> None:
-        """Join again at the next poll; the coordinator is told the reason (KIP-800)."""
+        """Join again at the next poll; JoinGroup carries the reason (KIP-800)."""
         self._note(now, "info", f"joins again: {detail or reason}")
         self.rejoin_reason = reason
         self.rejoin_needed = True
 
     def reset(self, now: int, reason: str, keep_member_id: bool = False) -> None:
-        """The generation is lost, and perhaps the member id: what was owned is, too."""
+        """Forget the generation, and the member id unless it is kept; rejoin at the next poll."""
         self.state = MemberState.UNJOINED
         member_id = self.generation.member_id if keep_member_id else NO_MEMBER_ID
         self.generation = Generation(member_id=member_id)
@@ -130,12 +131,12 @@ class Membership:
         self.request_rejoin(now, reason)
 
     def reset_on_error(self, now: int, api: str, code: int) -> None:
-        """What ILLEGAL_GENERATION and UNKNOWN_MEMBER_ID do."""
+        """Reset after ILLEGAL_GENERATION, which keeps the member id, or UNKNOWN_MEMBER_ID."""
         reason = f"encountered {name_of(code)} from {api} response"
         self.reset(now, reason, keep_member_id=code == ErrorCode.ILLEGAL_GENERATION)
 
     def end_attempt(self) -> None:
-        """Forget the running attempt to join; an answer to it is passed over."""
+        """Drop the present attempt to join; an answer to it will be ignored."""
         self._attempt += 1
         self.joining = False
         self.outcome = None
@@ -143,7 +144,7 @@ class Membership:
     # --- join -----------------------------------------------------------------------------------
 
     def join(self, now: int, protocols: tuple[JoinGroupProtocol, ...]) -> None:
-        """Send JoinGroup; `outcome` will say how it, and the SyncGroup after it, ended."""
+        """Send JoinGroup; `outcome` will hold the result of it and of the SyncGroup after it."""
         self.end_attempt()
         self.joining = True
         self.state = MemberState.PREPARING_REBALANCE
@@ -205,7 +206,7 @@ class Membership:
         elif body.protocol_type not in (None, PROTOCOL_TYPE):
             self._fail(self._inconsistent(f"its protocol type is {body.protocol_type!r}"))
         elif self.state is not MemberState.COMPLETING_REBALANCE or self.generation != sent:
-            # A heartbeat found the generation to be lost before the assignment came.
+            # A heartbeat was answered meanwhile, and lost the generation.
             self._fail(ConsumerError("the generation was lost while the member synced"), True)
         elif body.protocol_name not in (None, sent.protocol_name):
             self._fail(
@@ -263,7 +264,7 @@ class Membership:
     # --- heartbeat ------------------------------------------------------------------------------
 
     def tick(self, now: int) -> None:
-        """What Kafka's heartbeat thread does each time it wakes."""
+        """Do what Kafka's heartbeat thread does each time it wakes."""
         if self.state not in HEARTBEATING:
             return
         heartbeat = self._heartbeat
@@ -309,7 +310,7 @@ class Membership:
             self._heartbeat.failed(now)
             self._lookup.mark_unknown(now, f"heartbeat answered {name_of(code)}")
         elif reaction is Reaction.REJOIN:
-            # The coordinator knows the member, and will wait for it.
+            # The coordinator knows the member and waits for its join.
             self._heartbeat.received(now)
             if self.state is MemberState.STABLE and not self.rejoin_needed:
                 self.request_rejoin(now, "group is already rebalancing")
@@ -326,12 +327,12 @@ class Membership:
                 self.fence(now, fatal("heartbeat", code, self._settings, response.error_message))
 
     def fence(self, now: int, error: ConsumerError) -> None:
-        """Another consumer has this one's instance id: the user's thread is told, for good."""
+        """Another consumer took this one's instance id: `raise_failure` raises from now on."""
         self.reset(now, "the group.instance.id was taken over")
         self.failure = error
 
     def raise_failure(self) -> None:
-        """Raise what was found out in the background; being fenced is raised every time."""
+        """Raise `failure`, if there is one: once, but FencedInstanceIdError every time."""
         failure = self.failure
         if failure is not None:
             if not isinstance(failure, FencedInstanceIdError):
@@ -346,9 +347,9 @@ class Membership:
         reason: str,
         operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
     ) -> None:
-        """Leave: with a LeaveGroup that is sent once, if the coordinator knows the member.
+        """Leave: send LeaveGroup once, without retries, if the coordinator may know the member.
 
-        Static members are not removed unless `operation` says so: their restart is no rebalance.
+        A static member is not removed unless `operation` says so: its restart needs no rebalance.
         """
         static = self._settings.group_instance_id is not None
         leaves = operation is GroupMembershipOperation.LEAVE_GROUP or (

@@ -37,7 +37,7 @@ _API = "offset_fetch"
 
 
 class OffsetFetches:
-    """The fetches of committed offsets that are not at their end."""
+    """The fetches of committed offsets that have not ended."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class OffsetFetches:
     def fetch(
         self, now: int, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> Operation[Committed]:
-        """Fetch what is committed, for so long (ms; None: until it is answered)."""
+        """Fetch committed offsets, retrying until `timeout_ms` is over; None for no limit."""
         operation: Operation[Committed] = Operation()
         wanted = tuple(sorted(set(partitions)))
         if not wanted:

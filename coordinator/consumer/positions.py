@@ -1,4 +1,4 @@
-"""Where a member is in one partition that it was assigned.
+"""A member's position in one assigned partition.
 
 Source: TopicPartitionState of Kafka's SubscriptionState, without what concerns fetching from
 brokers. A position is the offset of the next row to hand to the user, which is what is committed.
@@ -14,7 +14,7 @@ from coordinator.consumer.settings import AutoOffsetReset
 
 
 class OffsetAndMetadata(Struct, frozen=True):
-    """An offset to commit or committed, with the text kept beside it."""
+    """An offset to commit, or committed, with its metadata."""
 
     offset: int
     metadata: str = ""
@@ -22,7 +22,7 @@ class OffsetAndMetadata(Struct, frozen=True):
 
 
 class PositionState(Enum):
-    """What is known of a position."""
+    """Whether a position is known, and else how it is found."""
 
     INITIALIZING = "the committed offset has to be fetched"
     AWAIT_RESET = "the earliest or latest offset has to be looked up"
@@ -30,7 +30,7 @@ class PositionState(Enum):
 
 
 class Position:
-    """One assigned partition: its position, whether it is paused, whether it is about to go."""
+    """One assigned partition: its position, whether it is paused or about to be revoked."""
 
     __slots__ = ("offset", "paused", "pending_revocation", "reset", "state")
 
@@ -42,19 +42,19 @@ class Position:
         self.pending_revocation = False
 
     def seek(self, offset: int) -> None:
-        """The position is known: go there."""
+        """Set the position."""
         self.state = PositionState.FETCHING
         self.offset = offset
         self.reset = None
 
     def request_reset(self, reset: AutoOffsetReset) -> None:
-        """The position has to be looked up."""
+        """Have the position looked up at this end."""
         self.state = PositionState.AWAIT_RESET
         self.offset = None
         self.reset = reset
 
     @property
     def is_fetchable(self) -> bool:
-        """Whether rows of it may be handed to the user."""
+        """Whether rows of the partition may be handed to the user."""
         known = self.state is PositionState.FETCHING
         return known and not self.paused and not self.pending_revocation

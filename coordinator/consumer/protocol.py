@@ -1,9 +1,9 @@
-"""The consumer protocol: the bytes that members and their leader send each other through the group.
+"""The consumer protocol: the bytes that members and their leader exchange through the group.
 
-Versions 0-3 are written. Read are those and newer ones, whose fields version 3 begins with: a new
-version may only add fields at the end (ConsumerProtocol.java), so what follows the known fields is
-passed over. Version 1 added the owned partitions (KIP-429), 2 the generation, 3 the rack (KIP-881).
-The coordinator itself reads no more than the topics: see `coordinator.group.subscription`.
+Versions 0-3 are written and read. A newer version is read as version 3: it may only add fields at
+the end (ConsumerProtocol.java), and bytes after the known fields are ignored. Version 1 added the
+owned partitions (KIP-429), 2 the generation, 3 the rack (KIP-881). The coordinator reads only the
+topics: see `coordinator.group.subscription`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ PROTOCOL_TYPE = "consumer"
 NEWEST_PROTOCOL_VERSION = 3
 
 _VERSION = struct.Struct(">h")
-# What kafka-python lets through of bytes, text or numbers that do not fit a field.
+# What kafka-python raises, unwrapped, for bytes, text or numbers that do not fit a field.
 _MISFITS = (struct.error, ValueError, TypeError, AttributeError, msgspec.ValidationError)
 
 T = TypeVar("T")
 
 
 class ProtocolError(Exception):
-    """Bytes that are no subscription or assignment, or one that bytes cannot hold; says why."""
+    """Bytes that are no subscription or assignment, or one that cannot be encoded; says why."""
 
 
 class TopicPartition(NamedTuple):
@@ -44,11 +44,11 @@ class TopicPartition(NamedTuple):
 
 
 class Subscription(Struct, frozen=True):
-    """What a member tells the leader.
+    """What a member tells the leader: the topics it wants, and the partitions it owns.
 
-    `owned_partitions` are those it holds on to while it rejoins: none, if it is eager.
-    `generation_id` is the one in which it got them, -1 if unknown. `group_instance_id` is not in
-    the bytes: the leader takes it from JoinGroup's list of members (`msgspec.structs.replace`).
+    `owned_partitions` are those that it keeps while it rejoins, none for an eager member.
+    `generation_id` is the generation that assigned them, -1 if unknown. `group_instance_id` is not
+    part of the bytes: the leader takes it from JoinGroup's list of members.
     """
 
     topics: tuple[str, ...]
@@ -70,9 +70,9 @@ class Assignment(Struct, frozen=True):
 
 
 def encode_subscription(s: Subscription, version: int = NEWEST_PROTOCOL_VERSION) -> bytes:
-    """Return a subscription's bytes, topics and owned partitions in order. Raises ProtocolError.
+    """Return a subscription's bytes, with topics and partitions sorted. Raises ProtocolError.
 
-    What an older version has no field for is left out.
+    Fields that an older version does not have are left out.
     """
     message = ConsumerProtocolSubscription(
         topics=sorted(s.topics),
@@ -87,7 +87,7 @@ def encode_subscription(s: Subscription, version: int = NEWEST_PROTOCOL_VERSION)
 
 
 def encode_assignment(a: Assignment, version: int = NEWEST_PROTOCOL_VERSION) -> bytes:
-    """Return an assignment's bytes, topics in the order they first come. Raises ProtocolError."""
+    """Return an assignment's bytes, topics in order of appearance. Raises ProtocolError."""
     message = ConsumerProtocolAssignment(
         assigned_partitions=group(ConsumerProtocolAssignment.TopicPartition, a.partitions),
         user_data=a.user_data,
@@ -96,7 +96,7 @@ def encode_assignment(a: Assignment, version: int = NEWEST_PROTOCOL_VERSION) -> 
 
 
 def group(entry: Any, partitions: Iterable[TopicPartition]) -> list[Any]:
-    """The partitions by topic, in the order topics first come; `entry` is kafka-python's class."""
+    """Group partitions by topic, in order of appearance; `entry` is kafka-python's class."""
     grouped: dict[str, list[int]] = {}
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
@@ -117,7 +117,7 @@ def _encode(message: Any, version: int) -> bytes:
 
 
 class TopicPartitions(Struct):
-    """The partitions of one topic, as they are written."""
+    """The partitions of one topic, as the protocol groups them."""
 
     topic: str
     partitions: tuple[Int32, ...]
@@ -137,7 +137,7 @@ class _Assignment(Struct):
 
 
 def decode_subscription(blob: bytes) -> Subscription:
-    """Read a subscription. Raises ProtocolError. An empty rack is none, as for Kafka's leader."""
+    """Read a subscription. An empty rack is none, as for Kafka's leader. Raises ProtocolError."""
     read = _decode(ConsumerProtocolSubscription, blob, _Subscription)
     return Subscription(
         topics=read.topics,
@@ -151,8 +151,8 @@ def decode_subscription(blob: bytes) -> Subscription:
 def decode_assignment(blob: bytes) -> Assignment:
     """Read an assignment. Raises ProtocolError.
 
-    No bytes at all are no assignment: a leader that skips a member leaves it none (SyncGroup then
-    answers with empty bytes), and what that means is the caller's to say.
+    Empty bytes, which SyncGroup answers to a member that the leader left out, are an error too: the
+    caller decides what they mean.
     """
     read = _decode(ConsumerProtocolAssignment, blob, _Assignment)
     return Assignment(flatten(read.assigned_partitions), read.user_data)
@@ -174,10 +174,10 @@ def _decode(message: Any, blob: bytes, as_type: type[T]) -> T:
 
 
 def read_message(message: Any, body: bytes, version: int, as_type: type[T]) -> T:
-    """Read the fields of one of kafka-python's messages, as of `version`. Raises ProtocolError.
+    """Read the fields of one of kafka-python's messages at `version`. Raises ProtocolError.
 
-    Bytes after the last field are passed over. kafka-python reads text and bytes that are cut
-    short, and lengths below -1, without a word: so what was read must be what would be written.
+    Bytes after the last field are ignored. kafka-python accepts truncated text and bytes, and
+    lengths below -1: they are found by encoding the fields again, which must give `body`'s start.
     """
     try:
         read = message.decode(BytesIO(body), version=version, header=False)

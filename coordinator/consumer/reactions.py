@@ -1,8 +1,8 @@
-"""What each error code of each API makes the consumer do: the protocol's client side as tables.
+"""The consumer's reaction to each error code of each API, as tables.
 
-A code that is not in a table is one that the consumer has no rule for: it ends the attempt with
-an exception (Heartbeat: it counts as a failed heartbeat, and is tried again). Source: the response
-handlers of Kafka's AbstractCoordinator and ConsumerCoordinator.
+A code that an API's table lacks ends the attempt with an exception; for Heartbeat it counts as a
+failed heartbeat, and the next one is sent after the backoff. Source: the response handlers of
+Kafka's AbstractCoordinator and ConsumerCoordinator.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from schemas.errors import ErrorCode
 
 
 class Reaction(Enum):
-    """What is done about a code."""
+    """A reaction to an error code."""
 
     RETRY = "wait for the backoff, then send it again"
     FIND_COORDINATOR = "the coordinator has moved: find it, then send it again"
     TAKE_MEMBER_ID = "join again with the member id that the answer gives (KIP-394)"
-    REJOIN = "join again, as the member one is"
+    REJOIN = "join again with the present member id"
     RESET_GENERATION = "the generation is lost, the member id may be good: join again with it"
     RESET_MEMBER = "generation and member id are lost: join as a new member"
-    FATAL = "an exception, for somebody to act on"
+    FATAL = "an exception, for the user to act on"
 
 
 _MOVED: dict[int, Reaction] = {
@@ -66,9 +66,9 @@ ON_HEARTBEAT: dict[int, Reaction] = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED: Reaction.FATAL,
 }
 
-# Of the codes of an OffsetCommit's partitions, the first that is not NONE decides; a synchronous
-# commit sends again after RETRY and FIND_COORDINATOR, an asynchronous one fails. The commit itself
-# is never sent again after REJOIN or a reset.
+# The first code of an OffsetCommit's partitions that is not NONE decides. After RETRY and
+# FIND_COORDINATOR a synchronous commit is sent again and an asynchronous one fails; after REJOIN or
+# a reset no commit is sent again.
 ON_OFFSET_COMMIT: dict[int, Reaction] = {
     **_MOVED,
     ErrorCode.REQUEST_TIMED_OUT: Reaction.FIND_COORDINATOR,
@@ -84,7 +84,7 @@ ON_OFFSET_COMMIT: dict[int, Reaction] = {
     ErrorCode.INVALID_COMMIT_OFFSET_SIZE: Reaction.FATAL,
 }
 
-# The code of an OffsetFetch as a whole, and those of its partitions.
+# The top-level code of an OffsetFetch, then the codes of its partitions.
 ON_OFFSET_FETCH: dict[int, Reaction] = {
     **dict.fromkeys(RETRIABLE_CODES, Reaction.RETRY),
     **_MOVED,

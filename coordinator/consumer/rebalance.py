@@ -1,13 +1,13 @@
-"""The rebalance as the user's thread lives through it.
+"""The rebalance as the user's thread sees it: automatic commit, listener, join, listener.
 
-Before a join: the automatic commit, then the listener. After it: the listener. Written in the order
-in which it happens, as generators that the user's `poll` resumes: each `yield` hands an event to
-the user's thread, or a Wait, and the value that comes back is the time of the next poll.
+The steps are generators that the user's `poll` resumes, written in the order in which they happen.
+A `yield` hands the user's thread an event, or a Wait, and returns the time of the next poll.
 
-Eager members give everything up before they join. Cooperative ones keep it, join, give up only what
-the leader took away, and then join again, so that it can go to others. If the generation was lost,
-the partitions are lost with it: somebody else may own them already. Source: Kafka's
-AbstractCoordinator (joinGroupIfNeeded) and ConsumerCoordinator (onJoinPrepare, onJoinComplete).
+Eager members give up all partitions before they join. Cooperative members keep theirs, join, give
+up only those that the leader took away, and join again, so that these can go to others. If the
+generation was lost, its partitions are lost as well: another member may own them already. Source:
+Kafka's AbstractCoordinator (joinGroupIfNeeded) and ConsumerCoordinator (onJoinPrepare,
+onJoinComplete).
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from schemas.messages import (
 
 
 class Wait(Struct, frozen=True):
-    """Nothing to do for the user's thread until an answer comes, or until `at` (ms)."""
+    """The user's thread has nothing to do until an answer comes, or until `at` (absolute ms)."""
 
     at: int | None = None
 
 
-# A generator hands these out, is resumed with the time, and ends with the time.
+# Yields events and waits, is resumed with the time (ms), and returns the time.
 Steps: TypeAlias = "Generator[Event | Wait, int, int]"
 WAIT = Wait()
 
 
 class Rebalance:
-    """When to join, and all that is done around a join."""
+    """Decides when to join, and takes the steps before and after a join."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Rebalance:
     def connect(
         self, membership: Membership, lookup: CoordinatorLookup, auto_commit: AutoCommit
     ) -> None:
-        """Meet the others; the membership needs `lead` before it can be made."""
+        """Set the collaborators that cannot exist earlier: `Membership` is given `lead`."""
         self._membership = membership
         self._lookup = lookup
         self._auto_commit = auto_commit
@@ -97,25 +97,25 @@ class Rebalance:
     # --- topics ---------------------------------------------------------------------------------
 
     def update_topics(self, topics: Mapping[str, int]) -> None:
-        """Take the catalogue as it is now: topic -> number of partitions."""
+        """Set the catalogue: each topic with its number of partitions."""
         self._catalogue = dict(topics)
         self._subscription.match(self._catalogue)
         self._watch()
 
     def subscription_changed(self) -> None:
-        """The user subscribed anew."""
+        """Follow a change of the user's subscription."""
         if self._catalogue is not None:
             self._subscription.match(self._catalogue)
         self._watch()
 
     def unknown_topics(self) -> frozenset[str]:
-        """The topics subscribed to that the catalogue, if there is one, does not have."""
+        """The topics subscribed to that the catalogue lacks; none before there is a catalogue."""
         if self._catalogue is None:
             return frozenset()
         return self._subscription.topics - self._catalogue.keys()
 
     def forget(self) -> None:
-        """The user unsubscribed."""
+        """Follow the user's unsubscribing."""
         self._joined_topics = self._assigned_for = None
         self.is_leader = False
         self._watch()
@@ -126,7 +126,7 @@ class Rebalance:
         self._watched = {topic: catalogue[topic] for topic in watched if topic in catalogue}
 
     def needed(self, now: int) -> bool:
-        """Whether to join, or to finish a join."""
+        """Whether to join, or to go on with a join."""
         membership, subscription = self._membership, self._subscription
         if not subscription.is_subscribed:
             return False
@@ -143,23 +143,23 @@ class Rebalance:
     # --- the user's thread ----------------------------------------------------------------------
 
     def run(self, now: int) -> Steps:
-        """Join, until the member is in the group with an assignment; returns the time then.
+        """Join until the member has an assignment; returns the time then.
 
-        Raises ConsumerError for what a person must see to. What is owned and where the join
-        stands is kept outside: another `run` goes on from there.
+        Raises ConsumerError for what the user must act on. The progress of the join is kept in the
+        membership and the subscription, so that another `run` goes on from there.
         """
         membership = self._membership
         while self.needed(now):
             if membership.outcome is not None:
                 now = yield from self._take_outcome(now)
             elif self._lookup.node is None or self._catalogue is None:
-                # Without a catalogue no pattern can be matched, nor can a leader assign.
+                # Without a catalogue no pattern can be matched, and no leader can assign.
                 self._lookup.want()
                 now = yield WAIT
             elif membership.joining:
                 now = yield WAIT
             elif membership.needs_prepare:
-                # Before the listener runs, which may raise: it is not to run a second time.
+                # Set before the listener runs: if it raises, it must not run a second time.
                 membership.needs_prepare = False
                 now = yield from self._prepare(now)
             elif now < self._retry_at:
@@ -173,7 +173,7 @@ class Rebalance:
         outcome = membership.outcome
         membership.end_attempt()
         if isinstance(outcome, Joined):
-            # Otherwise a heartbeat has lost the generation since, and asked for another join.
+            # In another state, a heartbeat has lost the generation since and requested a join.
             if membership.state is MemberState.STABLE:
                 membership.needs_prepare = True
                 self._failures = 0
@@ -216,10 +216,10 @@ class Rebalance:
         return now
 
     def _commit_before(self, now: int) -> Steps:
-        """Commit what was consumed, for no longer than the others wait for this member."""
+        """Commit the positions, retrying at most for the rebalance timeout that others wait."""
         ends_at = now + self._settings.max_poll_interval_ms
         if self._protocol is RebalanceProtocol.EAGER:
-            # Rows handed out while the commit is on its way would be handed out again.
+            # Rows handed out while the commit is under way would be handed out twice.
             self._subscription.mark_pending_revocation()
         attempts = 0
         while True:
@@ -260,9 +260,9 @@ class Rebalance:
     # --- in between: the leader -----------------------------------------------------------------
 
     def lead(self, join: JoinGroupResponse) -> tuple[SyncGroupAssignment, ...]:
-        """Assign for the group. Raises ProtocolError if a subscription cannot be read.
+        """Compute the group's assignment. Raises ProtocolError if a subscription cannot be read.
 
-        From now on this member watches all topics of the group.
+        From now on this member, as the leader, watches the topics of all members.
         """
         assignor = self._assignor(join.protocol_name)
         subscriptions = leader.read_subscriptions(join)
@@ -271,7 +271,7 @@ class Rebalance:
         self.is_leader = True
         self._assigned_for = self._watched
         if join.skip_assignment:
-            # A static leader that came back: the group goes on with what it has (KIP-814).
+            # A static leader that came back: the group keeps its assignment (KIP-814).
             return ()
         return leader.assign(assignor, self._watched, subscriptions)
 
@@ -320,7 +320,7 @@ class Rebalance:
         return (yield AssignPartitions(added, generation_id))
 
     def _add_matched_topics(self, assigned: tuple[TopicPartition, ...]) -> None:
-        """Topics that the leader found for the pattern, and this member has not seen yet."""
+        """Add topics that match the pattern and that only the leader's catalogue has so far."""
         if self._subscription.pattern is None or self._joined_topics is None:
             return
         added = {one.topic for one in assigned} - self._joined_topics
@@ -332,7 +332,7 @@ class Rebalance:
     # --- giving up ------------------------------------------------------------------------------
 
     def drop(self, now: int, reason: str) -> Steps:
-        """Give up all partitions before the member leaves of its own accord."""
+        """Give up all partitions before the member leaves."""
         owned = self._subscription.assigned
         if owned:
             membership = self._membership

@@ -1,7 +1,7 @@
-"""Requests on their way out, and those whose answers are waited for.
+"""Requests to be sent, and requests whose answers are waited for.
 
-Source: the part of Kafka's ConsumerNetworkClient that decides. An answer that nobody waits for any
-more, as it comes too late or its request was abandoned, is passed over.
+An answer that comes after its request's timeout, or after the request was abandoned, is ignored.
+Source: what Kafka's ConsumerNetworkClient decides.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from msgspec import Struct
 from coordinator.consumer.settings import ConsumerSettings
 from schemas.messages import RequestEvent, Response
 
-# Called once with the time and the answer; None if there will be none.
+# Called once, with the time (ms) and the answer, or None if there will be none.
 Handler = Callable[[int, "Response | None"], None]
 
 
 class InFlight(Struct):
-    """A request whose answer is waited for, until `deadline` (ms)."""
+    """A request whose answer is waited for until `deadline` (absolute ms)."""
 
     api: str
     deadline: int
@@ -27,7 +27,7 @@ class InFlight(Struct):
 
 
 class Requests:
-    """Makes requests, and brings answers to those who asked."""
+    """Makes requests, and passes each answer to the handler of its request."""
 
     def __init__(self, settings: ConsumerSettings, new_request_id: Callable[[], str]) -> None:
         self._settings = settings
@@ -38,7 +38,7 @@ class Requests:
     def send(
         self, now: int, api: str, body: Struct, handler: Handler, timeout_ms: int | None = None
     ) -> None:
-        """Send a request; its answer is waited for request.timeout.ms unless told otherwise."""
+        """Send a request; its answer is waited for `timeout_ms`, by default request.timeout.ms."""
         request = RequestEvent(
             request_id=self._new_request_id(),
             group_id=self._settings.group_id,
@@ -58,7 +58,7 @@ class Requests:
         return taken
 
     def answer(self, now: int, response: Response) -> bool:
-        """Handle an answer; False if nobody waits for it."""
+        """Handle an answer; False if it is not waited for."""
         asked = self._in_flight.pop(response.request_id, None)
         if asked is None:
             return False
@@ -66,12 +66,12 @@ class Requests:
         return True
 
     def expire(self, now: int) -> list[str]:
-        """Give up what was not answered in time; returns the APIs."""
+        """Give up the requests past their deadline; returns their APIs."""
         late = [key for key, asked in self._in_flight.items() if now >= asked.deadline]
         return self._give_up(now, late)
 
     def abandon(self, now: int, but: str) -> None:
-        """Give up every request but those of one API."""
+        """Give up every request except those of one API."""
         self._give_up(now, [key for key, asked in self._in_flight.items() if asked.api != but])
 
     def _give_up(self, now: int, request_ids: list[str]) -> list[str]:
@@ -89,5 +89,5 @@ class Requests:
 
     @property
     def deadline(self) -> int | None:
-        """When the next answer is given up, absolute ms; None if none is waited for."""
+        """When the next request is given up, absolute ms; None if none is in flight."""
         return min((asked.deadline for asked in self._in_flight.values()), default=None)

@@ -26,7 +26,7 @@ _JAVA_NAMES = {
     "StickyAssignor": "sticky",
     "CooperativeStickyAssignor": "cooperative-sticky",
 }
-# A join may take as long as the slowest member; this is added for the way (AbstractCoordinator).
+# A join may take max.poll.interval.ms; this is added for the round trip (AbstractCoordinator).
 JOIN_GROUP_TIMEOUT_LAPSE_MS = 5000
 
 
@@ -35,7 +35,7 @@ def _kafka_name(field: str) -> str:
 
 
 class AutoOffsetReset(str, Enum):
-    """Where a partition without a committed offset is read from."""
+    """Where to begin in a partition without a committed offset."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -47,8 +47,8 @@ class ConsumerSettings(
 ):
     """Settings of one consumer; each field is Kafka's key with `.` written `_`. Times in ms.
 
-    `max_poll_interval_ms` is also the rebalance timeout that the coordinator is told. Raises
-    ConfigError, naming the setting, if values do not go together.
+    `max_poll_interval_ms` is also the rebalance timeout that JoinGroup carries. Raises ConfigError,
+    naming the setting, for values that contradict each other.
     """
 
     group_id: str
@@ -87,7 +87,7 @@ class ConsumerSettings(
 
     @property
     def rebalance_protocol(self) -> RebalanceProtocol:
-        """The most advanced protocol that every assignor offered can be used with."""
+        """COOPERATIVE if every assignor offered supports it, else EAGER."""
         if RebalanceProtocol.COOPERATIVE in common_protocols(self.assignors):
             return RebalanceProtocol.COOPERATIVE
         return RebalanceProtocol.EAGER
@@ -100,7 +100,7 @@ class ConsumerSettings(
 
 
 def common_protocols(assignors: tuple[Assignor, ...]) -> set[RebalanceProtocol]:
-    """The rebalance protocols that all of these assignors can be used with."""
+    """The rebalance protocols that all of these assignors support."""
     return set.intersection(*(set(one.protocols) for one in assignors))
 
 

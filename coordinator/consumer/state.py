@@ -1,12 +1,12 @@
-"""How far a member is in its group, and as what.
+"""The states of a member in its group, and the generation it belongs to.
 
-UNJOINED              not in the group, or no longer
+UNJOINED              not in the group, or no longer in it
                       -> PREPARING_REBALANCE  JoinGroup is sent
-PREPARING_REBALANCE   JoinGroup is not answered yet; no heartbeats, the coordinator waits for us
-                      -> COMPLETING_REBALANCE it is answered, SyncGroup is sent
+PREPARING_REBALANCE   JoinGroup is not answered yet; no heartbeats, the parked join stands for them
+                      -> COMPLETING_REBALANCE JoinGroup is answered, SyncGroup is sent
 COMPLETING_REBALANCE  SyncGroup is not answered yet; heartbeats
-                      -> STABLE               it is answered
-                      -> PREPARING_REBALANCE  it failed, and the member joins again
+                      -> STABLE               SyncGroup is answered
+                      -> PREPARING_REBALANCE  SyncGroup failed, and the member joins again
 STABLE                heartbeats, commits
                       -> PREPARING_REBALANCE  the member joins again
 any                   -> UNJOINED             the generation is lost, or the member leaves
@@ -24,7 +24,7 @@ from schemas.messages import NO_GENERATION, NO_MEMBER_ID
 
 
 class MemberState(Enum):
-    """How far the member is in the group."""
+    """The member's state in its group."""
 
     UNJOINED = "unjoined"
     PREPARING_REBALANCE = "preparing rebalance"
@@ -37,7 +37,7 @@ HEARTBEATING = (MemberState.COMPLETING_REBALANCE, MemberState.STABLE)
 
 
 class GroupMembershipOperation(Enum):
-    """What becomes of the membership of a consumer that closes (KIP-1092)."""
+    """Whether a consumer that closes stays a member (KIP-1092)."""
 
     DEFAULT = "dynamic members leave, static ones stay until their session ends"
     LEAVE_GROUP = "leave"
@@ -45,9 +45,9 @@ class GroupMembershipOperation(Enum):
 
 
 class Generation(Struct, frozen=True):
-    """Which generation the member is of, under which id, and the assignor that it chose.
+    """The member's generation, its id in it, and the assignor that the group selected.
 
-    After ILLEGAL_GENERATION the member id is kept, as it may still be good.
+    After ILLEGAL_GENERATION the member id is kept, as the coordinator may still know it.
     """
 
     generation_id: int = NO_GENERATION
@@ -56,5 +56,5 @@ class Generation(Struct, frozen=True):
 
     @property
     def is_lost(self) -> bool:
-        """Whether partitions owned under it must be taken for lost."""
+        """Whether partitions that the member owned in this generation must be taken for lost."""
         return self.generation_id == NO_GENERATION or self.member_id == NO_MEMBER_ID

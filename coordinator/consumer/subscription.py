@@ -11,14 +11,15 @@ from coordinator.consumer.settings import AutoOffsetReset
 
 
 class SubscriptionError(ValueError):
-    """Something that the subscription or the assignment does not allow."""
+    """A call that the present subscription or assignment does not allow."""
 
 
 class SubscriptionState:
     """Topics or a pattern, the group's topics, and the assigned partitions with their positions.
 
-    `topics` are those subscribed: for a pattern, those of the catalogue that it matches.
-    `group_topics` are those of the whole group, which its leader watches.
+    `topics` are the topics subscribed to; for a pattern, the catalogue's topics that it matches.
+    `group_topics` are those of all members, which the leader watches. `assignment_id` changes with
+    every assignment, so that a fetch of offsets for an earlier one is recognised.
     """
 
     def __init__(self) -> None:
@@ -37,7 +38,7 @@ class SubscriptionState:
         return self._subscribed
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Subscribe to a list of topics in place of the list before."""
+        """Subscribe to a list of topics in place of the previous list. Raises SubscriptionError."""
         wanted = frozenset(topics)
         if not wanted or "" in wanted:
             raise SubscriptionError("subscribe() needs topic names; unsubscribe() takes them away")
@@ -47,14 +48,14 @@ class SubscriptionState:
         self.topics = wanted
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Subscribe to every topic whose whole name matches; `match` says which there are."""
+        """Subscribe to every topic whose whole name matches; `match` finds them."""
         if self._subscribed and self.pattern is None:
             raise SubscriptionError("subscribed to a list of topics already: unsubscribe() first")
         self._subscribed = True
         self.pattern = pattern
 
     def match(self, catalogue: Iterable[str]) -> None:
-        """Take the topics that the pattern matches, if there is a pattern."""
+        """Set `topics` to those of the catalogue that the pattern, if any, matches."""
         if self.pattern is not None:
             matches = self.pattern.fullmatch
             self.topics = frozenset(topic for topic in catalogue if matches(topic))
@@ -86,13 +87,13 @@ class SubscriptionState:
         return all(one.topic in self.topics for one in partitions)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Own exactly these; positions of those owned before are kept."""
+        """Replace the assignment; a partition that stays assigned keeps its position."""
         kept = self.assignment
         self.assignment = {one: kept.get(one) or Position() for one in sorted(partitions)}
         self.assignment_id += 1
 
     def mark_pending_revocation(self) -> None:
-        """Nothing more of any partition is handed to the user: what is committed now is final."""
+        """Hand out no more rows of any partition, so that the positions committed are final."""
         for position in self.assignment.values():
             position.pending_revocation = True
 
@@ -115,17 +116,17 @@ class SubscriptionState:
         self._position(partition).seek(offset)
 
     def request_reset(self, partition: TopicPartition, reset: AutoOffsetReset) -> None:
-        """Go to the earliest or the latest offset, once somebody has looked it up."""
+        """Go to the earliest or latest offset, which the driver looks up (`awaiting_reset`)."""
         self._position(partition).request_reset(reset)
 
     def resolve_reset(self, partition: TopicPartition, reset: AutoOffsetReset, offset: int) -> None:
-        """What was looked up; without effect if it is no longer wanted."""
+        """Go to the offset that was looked up, unless the reset is no longer wanted."""
         position = self.assignment.get(partition)
         if position is not None and position.reset is reset:
             position.seek(offset)
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Hand out nothing of these until they are resumed."""
+        """Hand out no rows of these partitions until they are resumed."""
         for one in partitions:
             self._position(one).paused = True
 
@@ -145,7 +146,7 @@ class SubscriptionState:
         return self._in_state(PositionState.INITIALIZING)
 
     def awaiting_reset(self) -> dict[TopicPartition, AutoOffsetReset]:
-        """The partitions whose position has to be looked up, and at which end."""
+        """The partitions whose position has to be looked up, with the end to look at."""
         return {
             one: position.reset
             for one, position in self.assignment.items()
@@ -153,7 +154,7 @@ class SubscriptionState:
         }
 
     def fetchable(self) -> dict[TopicPartition, int]:
-        """The partitions of which rows may be handed to the user, with their positions."""
+        """The partitions whose rows may be handed to the user, with their positions."""
         return {
             one: position.offset
             for one, position in self.assignment.items()
@@ -161,7 +162,7 @@ class SubscriptionState:
         }
 
     def consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What an automatic commit commits: every known position."""
+        """Every known position: what an automatic commit commits."""
         return {
             one: OffsetAndMetadata(position.offset)
             for one, position in self.assignment.items()
@@ -173,8 +174,8 @@ class SubscriptionState:
         committed: Mapping[TopicPartition, OffsetAndMetadata | None],
         reset: AutoOffsetReset,
     ) -> tuple[TopicPartition, ...]:
-        """Start from committed offsets; returns those with none while `reset` is NONE."""
-        homeless = []
+        """Start from committed offsets; returns those without one if `reset` is NONE."""
+        without_offset = []
         for one, offset in committed.items():
             position = self.assignment.get(one)
             if position is None or position.state is not PositionState.INITIALIZING:
@@ -182,10 +183,10 @@ class SubscriptionState:
             if offset is not None:
                 position.seek(offset.offset)
             elif reset is AutoOffsetReset.NONE:
-                homeless.append(one)
+                without_offset.append(one)
             else:
                 position.request_reset(reset)
-        return tuple(homeless)
+        return tuple(without_offset)
 
     def _in_state(self, state: PositionState) -> tuple[TopicPartition, ...]:
         return tuple(one for one, p in self.assignment.items() if p.state is state)

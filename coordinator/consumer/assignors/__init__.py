@@ -1,4 +1,8 @@
-"""Kafka's assignors: range, roundrobin, sticky and cooperative-sticky, by their names."""
+"""Kafka's assignors: range, roundrobin, sticky and cooperative-sticky.
+
+`assignor(name)` finds one; `Assignor` is what all of them are. They are pure functions of partition
+counts and subscriptions, and know neither the group nor its coordinator.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ ASSIGNORS: dict[str, Assignor] = {one.name: one for one in _ALL}
 
 
 class UnknownAssignor(ValueError):
-    """A name that is no assignor's; the message lists those that are."""
+    """A name that no assignor has; the message lists the names there are."""
 
 
 def assignor(name: str) -> Assignor:

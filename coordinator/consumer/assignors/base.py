@@ -1,4 +1,4 @@
-"""What an assignor is. Source: ConsumerPartitionAssignor, AbstractPartitionAssignor (KIP-429)."""
+"""The interface of assignors. Source: ConsumerPartitionAssignor, AbstractPartitionAssignor."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from coordinator.consumer.protocol import Subscription, TopicPartition
 
 
 class RebalanceProtocol(str, Enum):
-    """What members do with their partitions in a rebalance.
+    """What members do with their partitions in a rebalance (KIP-429).
 
-    EAGER: all are given up before the join. COOPERATIVE: all are kept, and only those that the
-    leader takes away are given up, after which the member joins again.
+    EAGER: a member gives up all of them before it joins. COOPERATIVE: a member keeps all of them,
+    gives up only those that the leader takes away, and then joins again.
     """
 
     EAGER = "eager"
@@ -21,35 +21,34 @@ class RebalanceProtocol(str, Enum):
 
 
 class Assignor(Protocol):
-    """Divides partitions among members. It keeps no state: what it needs to know it is told.
+    """Divides partitions among members, without any state of its own.
 
-    Racks (KIP-881) are not looked at: Kafka matches a member's rack with those of a partition's
-    replicas, and here no partition has replicas.
+    Racks (KIP-881) are ignored: Kafka matches a member's rack with those of a partition's replicas,
+    and here no partition has replicas.
     """
 
     @property
     def name(self) -> str:
-        """The name that members and the coordinator know it by."""
+        """The protocol name in JoinGroup."""
         ...
 
     @property
     def protocols(self) -> tuple[RebalanceProtocol, ...]:
-        """The rebalance protocols it can be used with, the preferred one first."""
+        """The rebalance protocols that it supports, the preferred one first."""
         ...
 
     @property
     def version(self) -> int:
-        """The version of its user data and of its way to assign (0 for all of Kafka's)."""
+        """The version of its user data and of its algorithm (0 for all of Kafka's)."""
         ...
 
     def user_data(
         self, topics: Sequence[str], owned: Sequence[TopicPartition] | None, generation: int
     ) -> bytes | None:
-        """Return what a member sends of its own in its subscription, None for nothing.
+        """Return the assignor's own bytes for a member's subscription, None for none.
 
-        `owned` is the last assignment that the member was given, though an eager member has given
-        it up by now; None if it never had one. `generation` is the one of that assignment, -1 if
-        there was none.
+        `owned` is the member's last assignment, which an eager member has given up by now; None if
+        it never had one. `generation` is the generation of that assignment, -1 if there was none.
         """
         ...
 
@@ -58,14 +57,14 @@ class Assignor(Protocol):
     ) -> dict[str, list[TopicPartition]]:
         """Return the partitions of every member of `members`, by member id.
 
-        `partition_counts` are the topics that exist: others that are subscribed are passed over,
-        and so are those that nobody subscribes. The order of both mappings makes no difference.
+        `partition_counts` are the topics that exist; other topics, and topics without subscribers,
+        are skipped. The order of both mappings makes no difference.
         """
         ...
 
 
 class PlainAssignor:
-    """An eager assignor that looks at subscriptions alone: members send nothing of their own."""
+    """Base of eager assignors that look at topics alone, and so need no user data."""
 
     protocols = (RebalanceProtocol.EAGER,)
     version = 0
@@ -91,7 +90,8 @@ def subscribed_counts(
 def in_order(members: Mapping[str, Subscription]) -> list[str]:
     """The member ids: static members first by instance id, then dynamic ones by member id.
 
-    Member ids change with every restart; so static members keep their places (KIP-345).
+    A static member's instance id outlives its member id, so it keeps its place when it restarts
+    (KIP-345).
     """
 
     def place(member_id: str) -> tuple[bool, str, str]:

@@ -1,8 +1,8 @@
 """The cooperative sticky assignor: the sticky one, in two rounds (KIP-429).
 
 Source: CooperativeStickyAssignor. Members keep what they own while they join. A partition that is
-to change hands is given to nobody at first: its owner sees it gone from its assignment, gives it
-up and joins again, and then it is free.
+to move is assigned to nobody in the first round: its owner finds it missing from its assignment,
+gives it up and joins again. The second round assigns it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class CooperativeStickyAssignor:
     def assign(
         self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Divide the partitions, less those that somebody has to give up first.
+        """Divide the partitions, except those that another member has to give up first.
 
-        A partition that several members claim in one generation is also left out, so that they all
-        give it up. (Kafka leaves it out only if all members subscribe alike.)
+        A partition that several members claim in one generation is left out too, so that all of
+        them give it up. (Kafka leaves it out only if all members have the same subscription.)
         """
         claims = {member_id: _claim(member) for member_id, member in members.items()}
         ownership = settle(claims)
@@ -56,7 +56,7 @@ class CooperativeStickyAssignor:
 
 
 def _claim(member: Subscription) -> Claim:
-    """What a member owns; before version 2 the generation is in the user data alone."""
+    """What a member owns; before version 2 only the user data has the generation."""
     generation = member.generation_id
     if generation == NO_GENERATION:
         generation = decode_generation(member.user_data)

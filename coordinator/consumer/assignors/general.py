@@ -1,13 +1,14 @@
 """The sticky assignment of members that subscribe to different topics.
 
-Source: AbstractStickyAssignor.GeneralAssignmentBuilder. What is owned stays where it is; what is
-free goes to the subscriber with the least; then partitions move from a member to a subscriber that
-has at least two fewer, until there is no such pair: balanced is what Kafka's isBalanced says.
+Source: AbstractStickyAssignor.GeneralAssignmentBuilder. Owned partitions stay; each free one goes
+to the subscriber with the fewest partitions; then partitions move from a member to a subscriber
+that has at least two fewer, until there is no such pair. The result is balanced as Kafka's
+isBalanced defines it.
 
-Kafka goes from partition to partition and asks for the whole balance each time. Here a topic is
-taken at a time, since its partitions have the same subscribers: a heap knows which has the least.
-A member that has to give up a partition gives one that is not its own if it has one of that topic,
-where Kafka takes the one it has come to: so a few fewer move.
+Kafka checks the whole balance for each partition. Here a topic is handled at a time: its partitions
+have the same subscribers, and a heap yields the one with the fewest. A member that must give up a
+partition of a topic gives one that it did not own before, if it has one; Kafka gives the partition
+at hand, so here slightly fewer partitions move.
 """
 
 from __future__ import annotations
@@ -26,16 +27,16 @@ def assign_general(
 ) -> dict[str, list[TopicPartition]]:
     """Divide the partitions of `counts` among their subscribers.
 
-    `topics`: what each member subscribes to. `owned`: what it owns, whether it still subscribes to
-    it or not. `former`: who owned a partition in an older generation, and gets it back in
-    preference if it must move.
+    `topics`: each member's subscribed topics. `owned`: the partitions that it owns, also of topics
+    that it no longer subscribes to. `former`: the owner of a partition in an older generation, who
+    is preferred if the partition must move.
     """
     subscribers: dict[str, list[str]] = {topic: [] for topic in counts}
     for member_id in sorted(topics):
         for topic in counts.keys() & set(topics[member_id]):
             subscribers[topic].append(member_id)
     load = dict.fromkeys(sorted(topics), 0)
-    # Topics with few subscribers first: they have the least choice.
+    # Topics with few subscribers first, since they leave the least choice.
     divided = [
         _Topic(topic, counts[topic], subscribers[topic], load, former)
         for topic in sorted(counts, key=lambda topic: (len(subscribers[topic]), topic))
@@ -60,9 +61,9 @@ def _keep(divided: list[_Topic], owned: Mapping[str, Sequence[TopicPartition]]) 
 
 
 def _move_until_balanced(divided: list[_Topic], new_only: bool) -> None:
-    """Move partitions until none can move, or only those that had no owner (`new_only`).
+    """Move partitions until none can move; with `new_only`, those that had no owner.
 
-    There is an end, since every move makes the loads more even.
+    This ends because every move makes the loads more even.
     """
     contested = [topic for topic in divided if len(topic.subscribers) > 1]
     moved = True
@@ -73,7 +74,7 @@ def _move_until_balanced(divided: list[_Topic], new_only: bool) -> None:
 
 
 class _Topic:
-    """A topic's partitions while they are divided. `load` is every member's, shared by all."""
+    """A topic's partitions while they are divided. All topics share `load`, by member id."""
 
     __slots__ = (
         "_away",
@@ -97,7 +98,7 @@ class _Topic:
         self.name = name
         self.subscribers = dict.fromkeys(subscribers)
         self._load = load
-        # By partition number: who has it now, and who owned it before. "" is nobody.
+        # By partition number: the holder now, and the owner before. "" is nobody.
         self.holders = [""] * count
         self._owners = [""] * count
         self._former = {
@@ -105,18 +106,18 @@ class _Topic:
             for number in (range(count) if former else ())
             if (member_id := former.get(TopicPartition(name, number), "")) in self.subscribers
         }
-        # The partitions that are not with their owner: by holder, and by owner and holder.
+        # The partitions whose holder is not their owner: by holder, and by (owner, holder).
         self._guests: dict[str, dict[int, None]] = {}
         self._away: dict[tuple[str, str], dict[int, None]] = {}
 
     def keep(self, number: int, member_id: str) -> None:
-        """Leave a partition with its owner, if that still subscribes to the topic."""
+        """Leave a partition with its owner if the owner still subscribes to the topic."""
         if member_id in self.subscribers:
             self._owners[number] = member_id
             self._put(number, member_id)
 
     def assign_free(self) -> None:
-        """Give each partition that nobody has to the subscriber with the least."""
+        """Give each partition without a holder to the subscriber with the fewest."""
         free = [number for number, holder in enumerate(self.holders) if not holder]
         if not free:
             return
@@ -129,7 +130,7 @@ class _Topic:
             self._put(number, member_id)
 
     def even_out(self, new_only: bool) -> bool:
-        """Go once through the partitions and move those that can; whether any has moved."""
+        """Go once through the partitions and move those that can move; True if any has moved."""
         load = self._load
         least = min(load[member_id] for member_id in self.subscribers)
         if max(load[member_id] for member_id in set(self.holders)) <= least + 1:
@@ -141,7 +142,7 @@ class _Topic:
             if new_only and owner:
                 continue
             holder = self.holders[number]
-            # A load that has grown since is found here; one that has shrunk was pushed anew.
+            # An entry whose member's load has grown is stale; for a shrunk load one was pushed.
             while by_load[0][0] != load[by_load[0][1]]:
                 heapreplace(by_load, (load[by_load[0][1]], by_load[0][1]))
             for target in (self._former.get(number, holder), by_load[0][1]):
@@ -153,10 +154,10 @@ class _Topic:
         return moved
 
     def _give(self, number: int, target: str) -> None:
-        """Move a partition, or another of this topic if that spares an owner the loss of its own.
+        """Move a partition, or another of this topic if that lets an owner keep its own.
 
-        Two members of a topic never give each other one of theirs: that would be two moves in
-        place of none.
+        Two members never swap partitions of a topic that each of them owned: that would be two
+        moves instead of none.
         """
         holder = self.holders[number]
         if back := self._away.get((target, holder)):
@@ -166,7 +167,7 @@ class _Topic:
             number = next(iter(guests))
         owner = self._owners[number]
         if owner not in ("", holder) and (back := self._away.get((target, owner))):
-            # Both go home: the owner has as many as before.
+            # Both partitions return to their owners, and this owner's load stays the same.
             self._move(number, owner)
             number = next(iter(back))
         self._move(number, target)

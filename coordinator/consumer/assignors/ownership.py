@@ -1,9 +1,9 @@
-"""Who owns what, when members are asked: the newest generation is believed.
+"""The owners of partitions, settled from what members claim: the newest generation counts.
 
-Source: AbstractStickyAssignor (allSubscriptionsEqual, prepopulateCurrentAssignments). A partition
-that several members of the newest generation claim belongs to none of them. Kafka meets claims in
-no certain order and so may also take such a partition from a still newer claimant; here the order
-makes no difference.
+A partition that several members claim in the newest generation that claims it belongs to none of
+them. Kafka reads claims in no certain order, and may also take such a partition from a claimant of
+a still newer generation; here the order makes no difference. Source: AbstractStickyAssignor
+(allSubscriptionsEqual, prepopulateCurrentAssignments).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from coordinator.consumer.protocol import TopicPartition
 
 
 class Ownership(Struct, frozen=True):
-    """The owners by what members claim.
+    """The owners of partitions according to the members' claims.
 
-    `owners`: the one claimant in the newest generation that claims the partition. `disputed`: the
-    partitions with several such claimants. `former`: of those that claim the partition in a
-    generation older than the newest of all, the latest.
+    `owners`: the only claimant of the newest generation that claims the partition. `disputed`: the
+    partitions with several such claimants. `former`: the latest claimant of a generation older than
+    the newest of all.
     """
 
     owners: dict[TopicPartition, str]
@@ -31,7 +31,7 @@ class Ownership(Struct, frozen=True):
     def by_member(
         self, counts: Mapping[str, int], claims: Mapping[str, Claim]
     ) -> dict[str, list[TopicPartition]]:
-        """What each member owns of the partitions that there are, by number and topic."""
+        """What each member owns of the partitions that exist, sorted by number, then topic."""
         owned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in sorted(claims)}
         for partition, member_id in self.owners.items():
             if 0 <= partition.partition < counts.get(partition.topic, 0):
@@ -42,12 +42,12 @@ class Ownership(Struct, frozen=True):
 
 
 def settle(claims: Mapping[str, Claim]) -> Ownership:
-    """Decide between the claims of all members, by member id."""
+    """Settle the claims of all members, given by member id."""
     owners: dict[TopicPartition, str] = {}
     disputed: set[TopicPartition] = set()
     former: dict[TopicPartition, str] = {}
     newest = max((claim.generation for claim in claims.values()), default=0)
-    # Stable, so the order of ids decides between members of one generation.
+    # The sort is stable, so ids order the members of one generation.
     newest_first = sorted(sorted(claims), key=lambda m: claims[m].generation, reverse=True)
     for member_id in newest_first:
         claim = claims[member_id]

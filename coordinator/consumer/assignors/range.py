@@ -1,7 +1,7 @@
-"""The range assignor: topic by topic, each member a run of neighbouring partitions.
+"""The range assignor: of each topic, each member gets a run of consecutive partitions.
 
 Source: RangeAssignor. Topics with the same subscribers and number of partitions are divided alike,
-so that partition n of each goes to one member.
+so that partition n of each goes to the same member.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class RangeAssignor(PlainAssignor):
     def assign(
         self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Divide each topic; the first members take one more if it does not come out even."""
+        """Divide each topic; the first members get one more if the division leaves a remainder."""
         assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
         counts = subscribed_counts(partition_counts, members)
         subscribers: dict[str, list[str]] = {topic: [] for topic in counts}

@@ -1,7 +1,6 @@
-"""The round-robin assignor: all partitions in order, dealt out to the members in turn.
+"""The round-robin assignor: all partitions in order, assigned to the members in turn.
 
-Source: RoundRobinAssignor. A member that does not subscribe to a partition's topic is passed over,
-and comes next only when its turn comes round again.
+Source: RoundRobinAssignor. A member that does not subscribe to a partition's topic loses that turn.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ class RoundRobinAssignor(PlainAssignor):
     def assign(
         self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Deal out the partitions of all topics, sorted by topic and number."""
+        """Assign the partitions of all topics, sorted by topic and number, in turn."""
         assigned: dict[str, list[TopicPartition]] = {member_id: [] for member_id in members}
         counts = subscribed_counts(partition_counts, members)
         circle = in_order(members)

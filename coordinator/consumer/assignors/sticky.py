@@ -1,7 +1,7 @@
-"""The sticky assignor: as balanced as can be, and then as much as before as can be (KIP-54).
+"""The sticky assignor: balance first, then as few moves as possible (KIP-54).
 
-Source: StickyAssignor, AbstractStickyAssignor. Members are eager: what they owned, and in which
-generation, they send as user data.
+Source: StickyAssignor, AbstractStickyAssignor. Members are eager, and send what they owned, and in
+which generation, as user data.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class StickyAssignor:
         owned: Sequence[TopicPartition] | None,
         generation: int,
     ) -> bytes | None:
-        """The member's last assignment and its generation; nothing before the first."""
+        """The member's last assignment and its generation; None before the first assignment."""
         return None if owned is None else encode_claim(owned, generation)
 
     def assign(
         self, partition_counts: Mapping[str, int], members: Mapping[str, Subscription]
     ) -> dict[str, list[TopicPartition]]:
-        """Divide all partitions; the owned ones of the subscriptions do not count, user data do."""
+        """Divide all partitions; owners are read from the user data, not from the subscriptions."""
         claims = {member_id: decode_claim(m.user_data) for member_id, m in members.items()}
         return assign_sticky(partition_counts, members, claims, settle(claims))
 
@@ -46,7 +46,7 @@ def assign_sticky(
     claims: Mapping[str, Claim],
     ownership: Ownership,
 ) -> dict[str, list[TopicPartition]]:
-    """Divide all partitions in the way that the subscriptions allow."""
+    """Divide all partitions, by the simpler algorithm if all members subscribe to the same."""
     counts = subscribed_counts(partition_counts, members)
     owned = ownership.by_member(counts, claims)
     topics = {member_id: frozenset(member.topics) for member_id, member in members.items()}

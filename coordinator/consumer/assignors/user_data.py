@@ -1,12 +1,12 @@
-"""What the sticky assignors send of their own in a member's subscription.
+"""The user data that the sticky assignors put into a member's subscription.
 
-Source: StickyAssignor (version 0: the previous assignment; version 1: and its generation) and
-CooperativeStickyAssignor (version 0: the generation). Neither says its version in the bytes: a
-reader tries the newest first. What cannot be read is taken for nothing, as Kafka takes it, since a
-member of another make must not keep a group from its assignment.
+Source: StickyAssignor (version 0: the previous assignment; version 1: also its generation) and
+CooperativeStickyAssignor (version 0: the generation). The bytes do not say their version: a reader
+tries the newest first. Bytes that cannot be read count as no claim, as in Kafka, so that a member
+with another client library cannot stop the group's assignment.
 
-kafka-python 3.0 puts a version before its own sticky user data, which Kafka's members do not read;
-nor is it read here.
+kafka-python 3.0 puts a version number before its own sticky user data; Kafka's members cannot read
+it, and neither can this module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GENERATION = struct.Struct(">i")
 
 
 class Claim(Struct, frozen=True):
-    """What a member says it owned, and in which generation; -1 if it does not know."""
+    """The partitions that a member says it owned, and their generation, -1 if unknown."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
@@ -53,7 +53,7 @@ def encode_claim(partitions: Sequence[TopicPartition], generation: int) -> bytes
 
 
 def decode_claim(user_data: bytes | None) -> Claim:
-    """Read `sticky`'s user data, version 1 or 0; what cannot be read claims nothing."""
+    """Read `sticky`'s user data, version 1 or 0; bytes that cannot be read claim nothing."""
     if not user_data:
         return Claim()
     for version in (1, 0):
