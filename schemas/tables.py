@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -18,9 +18,6 @@ from msgspec import Struct, inspect
 
 from schemas.messages import Int32, RejectedRequest, RequestEvent, Response, Timestamp
 from schemas.records import CoordinatorEvent, GroupEvent, Record
-
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
 
 _Row = TypeVar("_Row", bound=Struct)
 
@@ -59,13 +56,6 @@ def arrow_schema(struct: type[Struct]) -> pa.Schema:
     info = inspect.type_info(struct)
     assert isinstance(info, inspect.StructType)
     return pa.schema(_fields(info))
-
-
-def spark_schema(table: Table) -> StructType:
-    """Return the table's columns as Spark types."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(table.schema)
 
 
 def _fields(struct: inspect.StructType) -> list[pa.Field]:

@@ -6,10 +6,9 @@ import sys
 
 import msgspec
 from msgspec import Struct
-from rich.console import Console
 
 from pipeline.bench.tables import table_of
-from pipeline.cli.show import PLAIN_WIDTH, grid
+from pipeline.terminal import grid, open_console
 
 
 def show(report: Struct, json: bool) -> None:
@@ -18,7 +17,4 @@ def show(report: Struct, json: bool) -> None:
         sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
         return
     table = table_of(report)
-    console = Console()
-    if not console.is_terminal:
-        console.width = PLAIN_WIDTH
-    console.print(grid(table.columns, table.rows, table.title))
+    open_console().print(grid(table.columns, table.rows, table.title))

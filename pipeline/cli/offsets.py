@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.options import Json, Root, show_query
+from pipeline.cli.options import Json, Root
 
 if TYPE_CHECKING:
     from pipeline.client.admin import Change
@@ -78,6 +78,8 @@ def _change(root: str, group: str, changes: list[Change], execute: bool, json: b
 @offsets_app.command("show")
 def offsets_show(group: str, root: Root, json: Json = False) -> None:
     """The committed offsets of one group."""
+    from pipeline.cli.show import show_query
+
     show_query(
         root,
         'SELECT topic, "partition", committed_offset, metadata, committed_at, expires_at, reason '

@@ -10,7 +10,7 @@ import typer
 from pipeline.cli.options import Config, Json, Root
 
 if TYPE_CHECKING:
-    from pipeline.records.raw import Tally
+    from pipeline.records.record_file import Tally
 
 records_app = typer.Typer(
     help="The offsets topic as Kafka's own binary records.", no_args_is_help=True

@@ -1,23 +1,19 @@
-"""Results on the screen: as a table for people, as CSV or JSON Lines for programs."""
+"""Results on standard output: as a table for people, as CSV or JSON Lines for programs."""
 
 from __future__ import annotations
 
 import csv
 import sys
 from collections.abc import Sequence
-from datetime import datetime
 from enum import Enum
 from typing import Any
 
 import msgspec
 from msgspec import Struct
-from rich.console import Console
-from rich.table import Table as Grid
 
-from pipeline.tables.sql import Result
-
-# Columns of a line that goes to a file or a pipe.
-PLAIN_WIDTH = 160
+from pipeline.cli.options import encoded
+from pipeline.tables.sql import Catalog, Result
+from pipeline.terminal import grid, open_console
 
 
 class Format(str, Enum):
@@ -28,49 +24,35 @@ class Format(str, Enum):
     JSON = "json"
 
 
-def show(result: Result, format_: Format = Format.TABLE, title: str | None = None) -> None:
-    """Print the rows to standard output."""
+def show(result: Result, format_: Format = Format.TABLE) -> None:
+    """Print the rows of a query."""
     if format_ is Format.JSON:
         for row in result.as_dicts():
-            sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
+            sys.stdout.write(encoded(row) + "\n")
     elif format_ is Format.CSV:
         writer = csv.writer(sys.stdout)
         writer.writerow(result.columns)
         writer.writerows(result.rows)
     else:
-        console = Console()
-        if not console.is_terminal:
-            console.width = PLAIN_WIDTH
-        console.print(grid(result.columns, result.rows, title))
+        console = open_console()
+        console.print(grid(result.columns, result.rows))
         count = len(result.rows)
         console.print(f"{count} row{'' if count == 1 else 's'}", style="dim")
 
 
+def show_query(root: str, query: str, json: bool, *parameters: Any) -> Result:
+    """Run a query over a root, print its rows, and return them. Raises NoRoot and QueryError."""
+    result = Catalog(root).query(query, list(parameters))
+    show(result, Format.JSON if json else Format.TABLE)
+    return result
+
+
 def show_structs(rows: Sequence[Struct], json: bool) -> None:
-    """Print Structs of one kind, a row each, as a table or as JSON Lines."""
+    """Print Structs of one type, a row each, as a table or as JSON Lines."""
     if json:
         for row in rows:
-            sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
+            sys.stdout.write(encoded(row) + "\n")
         return
     columns = rows[0].__struct_fields__ if rows else ()
     values = [msgspec.structs.astuple(row) for row in rows]
     show(Result(list(columns), values))
-
-
-def grid(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> Grid:
-    """A table for the terminal; numbers to the right."""
-    table = Grid(title=title, title_justify="left")
-    for position, name in enumerate(columns):
-        numeric = bool(rows) and isinstance(rows[0][position], int | float)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_text(value) for value in row))
-    return table
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, datetime):
-        return value.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
-    return str(value)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import Json, Root, show_query
+from pipeline.cli.options import Json, Root
 
 topics_app = typer.Typer(help="The catalogue of topics.", no_args_is_help=True)
 
@@ -35,6 +35,7 @@ def topics_alter(name: str, root: Root, partitions: Partitions) -> None:
 @topics_app.command("list")
 def topics_list(root: Root, json: Json = False) -> None:
     """Every topic of the catalogue and its number of partitions."""
+    from pipeline.cli.show import show_query
     from pipeline.tables.topics import has_catalogue
 
     show_query(root, "SELECT * FROM topics ORDER BY topic", json)

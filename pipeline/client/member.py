@@ -46,15 +46,6 @@ from pipeline.errors import Failure
 if TYPE_CHECKING:
     from pipeline.client.request_client import RequestClient
 
-__all__ = [
-    "GroupMember",
-    "GroupMembershipOperation",
-    "MemberClosed",
-    "NoCatalogue",
-    "OffsetAndMetadata",
-    "TopicPartition",
-]
-
 log = logging.getLogger(__name__)
 
 Topics = Iterable[str] | Mapping[str, int] | re.Pattern[str]

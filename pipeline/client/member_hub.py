@@ -11,11 +11,10 @@ import threading
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 
 from pipeline.client.member_driver import MemberDriver, now_ms
 from pipeline.client.request_client import RequestClient
-from pipeline.errors import Failure
 from pipeline.tables.topics import TopicWatcher
 
 if TYPE_CHECKING:
@@ -26,10 +25,6 @@ log = logging.getLogger(__name__)
 # How often the catalogue is looked at, s: a look costs one attempt to open a file.
 TOPICS_EVERY_S = 1.0
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
-
-
-class NoTables(Failure):
-    """A root on which no coordinator has ever run."""
 
 
 class MemberHub:
@@ -50,13 +45,7 @@ class MemberHub:
         self._stopped = threading.Event()
         self.users = 0
         self.refresh_topics()
-        try:
-            self.client = RequestClient(root) if client is None else client
-        except TableNotFoundError as error:
-            raise NoTables(
-                f"no coordinator has run on {root} yet: start one with "
-                f"`group-coordinator run --root {root}`"
-            ) from error
+        self.client = RequestClient(root) if client is None else client
         self._threads = [
             threading.Thread(target=self._beat, name="heartbeats", daemon=True),
             threading.Thread(target=self._watch, name="topics", daemon=True),

@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING
 
 from pipeline.client.producer import RequestProducer
-from pipeline.client.responses import ResponseReader
+from pipeline.client.response_reader import ResponseReader
 from pipeline.errors import Failure
 from schemas.messages import RequestEvent, Response
 
@@ -27,7 +27,7 @@ class NoAnswer(Failure):
 class RequestClient:
     """Sends requests to the coordinator of a root and returns its answers.
 
-    Raises SchemaMismatch, and deltalake's TableNotFoundError if there are no responses.
+    Raises SchemaMismatch, and NoTables where no coordinator has run yet.
     """
 
     def __init__(self, root: str, settings: ProducerSettings | None = None) -> None:

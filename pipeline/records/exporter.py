@@ -1,4 +1,4 @@
-"""The offsets topic as Kafka's own binary records, out to a file (`pipeline.records.raw`)."""
+"""The offsets topic as Kafka's own binary records, out to a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from pipeline.errors import Failure
-from pipeline.records.raw import (
+from pipeline.records.record_file import (
     MILLIS,
     RAW_RECORDS,
     STANDARD,

@@ -1,4 +1,4 @@
-"""Kafka's own binary records, in from a file (`pipeline.records.raw`) to the offsets topic."""
+"""Kafka's own binary records, in from a file to the offsets topic."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipeline.delta.appender import Appender, open_appender
 from pipeline.delta.epoch import Epoch
 from pipeline.errors import Failure
 from pipeline.ownership.hold import holding_partitions
-from pipeline.records.raw import (
+from pipeline.records.record_file import (
     MILLIS,
     STANDARD,
     Progress,

@@ -19,15 +19,15 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pipeline.cli.show import PLAIN_WIDTH, grid
 from pipeline.delta.tail import Tail, follow
 from pipeline.node.process import CoordinatorProcess
 from pipeline.replay.demo_workers import WorkersScene
-from pipeline.replay.recorded import TOPICS, load_trace, trace_names
-from pipeline.replay.replay import TraceReplay, to_answers
+from pipeline.replay.trace import TOPICS, load_trace, trace_names
+from pipeline.replay.trace_replay import TraceReplay, to_answers
 from pipeline.tables.sql import Catalog
 from pipeline.tables.store import RequestLog, ensure_tables, table_uri
 from pipeline.tables.topics import create_topic
+from pipeline.terminal import grid, open_console
 from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES
 
 # The recordings were made with these broker settings.
@@ -237,9 +237,7 @@ def difference(recorded: dict[str, Any], live: dict[str, Any]) -> str:
 
 def run_demo(keep: Path | None = None) -> bool:
     """Run the demo in a temporary folder, or in `keep`, which then stays to be looked at."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = PLAIN_WIDTH
+    console = open_console()
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
         return Demo(keep, console).run()

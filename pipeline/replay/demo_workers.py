@@ -22,11 +22,11 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from rich.console import Console
 
-from pipeline.cli.show import grid
 from pipeline.errors import Failure
-from pipeline.replay.recorded import load_trace, trace_names
+from pipeline.replay.trace import load_trace, trace_names
 from pipeline.tables.sql import Catalog
 from pipeline.tables.topics import create_topic
+from pipeline.terminal import grid
 
 TOPIC = "recorded"
 GROUP = "workers"

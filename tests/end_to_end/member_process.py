@@ -15,8 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from coordinator.consumer.errors import ConsumerError
-from pipeline.client.member import GroupMember, TopicPartition
+from pipeline.client import ConsumerError, GroupMember, TopicPartition
 
 WAIT_S = 90.0
 

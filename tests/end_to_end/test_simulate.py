@@ -14,7 +14,7 @@ import pytest
 from coordinator.config import parse_config
 from coordinator.group.coordinator import HANDLERS
 from coordinator.group.partition import partition_for
-from pipeline.replay.simulate import Simulator, simulate
+from pipeline.replay.simulator import Simulator, simulate
 
 
 def run(*entries: Any, **settings: Any) -> list[dict[str, Any]]:

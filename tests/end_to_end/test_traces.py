@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from coordinator.config import parse_config
-from pipeline.replay.recorded import TOPICS, MemberIds, load_trace, same_answer, trace_names
-from pipeline.replay.simulate import Simulator
+from pipeline.replay.simulator import Simulator
+from pipeline.replay.trace import TOPICS, MemberIds, load_trace, same_answer, trace_names
 
 BROKER_SETTINGS = ("group.initial.rebalance.delay.ms", "offsets.topic.num.partitions")
 

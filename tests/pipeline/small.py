@@ -12,7 +12,7 @@ from coordinator.config import parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings
 from pipeline.clock import clock_ms
 from pipeline.delta.tail import follow
-from pipeline.replay.replay import to_json
+from pipeline.replay.trace_replay import to_json
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.sink import Sink
 from pipeline.tables.store import table_uri

@@ -32,7 +32,6 @@ from schemas.tables import (
     REQUESTS,
     RESPONSES,
     TABLES,
-    spark_schema,
     to_arrow,
     to_events,
     to_requests,
@@ -91,8 +90,9 @@ def test_only_the_offsets_topic_is_partitioned():
 
 
 def test_spark_types_follow():
-    pytest.importorskip("pyspark")
-    types = {f.name: f.dataType.simpleString() for f in spark_schema(RESPONSES)}
+    spark_types = pytest.importorskip("pyspark.sql.pandas.types")
+    schema = spark_types.from_arrow_schema(RESPONSES.schema)
+    types = {field.name: field.dataType.simpleString() for field in schema}
     assert types["error_code"] == "smallint"
     assert types["responded_at"] == "timestamp"
     assert types["leave_group"] == (

@@ -10,22 +10,25 @@ from typing import Any
 
 import pytest
 
-from coordinator.config import ConfigError
-from coordinator.consumer.errors import (
+from pipeline.client import (
     CommitFailedError,
+    ConfigError,
     CoordinatorTimeoutError,
     FencedInstanceIdError,
+    GroupMember,
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
+    MemberClosed,
+    NoCatalogue,
     NoOffsetForPartitionError,
+    NoTables,
+    OffsetAndMetadata,
+    RequestClient,
+    SubscriptionError,
     UnknownTopicOrPartitionError,
+    member_hub,
 )
-from coordinator.consumer.subscription import SubscriptionError
-from pipeline.client import member_hub
-from pipeline.client.member import GroupMember, MemberClosed, NoCatalogue, OffsetAndMetadata
-from pipeline.client.member import TopicPartition as Tp
-from pipeline.client.member_hub import NoTables
-from pipeline.client.request_client import RequestClient
+from pipeline.client import TopicPartition as Tp
 from pipeline.tables.topics import alter_topic, create_topic
 from tests.pipeline.small import SmallCoordinator
 

@@ -13,20 +13,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.client.accumulator import Accumulator
-from pipeline.client.producer import (
+from pipeline.client import (
     BufferExhausted,
     DeliveryFailed,
     DeliveryTimeout,
     ProducerClosed,
+    ProducerSettings,
     RequestProducer,
     RequestTooLarge,
+    SettingsError,
     UnwritableRequest,
-    backoff_ms,
+    parse_producer,
 )
-from pipeline.client.producer_settings import ProducerSettings, parse_producer
+from pipeline.client.accumulator import Accumulator
+from pipeline.client.producer import backoff_ms
 from pipeline.delta.appender import Appender, open_appender
-from pipeline.settings import SettingsError
 from schemas.messages import JoinGroupRequest, RequestEvent
 from schemas.tables import MOST_NUMBERED
 from tests.pipeline.rows import heartbeat, rows, version

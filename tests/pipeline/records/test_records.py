@@ -24,10 +24,10 @@ from pipeline.delta.appender import AppendConflict
 from pipeline.delta.epoch import Epoch
 from pipeline.errors import Failure
 from pipeline.records import importer as records_import
-from pipeline.records import raw as raw_records
+from pipeline.records import record_file
 from pipeline.records.exporter import export
 from pipeline.records.importer import import_
-from pipeline.records.raw import RawRecord, Tally
+from pipeline.records.record_file import RawRecord, Tally
 from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.tables.store import ensure_table, ensure_tables, open_table, table_uri
 from schemas.kafka.codec import encode_key, encode_value
@@ -234,7 +234,7 @@ def test_standard_output_and_input_are_json_lines(
 def test_long_runs_say_how_far_they_are(
     root: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(raw_records, "PROGRESS_S", 0.0)
+    monkeypatch.setattr(record_file, "PROGRESS_S", 0.0)
     write(root, LOG)
     said: list[str] = []
     file = str(tmp_path / "records.jsonl")
@@ -264,7 +264,7 @@ def test_the_partition_follows_from_the_settings(root: str, tmp_path: Path) -> N
 
 
 def test_a_full_segment_is_closed(root: str, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(raw_records, "BATCH_ROWS", 3)
+    monkeypatch.setattr(record_file, "BATCH_ROWS", 3)
     file = write_lines(tmp_path / "in.jsonl", *(raw(offset("a", n), n) for n in range(7)))
     settings = Settings(coordinator=CoordinatorSettings(segment_bytes=1))
     import_(root, file, settings, say=quiet)
@@ -273,7 +273,7 @@ def test_a_full_segment_is_closed(root: str, tmp_path: Path, monkeypatch) -> Non
 
 
 def test_large_records_make_smaller_batches(root: str, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(raw_records, "BATCH_BYTES", 100)
+    monkeypatch.setattr(record_file, "BATCH_BYTES", 100)
     file = write_lines(tmp_path / "in.jsonl", *(raw(offset("a", n), n) for n in range(6)))
     import_(root, file, SETTINGS, say=quiet)
     assert len(open_table(root, OFFSETS_TOPIC).file_uris()) == 2
@@ -300,7 +300,7 @@ def test_an_import_that_is_repeated_writes_nothing(
 def test_an_interrupted_import_goes_on_where_it_stopped(
     root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(raw_records, "BATCH_ROWS", 2)
+    monkeypatch.setattr(record_file, "BATCH_ROWS", 2)
     file = write_lines(tmp_path / "in.jsonl", *(raw(offset("a", n), n) for n in range(7)))
     opened = records_import.open_appender
 
@@ -402,7 +402,7 @@ def test_no_more_than_the_first_few_are_named(root: str, tmp_path: Path) -> None
     file = write_lines(tmp_path / "in.jsonl", *["?"] * 100)
     tally = import_(root, file, SETTINGS, say=quiet)
     assert tally.corrupt == 100
-    assert len(tally.named) == raw_records.NAMED
+    assert len(tally.named) == record_file.NAMED
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -419,7 +419,7 @@ def test_a_folder_of_parquet_is_sorted(root: str, tmp_path: Path) -> None:
     folder.mkdir()
     for part, number in (("a", 9), ("b", 4)):
         record = raw(offset("a", number), number)
-        pq.write_table(to_arrow(raw_records.RAW_RECORDS, [record]), folder / f"{part}.parquet")
+        pq.write_table(to_arrow(record_file.RAW_RECORDS, [record]), folder / f"{part}.parquet")
     (folder / "_SUCCESS").touch()
     assert import_(root, str(folder), SETTINGS, say=quiet).records == 2
     assert groups(root)["a"].offsets["foo"][0].offset == 9
@@ -473,7 +473,7 @@ def test_an_export_that_fails_leaves_the_file_as_it_was(
     write(root, LOG)
     file = tmp_path / "out.jsonl"
     file.write_text("before\n")
-    monkeypatch.setattr(raw_records, "SORT_MEMORY", "no size")
+    monkeypatch.setattr(record_file, "SORT_MEMORY", "no size")
     with pytest.raises(Failure, match="cannot read the records"):
         export(root, str(file), quiet)
     assert file.read_text() == "before\n"

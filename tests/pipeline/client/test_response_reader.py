@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake.exceptions import TableNotFoundError
 
-from pipeline.client import responses
-from pipeline.client.producer import DeliveryFailed, ProducerClosed
-from pipeline.client.producer_settings import ProducerSettings
-from pipeline.client.request_client import NoAnswer, RequestClient
-from pipeline.client.responses import ResponseReader, ResponsesLost
+from pipeline.client import (
+    DeliveryFailed,
+    NoAnswer,
+    NoTables,
+    ProducerClosed,
+    ProducerSettings,
+    RequestClient,
+    ResponseReader,
+    ResponsesLost,
+    response_reader,
+)
 from pipeline.delta.appender import open_appender
 from pipeline.tables.store import ensure_tables
 from schemas.messages import (
@@ -87,7 +92,7 @@ def test_only_what_is_waited_for_is_decoded(
         decoded.append(rows.num_rows)
         return from_arrow(struct, rows)
 
-    monkeypatch.setattr(responses, "from_arrow", counting)
+    monkeypatch.setattr(response_reader, "from_arrow", counting)
     future = reader.register("mine")
     answer(root, *[response(f"theirs {number}") for number in range(1000)], response("mine"))
     assert future.result(SOON_S).request_id == "mine"
@@ -139,7 +144,7 @@ def test_asyncio_can_wait_and_give_up(root: str, reader: ResponseReader) -> None
 def test_a_table_that_is_gone_is_told_to_who_waits(
     root: str, reader: ResponseReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(responses, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(response_reader, "_LOOK_EVERY_S", 0.01)
     future = reader.register("a")
     shutil.rmtree(Path(root) / "responses")
     with pytest.raises(ResponsesLost, match="responses cannot be read: there is no table at"):
@@ -151,7 +156,7 @@ def test_a_table_that_is_gone_is_told_to_who_waits(
 def test_a_table_that_came_back_is_followed_again(
     root: str, reader: ResponseReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(responses, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(response_reader, "_LOOK_EVERY_S", 0.01)
     lost = reader.register("a")
     away = Path(root) / "away"
     os.rename(Path(root) / "responses", away)
@@ -174,7 +179,7 @@ def test_a_file_that_cannot_be_read_is_told_to_who_waits(root: str, reader: Resp
 
 
 def test_without_a_table_there_is_nothing_to_read(tmp_path: Path) -> None:
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(NoTables, match="no coordinator has run on"):
         ResponseReader(str(tmp_path))
 
 
@@ -243,7 +248,7 @@ def test_an_answer_that_nobody_waits_for_any_more(root: str, client: RequestClie
 
 
 def test_a_client_needs_the_tables(tmp_path: Path) -> None:
-    with pytest.raises(TableNotFoundError):
+    with pytest.raises(NoTables, match="no coordinator has run on"):
         RequestClient(str(tmp_path))
     ensure_tables(str(tmp_path))
     RequestClient(str(tmp_path)).close()

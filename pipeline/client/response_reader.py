@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pipeline.delta.table import local_folder
 from pipeline.delta.tail import follow
@@ -39,6 +39,10 @@ _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
 _LOOK_EVERY_S = 1.0
 
 
+class NoTables(Failure):
+    """A root on which no coordinator has ever run."""
+
+
 class ResponsesLost(Failure):
     """The `responses` table cannot be read; whoever waited may have been answered."""
 
@@ -48,7 +52,7 @@ class ResponseReader:
 
     A look is one attempt to open a file. While somebody waits it is repeated every `shortest_ms`,
     and less and less often while nothing comes, up to every `longest_ms`; while nobody does, every
-    `idle_ms`. Raises deltalake's TableNotFoundError.
+    `idle_ms`. Raises NoTables.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class ResponseReader:
         self._lock = threading.Lock()
         self._called = threading.Condition(self._lock)
         self._waiting: dict[str, Future[Response]] = {}
-        self._tail: Tail | None = self._follow()
+        self._tail: Tail | None = self._follow_first()
         self._interval = self._shortest
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="response-reader", daemon=True)
@@ -176,6 +180,15 @@ class ResponseReader:
             waiting = list(self._waiting)
         for request_id in waiting:
             self.fail(request_id, ResponsesLost(message))
+
+    def _follow_first(self) -> Tail:
+        try:
+            return self._follow()
+        except TableNotFoundError as error:
+            raise NoTables(
+                f"no coordinator has run on {self._root} yet: start one with "
+                f"`group-coordinator run --root {self._root}`"
+            ) from error
 
     def _follow(self) -> Tail:
         return follow(table_uri(self._root, RESPONSES), RESPONSES.schema.names)

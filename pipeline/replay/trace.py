@@ -60,7 +60,7 @@ def trace_names() -> list[str]:
 
 def load_trace(name: str) -> Trace:
     """Read one recorded trace; raises FileNotFoundError for a name that is none."""
-    path = resources.files("pipeline.replay").joinpath("traces", f"{name}.jsonl")
+    path = resources.files("pipeline.replay").joinpath("traces").joinpath(f"{name}.jsonl")
     header, *lines = path.read_bytes().splitlines()
     decoded = [msgspec.json.decode(line, type=TraceLine) for line in lines]
     facts = msgspec.json.decode(header)
@@ -117,7 +117,7 @@ def mentioned_ids(value: Any) -> Iterator[str]:
 
 def same_answer(recorded: Json, live: Json, ids: MemberIds) -> bool:
     """Whether the replay's answer is the broker's, but for the names of members."""
-    return _comparable(ids.translate(recorded)) == _comparable(live)
+    return bool(_comparable(ids.translate(recorded)) == _comparable(live))
 
 
 def _comparable(answer: Json) -> Any:

@@ -22,8 +22,8 @@ import msgspec
 
 from coordinator.config import parse_config
 from pipeline.clock import clock_ms
-from pipeline.replay.recorded import Json, MemberIds, Trace, mentioned_ids, same_answer
-from pipeline.replay.simulate import Simulator
+from pipeline.replay.simulator import Simulator
+from pipeline.replay.trace import Json, MemberIds, Trace, mentioned_ids, same_answer
 from schemas.messages import RequestEvent, decode_request
 from schemas.records import GroupEvent
 

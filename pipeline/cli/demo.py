@@ -1,0 +1,22 @@
+"""`demo`: a coordinator at work on recorded conversations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.errors import Failure
+
+
+def demo(
+    keep: Annotated[
+        Path | None, typer.Option("--keep", help="Keep the tables in this folder.")
+    ] = None,
+) -> None:
+    """See it work: recorded clients of a real broker, live, then workers that share a table."""
+    from pipeline.replay.demo import run_demo
+
+    if not run_demo(keep):
+        raise Failure("not every request was answered, or not every row was put out, in time")

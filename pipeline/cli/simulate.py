@@ -1,0 +1,33 @@
+"""`simulate`: a scenario on a virtual clock."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pipeline.cli.options import Config
+
+
+def simulate(
+    file: Annotated[
+        Path | None, typer.Argument(help="A scenario, one JSON object a line; default: stdin.")
+    ] = None,
+    config: Config = None,
+) -> None:
+    """Drive the coordinator's own state machine on a virtual clock, without Spark."""
+    from coordinator.config import parse_config
+    from pipeline.replay.simulator import simulate as run_scenario
+    from pipeline.settings import read_user_file
+
+    settings: dict[str, Any] = {"group.initial.rebalance.delay.ms": 0}
+    if config is not None:
+        settings |= read_user_file(config)["group"]
+    parsed = parse_config(settings)
+    if file is None:
+        run_scenario(sys.stdin.buffer, sys.stdout.buffer, parsed)
+    else:
+        with file.open("rb") as lines:
+            run_scenario(lines, sys.stdout.buffer, parsed)

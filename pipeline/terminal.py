@@ -1,0 +1,40 @@
+"""Tables on a terminal, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+# Columns of a line that goes to a file or a pipe.
+PLAIN_WIDTH = 160
+
+
+def open_console() -> Console:
+    """Open standard output; a line that goes to a file or a pipe has `PLAIN_WIDTH` columns."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = PLAIN_WIDTH
+    return console
+
+
+def grid(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | None = None) -> Table:
+    """Lay rows out as a table; a column whose first value is a number is aligned to the right."""
+    table = Table(title=title, title_justify="left")
+    for position, name in enumerate(columns):
+        numeric = bool(rows) and isinstance(rows[0][position], int | float)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_text(value) for value in row))
+    return table
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=None).isoformat(sep=" ", timespec="milliseconds")
+    return str(value)
