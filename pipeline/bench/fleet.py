@@ -9,7 +9,8 @@ from typing import Any
 from pipeline.clock import clock_ms
 from pipeline.delta.tail import follow
 from pipeline.errors import Failure
-from pipeline.tables.store import RequestLog, table_uri
+from pipeline.tables.request_log import RequestLog
+from pipeline.tables.store import table_uri
 from schemas.messages import (
     HeartbeatRequest,
     JoinGroupProtocol,

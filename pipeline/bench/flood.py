@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from pipeline.bench.fleet import Fleet
 from pipeline.clock import clock_ms
-from pipeline.delta.appender import open_appender
+from pipeline.delta.open import open_appender
 from pipeline.delta.tail import follow
 from pipeline.errors import Failure
 from pipeline.node.process import CoordinatorProcess

@@ -23,9 +23,11 @@ from msgspec import Struct
 from pipeline.bench.fleet import Member
 from pipeline.client.producer import RequestProducer
 from pipeline.client.producer_settings import ProducerSettings
-from pipeline.delta.appender import Appender, open_appender
+from pipeline.delta.appender import Appender
+from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
-from pipeline.tables.store import RequestLog, ensure_tables
+from pipeline.tables.request_log import RequestLog
+from pipeline.tables.store import ensure_tables
 from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:

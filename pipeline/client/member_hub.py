@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 
 from pipeline.client.member_driver import MemberDriver, now_ms
 from pipeline.client.request_client import RequestClient
-from pipeline.tables.topics import TopicWatcher
+from pipeline.tables.topic_watcher import TopicWatcher
 
 if TYPE_CHECKING:
     from coordinator.consumer.settings import ConsumerSettings

@@ -35,7 +35,8 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from pipeline.client.accumulator import Accumulator, Batch, Delivery
 from pipeline.client.producer_settings import ProducerSettings
 from pipeline.clock import clock_ms
-from pipeline.delta.appender import AppendConflict, open_appender
+from pipeline.delta.appender import AppendConflict
+from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
 from pipeline.tables.store import ensure_table, table_uri
 from schemas.tables import REQUESTS, to_requests

@@ -1,4 +1,4 @@
-"""Checkpoints of a table's log, and what may go of the log because of them."""
+"""Delta checkpoints, and the deletion of the log files that a checkpoint makes superfluous."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from pipeline.delta.table import open_delta, refresh
 
 log = logging.getLogger(__name__)
 
-# A checkpoint waits for one commit for each so many names of the last one.
-NAMED_A_COMMIT = 100
+# A Delta checkpoint waits for one commit per so many actions of the checkpoint before.
+ACTIONS_PER_COMMIT = 100
 
 
 def checkpoint(folder: Path, version: int) -> None:
-    """Write a checkpoint and clean the log up, if it is time; it takes 100 ms and more.
+    """Write a Delta checkpoint and clean the log up, if one is due; takes 100 ms and more.
 
-    A checkpoint names all files, and those that were removed lately. So that 100,000 names are not
-    written anew every few seconds, it waits for one commit for every `NAMED_A_COMMIT` names of the
-    checkpoint before: a commit pays for them with 0.2 ms and 6 kB.
+    A checkpoint names all files, and the files that were removed lately. So that 100,000 names are
+    not written anew every few seconds, a checkpoint is due only one commit per `ACTIONS_PER_COMMIT`
+    names after the checkpoint before: that costs 0.2 ms and 6 kB a commit.
     """
     try:
         last = last_checkpoint(folder / "_delta_log")
-        if last is not None and version - last.version < last.size // NAMED_A_COMMIT:
+        if last is not None and version - last.version < last.size // ACTIONS_PER_COMMIT:
             return
         _write(open_delta(str(folder)))
     except (DeltaError, OSError) as error:
-        # The next one will do; until then a reader replays more of the log.
-        log.warning("no checkpoint of %s: %s", folder, error)
+        # The next checkpoint will do; until then a reader replays more of the log.
+        log.warning("no Delta checkpoint of %s: %s", folder, error)
 
 
 def clean_log(handle: DeltaTable) -> None:
-    """Write a checkpoint, and drop the log files that are past the table's log retention."""
+    """Write a Delta checkpoint, and delete the log files past `delta.logRetentionDuration`."""
     refresh(handle)
     _write(handle)
 

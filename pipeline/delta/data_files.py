@@ -1,14 +1,17 @@
-"""The files that a version of a table has, as its log tells of them."""
+"""The data files of a table: what its log says of each, and how a new one is named."""
 
 from __future__ import annotations
 
+import uuid
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from msgspec import Struct
 
+from pipeline.delta.arrow import to_table
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from deltalake import DeltaTable
 
@@ -25,7 +28,7 @@ class DataFile(Struct, frozen=True):
 
 def data_files(handle: DeltaTable) -> list[DataFile]:
     """Return the files of the handle's version, oldest first. Reads the table's log only."""
-    actions = pa.table(handle.get_add_actions())
+    actions = to_table(handle.get_add_actions())
     columns = actions.select(["path", "size_bytes", "num_records"]).to_pydict()
     modified = actions.column("modification_time").cast(pa.int64()).to_pylist()
     if "partition" in actions.column_names:
@@ -50,11 +53,17 @@ def data_files(handle: DeltaTable) -> list[DataFile]:
     return sorted(found, key=lambda file: (file.modified_ms, file.path))
 
 
+def new_path(partition: Mapping[str, str | None], codec: str) -> str:
+    """Return a path that no file has, below the table's root; `codec` is Parquet's compression."""
+    folder = "".join(f"{name}={value}/" for name, value in partition.items())
+    return f"{folder}part-{uuid.uuid4()}.{codec}.parquet"
+
+
 def count_records(files: Sequence[DataFile]) -> int:
-    """Return the rows of the files; a file whose commit does not say counts as none."""
+    """Return the number of rows of the files; a file without statistics counts as none."""
     return sum(file.records or 0 for file in files)
 
 
 def count_bytes(files: Sequence[DataFile]) -> int:
-    """Return the size of the files."""
+    """Return the size of the files together."""
     return sum(file.size for file in files)

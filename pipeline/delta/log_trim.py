@@ -1,12 +1,13 @@
-"""Keeping the log of `requests` short: who opens the table lists it.
+"""Keeping the log of a consumed table short: whoever opens the table lists its log.
 
 Listing a log folder takes 5 ms for a hundred files, 80 ms for 6,000, 470 ms for 36,000, which is an
-hour of ten commits a second. So what the stream has consumed, and a checkpoint holds, goes at once
-instead of by age. What it has not consumed stays, however long the coordinator is away. Only for
-tables in a local folder: an object store lists from a name on.
+hour of ten commits a second. So a commit that the consumer has read and a Delta checkpoint holds is
+deleted at once instead of by age. A commit that the consumer has not read stays, however long the
+consumer is away. Only for tables in a local folder: an object store lists from a name on.
 
-A reader lists the log, chooses the newest checkpoint, and then opens what it has chosen. So what a
-new checkpoint makes superfluous stays for another `GRACE_S`: nobody takes that long in between.
+A reader lists the log, chooses the newest Delta checkpoint, and then opens the files that it has
+chosen. So the files that a new checkpoint makes superfluous stay for another `GRACE_S`: no reader
+takes that long between the listing and the opening.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _CHECKPOINT = ".checkpoint.parquet"
 
 
 def trim_log(table: Path, consumed: int, grace_s: float | None = None) -> int:
-    """Delete the log files of versions below `consumed` that a checkpoint holds; returns how many.
+    """Delete the log files of versions below `consumed` that a checkpoint holds; return how many.
 
-    Nothing is deleted while the table has no checkpoint as old as `grace_s`, GRACE_S if that is
-    null. Readers of the present state, and of the versions from `consumed` on, are not disturbed;
-    time travel to the versions before ends.
+    Nothing is deleted while the table has no Delta checkpoint older than `grace_s` seconds, by
+    default GRACE_S. Readers of the newest version, and of the versions from `consumed` on, lose
+    nothing; time travel to earlier versions ends.
     """
     latest_s = time.time() - (GRACE_S if grace_s is None else grace_s)
     versions: list[tuple[int, str]] = []

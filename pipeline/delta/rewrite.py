@@ -1,8 +1,8 @@
 """A commit that takes files out of a table and puts others in, beside whoever appends to it.
 
-It names the very files that it removes and depends on nothing else, so an append is never in its
-way, nor it in an append's. On a local disk the commit is written here (`pipeline.delta.log`), for
-it must come between two appends; elsewhere delta-rs writes it.
+A rewrite names the very files that it removes and depends on nothing else, so neither an append nor
+the rewrite is a conflict for the other. In a local folder the commit is created by
+`pipeline.delta.commit`, which is fast enough to come between two appends; elsewhere by delta-rs.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from deltalake.transaction import AddAction, RemoveAction
 from msgspec import Struct
 
 from pipeline.clock import clock_ms
-from pipeline.delta.log import (
-    LogGone,
+from pipeline.delta.actions import (
     add_action,
-    commit_after,
     commit_info,
     encode_commit,
     encode_stats,
+    remove_action,
     txn_action,
 )
+from pipeline.delta.commit import commit_after
+from pipeline.delta.log import LogGone
 from pipeline.errors import Failure, first_line
 
 if TYPE_CHECKING:
@@ -34,23 +35,23 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
+    from pipeline.delta.actions import Action
     from pipeline.delta.data_files import DataFile
-    from pipeline.delta.log import Action
 
-# A commit of delta-rs' loses to each append that comes first. With its 15 attempts, 3 of 56
-# rewrites beside 40 appends a second were given up.
+# A commit by delta-rs loses an attempt to each append that comes first. With delta-rs' default of
+# 15 attempts, 3 of 56 rewrites beside 40 appends a second were given up.
 _COMMIT_RETRIES = 1_000
 
 
 class RewriteConflict(Failure):
-    """Another process rewrote the table meanwhile; of this rewrite nothing is to be seen."""
+    """Another process rewrote the table meanwhile; this rewrite is not in the table."""
 
     def __init__(self, table: str, why: str) -> None:
         super().__init__(f"{table} was rewritten by another process meanwhile: {why}")
 
 
 class Rewrite(Struct, frozen=True, dict=True):
-    """What a commit is to do. `data_change` False says that the rows are the same."""
+    """Files to remove and to add in one commit; `data_change` False: the rows are the same."""
 
     removed: Sequence[DataFile]
     added: Sequence[DataFile]
@@ -59,7 +60,7 @@ class Rewrite(Struct, frozen=True, dict=True):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the log has the removed files' paths as they are; it encodes some characters."""
+        """Whether the log has the removed paths as they are: it encodes some characters."""
         return all(quote(path, safe="/=") == path for path in self.removed_paths)
 
     @cached_property
@@ -68,7 +69,7 @@ class Rewrite(Struct, frozen=True, dict=True):
         return frozenset(file.path for file in self.removed)
 
     def conflict(self, others: list[Action]) -> str | None:
-        """Return why the rewrite cannot follow a commit, None if it can."""
+        """Return why the rewrite may not follow the commit `others`, None if it may."""
         app_id = None if self.transaction is None else self.transaction.app_id
         for other in others:
             if other.meta_data is not None or other.protocol is not None:
@@ -81,7 +82,7 @@ class Rewrite(Struct, frozen=True, dict=True):
 
 
 def commit_locally(log: Path, version: int, rewrite: Rewrite) -> None:
-    """Commit to the log in a folder, after what came since `version`. Raises RewriteConflict."""
+    """Commit to the log in a folder, after all commits since `version`. Raises RewriteConflict."""
 
     def check(others: list[Action]) -> None:
         why = rewrite.conflict(others)
@@ -96,19 +97,10 @@ def commit_locally(log: Path, version: int, rewrite: Rewrite) -> None:
 
 def _actions(rewrite: Rewrite) -> list[dict[str, Any]]:
     now_ms = clock_ms()
-    actions = [commit_info(is_append=False)]
+    actions = [commit_info(is_blind_append=False)]
     if rewrite.transaction is not None:
         actions.append(txn_action(rewrite.transaction.app_id, rewrite.transaction.version))
-    for file in rewrite.removed:
-        remove = {
-            "path": file.path,
-            "deletionTimestamp": now_ms,
-            "dataChange": rewrite.data_change,
-            "extendedFileMetadata": True,
-            "partitionValues": file.partition,
-            "size": file.size,
-        }
-        actions.append({"remove": remove})
+    actions += [remove_action(file, now_ms, rewrite.data_change) for file in rewrite.removed]
     actions += [add_action(file, rewrite.data_change) for file in rewrite.added]
     return actions
 
@@ -150,6 +142,6 @@ def commit_elsewhere(handle: DeltaTable, rewrite: Rewrite) -> None:
 
 
 def patient(transaction: Transaction | None = None) -> CommitProperties:
-    """A commit of delta-rs' that is tried again for as long as appends come first."""
+    """Return properties by which delta-rs tries a commit again while appends come first."""
     transactions = None if transaction is None else [transaction]
     return CommitProperties(max_commit_retries=_COMMIT_RETRIES, app_transactions=transactions)

@@ -1,4 +1,4 @@
-"""Delta tables as all of this project opens them."""
+"""Opening a Delta table through delta-rs, beside whoever writes to it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from deltalake.exceptions import DeltaError
 
 T = TypeVar("T")
 
-# How often what lost against others is tried again.
+# How often an attempt that lost against other writers is made.
 ATTEMPTS = 50
-# What delta-rs says when it listed a log of which a part was not there yet.
+# How the messages of delta-rs begin when it listed a log while a commit was being written.
 _HALF_LISTED = ("CRC file version", "Expected contiguous commit files")
 
 
 def local_folder(uri: str) -> Path | None:
-    """Return the folder that a URI or a path names, None if it is not on a local disk."""
+    """Return the local folder that a URI or a path names, None for a URI of another store."""
     url = urlparse(uri)
     if url.scheme == "file":
         return Path(unquote(url.path))
@@ -34,22 +34,22 @@ def open_delta(uri: str) -> DeltaTable:
 
 
 def refresh(handle: DeltaTable) -> None:
-    """Bring a table that is open to its newest version."""
+    """Bring an open table to its newest version."""
     _beside_writers(handle.update_incremental)
 
 
 def has_features(handle: DeltaTable) -> bool:
-    """Whether the table's protocol names features: each may ask something of whoever commits."""
+    """Whether the table's protocol names features, each of which may bind whoever commits."""
     protocol = handle.protocol()
     return bool(protocol.reader_features or protocol.writer_features)
 
 
 def _beside_writers(read: Callable[[], T]) -> T:
-    """Read a log to which others write.
+    """Read a log to which others write, again for as long as it was listed half-written.
 
-    delta-rs lists a log and then reads it. Of two commits that land meanwhile the list may have the
-    second one alone, and of a commit and its checksum the checksum: it fails then, and the next
-    look finds both.
+    delta-rs lists a log and then reads it. Of two commits that are created during the listing, the
+    list may have the second alone; of a commit and its checksum, the checksum alone. delta-rs fails
+    on such a list, and the next listing has both.
     """
     for attempt in range(ATTEMPTS):
         try:
@@ -62,5 +62,5 @@ def _beside_writers(read: Callable[[], T]) -> T:
 
 
 def back_off(attempt: int) -> None:
-    """Wait up to 2 ms, doubling with each attempt up to a quarter of a second."""
+    """Sleep a random time below 2 ms, doubled with each attempt, at most 250 ms."""
     time.sleep(random.uniform(0, min(0.25, 0.002 * 2**attempt)))

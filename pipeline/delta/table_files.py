@@ -1,87 +1,39 @@
-"""The files of a table, rewritten: DuckDB reads and writes them, one commit rewrites them.
+"""The files of one version of a table, read, written and rewritten.
 
-DuckDB computes out of core, within a limit of memory and over a folder to spill to, so a rewrite of
-any size needs no JVM. The commit names the very files that were read, and nothing else is read or
-removed by it: an append beside it adds another file, so neither is ever in the other's way, on any
-store. Only two rewrites of one table exclude each other, and the later one then changes nothing.
+A rewrite is one commit that names the very files that were read; nothing else is read or removed
+by it. An append that is committed meanwhile adds another file, so it is no conflict, on any store.
+Only two rewrites of one table exclude each other, and the later one then changes nothing.
 
-Elsewhere than on a local disk delta-rs commits, and the files are copied to the scratch folder and
-back.
+For a table that is not in a local folder delta-rs commits, and its files are copied to the scratch
+folder and back.
 """
 
 from __future__ import annotations
 
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from pipeline.clock import clock_ms
-from pipeline.delta.data_files import DataFile
+from pipeline.delta.data_files import DataFile, new_path
+from pipeline.delta.engine import quoted
 from pipeline.delta.rewrite import Rewrite, commit_elsewhere, commit_locally
 from pipeline.delta.table import has_features, local_folder, refresh
-from pipeline.errors import Failure, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deltalake import DeltaTable, Transaction
 
+    from pipeline.delta.engine import Engine
+
 # Rows of a row group: as many as a reader may have to hold at once.
 _ROW_GROUP = 122_880
-
-
-class Engine:
-    """A DuckDB that keeps to a limit of memory and spills to the scratch folder."""
-
-    def __init__(self, memory_bytes: int, threads: int, scratch: Path) -> None:
-        self.scratch = scratch
-        self._views: dict[str, tuple[TableFiles, Sequence[DataFile]]] = {}
-        self._connection = duckdb.connect(
-            ":memory:",
-            config={
-                "memory_limit": f"{memory_bytes >> 20}MiB",
-                "threads": threads,
-                "temp_directory": str(scratch / "spill"),
-                "autoinstall_known_extensions": False,
-            },
-        )
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
-
-    def show(self, view: str, table: TableFiles, files: Sequence[DataFile]) -> None:
-        """Show the rows of the files as a view, with all but the table's partition columns."""
-        self._views[view] = (table, files)
-        self._define(view, by_name=False)
-
-    def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run one statement and return its rows; raises Failure with the engine's own words."""
-        try:
-            try:
-                return self._connection.execute(sql).fetchall()
-            except duckdb.InvalidInputException:
-                # A file lacks a column that its table was given later. To allow for that costs
-                # 150 kB of memory a file, and of small files there are tens of thousands.
-                for view in self._views:
-                    self._define(view, by_name=True)
-                return self._connection.execute(sql).fetchall()
-        except duckdb.Error as error:
-            raise Failure(f"upkeep: {first_line(error)}") from error
-
-    def _define(self, view: str, by_name: bool) -> None:
-        table, files = self._views[view]
-        self._connection.execute(
-            f"CREATE OR REPLACE TEMP VIEW {view} AS {table.rows(files, by_name)}"
-        )
 
 
 class TableFiles:
@@ -91,19 +43,22 @@ class TableFiles:
         self.handle = handle
         self._scratch = scratch
         self._folder = local_folder(handle.table_uri)
-        # Where the log may be written here; a commit to a table with features would need more.
-        local = self._folder is not None and not has_features(handle)
-        self._log = self._folder / "_delta_log" if local else None
+        # The log's folder where this process may write to the log itself: a table with features may
+        # require more of a commit than ours have.
+        self._log: Path | None = None
+        if self._folder is not None and not has_features(handle):
+            self._log = self._folder / "_delta_log"
         self._partition_by: list[str] = list(handle.metadata().partition_columns)
         schema = pa.schema(handle.schema().to_arrow())
         fields = [field for field in schema if field.name not in self._partition_by]
         self.columns = [field.name for field in fields]
-        # Read before the others, it gives every column its type, also where files lack it.
+        # An empty file that is read before the others: it gives every column its type, also a
+        # column that the others lack.
         self._template = scratch / f"{uuid.uuid4()}.parquet"
         pq.write_table(pa.schema(fields).empty_table(), self._template)
 
     def rows(self, files: Sequence[DataFile], by_name: bool) -> str:
-        """Return the SQL that reads the files; `by_name` also those that lack a column."""
+        """Return the SQL that reads the files; `by_name` also files that lack a column."""
         paths = [str(self._template), *(self._local(file) for file in files)]
         listed = ", ".join(map(quoted, paths))
         names = ", ".join(f'"{name}"' for name in self.columns)
@@ -114,16 +69,15 @@ class TableFiles:
         self,
         engine: Engine,
         query: str,
-        partition: Mapping[str, str] | None = None,
+        partition: Mapping[str, str | None] | None = None,
         modified_ms: int | None = None,
     ) -> DataFile | None:
-        """Write the query's rows as one file, not yet part of the table; None if there are none.
+        """Write the query's rows as one file, not yet part of the table; None if there are no rows.
 
-        `modified_ms` null is now.
+        `modified_ms` None is the present time.
         """
         values = dict(partition or {})
-        folder = "".join(f"{name}={value}/" for name, value in values.items())
-        path = f"{folder}part-{uuid.uuid4()}.zstd.parquet"
+        path = new_path(values, "zstd")
         target = (self._folder or self._scratch) / path
         target.parent.mkdir(parents=True, exist_ok=True)
         ((records,),) = engine.run(
@@ -137,8 +91,7 @@ class TableFiles:
         if self._folder is None:
             self._copy(target, path, upload=True)
             target.unlink()
-        now_ms = clock_ms()
-        return DataFile(path, size, modified_ms or now_ms, records, dict(values))
+        return DataFile(path, size, modified_ms or clock_ms(), records, values)
 
     def rewrite(
         self,
@@ -159,7 +112,7 @@ class TableFiles:
         refresh(self.handle)
 
     def _local(self, file: DataFile) -> str:
-        """Return where DuckDB finds the file."""
+        """Return the path at which DuckDB reads the file."""
         if self._folder is not None:
             return str(self._folder / file.path)
         target = self._scratch / "read" / file.path
@@ -175,8 +128,3 @@ class TableFiles:
             fs.copy_files(str(local), path, source_filesystem=here, destination_filesystem=store)
         else:
             fs.copy_files(path, str(local), source_filesystem=store, destination_filesystem=here)
-
-
-def quoted(text: str) -> str:
-    """Return the string literal of SQL."""
-    return "'" + text.replace("'", "''") + "'"

@@ -1,8 +1,7 @@
 """Following a table: the rows that were appended since the last look.
 
 A reader that waits for rows looks many times a second. A look is one attempt to open the next
-commit, whatever the table's size and wherever it lies. Clients read their responses so, and the
-coordinator its requests (`pipeline.stream.event_source`).
+commit, whatever the table's size and wherever it lies.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ import pyarrow.parquet as pq
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
-from pipeline.delta.log import parse_commit
+from pipeline.delta.actions import parse_commit
 from pipeline.delta.table import local_folder, open_delta
 
 
 class Position(NamedTuple):
-    """Where a reader of a table's appends is: before this row group of this version's files."""
+    """A reader's place among a table's appends: before this row group of this version's files."""
 
     version: int
     row_group: int = 0
 
 
 def follow(uri: str, columns: Sequence[str]) -> Tail:
-    """Follow a table from its present end, reading these columns (none of its partition columns).
+    """Follow a table from its present end, reading `columns`, none of them a partition column.
 
     Raises deltalake's TableNotFoundError.
     """
@@ -35,7 +34,7 @@ def follow(uri: str, columns: Sequence[str]) -> Tail:
 
 
 def open_files(uri: str) -> FileSystem:
-    """The file system of a table, with the table at its root."""
+    """Return the file system of a table, with the table at its root."""
     folder = local_folder(uri)
     if folder is None:
         return PyFileSystem(DeltaStorageHandler(uri))
@@ -43,10 +42,10 @@ def open_files(uri: str) -> FileSystem:
 
 
 def read_commit(files: FileSystem, version: int) -> bytes | None:
-    """The content of a table's commit, None if there is no such version yet."""
+    """Return the content of a version's commit, None if there is no such version yet."""
     try:
         with files.open_input_stream(f"_delta_log/{version:020}.json") as stream:
-            # Nobody commits nothing: the file is being written in place.
+            # No writer commits nothing: an empty file is one that is being written in place.
             return bytes(stream.read()) or None
     except FileNotFoundError:
         return None
@@ -57,10 +56,10 @@ def appended(
 ) -> Iterator[tuple[pa.Table | None, Position]]:
     """Read what was appended from `start` up to `end`, or to the table's present end.
 
-    Yields the rows of each row group and the position after it, and no rows with the beginning of
-    each version that follows. A commit that removes files is a rewrite: nothing in it is new.
-    Columns that a file does not have are left out. Raises FileNotFoundError for a data file that is
-    gone.
+    Yields the rows of each row group with the position after it, and after the last row group of a
+    version None with the position at the beginning of the next. A commit that removes files is a
+    rewrite, and none of its rows is new. Columns that a file does not have are left out. Raises
+    FileNotFoundError for a data file that is gone.
     """
     at = start
     while end is None or at < end:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, QueryBuilder
 
 from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
-from pipeline.delta.appender import open_appender
+from pipeline.delta.open import open_appender
 from pipeline.delta.table import local_folder
 from pipeline.errors import Failure
 from pipeline.node.bootstrap import append_by_spark, prepare_bootstrap

@@ -21,8 +21,9 @@ from deltalake import Transaction
 from coordinator.group.control import PREFIX
 from pipeline.clock import clock_ms
 from pipeline.delta.data_files import DataFile, count_bytes, count_records, data_files
+from pipeline.delta.engine import Engine, quoted
 from pipeline.delta.table import open_delta
-from pipeline.delta.table_files import Engine, TableFiles, quoted
+from pipeline.delta.table_files import TableFiles
 from pipeline.stream.source import FIRST_KEY
 from pipeline.tables.store import open_table
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.delta.data_files import data_files
-from pipeline.delta.table_files import Engine, TableFiles, quoted
+from pipeline.delta.engine import Engine, quoted
+from pipeline.delta.table_files import TableFiles
 from pipeline.node.load_events import as_data_file, as_json, open_engine, write_events
 from pipeline.stream.source import KEY_WIDTH, NO_TIME, PACKED_SCHEMA
 from pipeline.tables.store import open_table

@@ -20,7 +20,8 @@ from deltalake import QueryBuilder
 from msgspec.structs import replace
 
 from coordinator.ownership import ClusterState, fold
-from pipeline.delta.appender import Appender, open_appender
+from pipeline.delta.appender import Appender
+from pipeline.delta.open import open_appender
 from pipeline.tables.store import open_table, table_uri
 from schemas.records import CoordinatorEvent
 from schemas.tables import COORDINATORS, from_arrow, to_arrow

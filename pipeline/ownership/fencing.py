@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.delta.appender import raise_epoch
 from pipeline.delta.epoch import Epoch, FencedError
+from pipeline.delta.open import raise_epoch
 from pipeline.tables.store import WRITTEN, table_uri
 
 if TYPE_CHECKING:

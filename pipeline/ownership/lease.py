@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from pipeline.clock import clock_ms
-from pipeline.delta.appender import open_appender
+from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
 from pipeline.ownership.decision_log import lease_app_id
 from pipeline.tables.store import table_uri

@@ -19,8 +19,9 @@ import pyarrow.dataset as ds
 from coordinator.config import parse_config
 from coordinator.group.partition import partition_for
 from pipeline.clock import clock_ms
-from pipeline.delta.appender import Appender, open_appender
+from pipeline.delta.appender import Appender
 from pipeline.delta.epoch import Epoch
+from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
 from pipeline.ownership.hold import holding_partitions
 from pipeline.records.record_file import (

@@ -24,8 +24,9 @@ from pipeline.node.process import CoordinatorProcess
 from pipeline.replay.demo_workers import WorkersScene
 from pipeline.replay.trace import TOPICS, load_trace, trace_names
 from pipeline.replay.trace_replay import TraceReplay, to_answers
+from pipeline.tables.request_log import RequestLog
 from pipeline.tables.sql import Catalog
-from pipeline.tables.store import RequestLog, ensure_tables, table_uri
+from pipeline.tables.store import ensure_tables, table_uri
 from pipeline.tables.topics import create_topic
 from pipeline.terminal import grid, open_console
 from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from pipeline.delta.appender import open_appender, raise_epoch
+from pipeline.delta.open import open_appender, raise_epoch
 from pipeline.delta.table import open_delta
 from pipeline.tables.store import ensure_table, table_uri
-from pipeline.tables.topics import TopicWatcher
+from pipeline.tables.topic_watcher import TopicWatcher
 from schemas.messages import Int64
 from schemas.tables import Table, arrow_schema, from_arrow, to_arrow
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from coordinator.group.batch import GroupOutput
 from pipeline.clock import clock_ms
-from pipeline.delta.appender import open_appender
-from pipeline.delta.epoch import Epoch, check_epoch
+from pipeline.delta.epoch import Epoch
+from pipeline.delta.open import open_appender
 from pipeline.stream.stateful import TOPICS_PROPERTY
 from pipeline.tables.offsets_log import OffsetsLog
 from pipeline.tables.store import WRITTEN, open_table, table_uri
@@ -87,7 +87,8 @@ class Sink:
         """Raise FencedError if a later coordinator has taken over."""
         appender = self._appenders[RESPONSES.name]
         appender.forget()
-        check_epoch(appender, RESPONSES.name, self._epoch)
+        if self._epoch is not None:
+            self._epoch.check(RESPONSES.name, appender.last_version(self._epoch.app_id))
 
     def write(
         self,
@@ -129,7 +130,8 @@ class Sink:
             return appender.append(rows, app_id, batch_id)
         # Spark's writer knows nothing of epochs: it is asked before the commit, not by it.
         appender.forget()
-        check_epoch(appender, table.name, self._epoch)
+        if self._epoch is not None:
+            self._epoch.check(table.name, appender.last_version(self._epoch.app_id))
         if appender.last_version(app_id) >= batch_id:
             return False
         append_with_spark(spark, self._root, table, rows, app_id, batch_id)

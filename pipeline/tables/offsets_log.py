@@ -1,4 +1,4 @@
-"""The end of the offsets topic: where its next records go."""
+"""The end of the offsets topic: the log offsets and the segment of its next records."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import QueryBuilder
 
+from pipeline.delta.arrow import to_table
 from schemas.tables import OFFSETS_TOPIC, to_arrow
 
 if TYPE_CHECKING:
@@ -20,10 +21,11 @@ log = logging.getLogger(__name__)
 
 
 class OffsetsLog:
-    """Where the next records go: a log offset for each offsets partition, and the active segment.
+    """The next log offset of each offsets partition, and the active segment.
 
-    A segment is closed, as Kafka's are, when it is full or old; sizes are those of its files for
-    what an earlier process wrote, and of the rows in memory for what this one writes.
+    As in Kafka, a segment is closed when it has `segment_bytes` or is `segment_ms` old. Its bytes
+    are those of its files for rows that an earlier process wrote, and those of the rows in memory
+    for rows that this process writes.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class OffsetsLog:
         self._segment, self._size, self._since = active_segment(handle)
 
     def place(self, records: Sequence[Record]) -> pa.Table:
-        """Return the records as rows with their log offsets and segment; nothing is taken yet."""
+        """Return the records as rows with their log offsets and segment; `advance` takes them."""
         upcoming: dict[int, int] = {}
         offsets = []
         for record in records:
@@ -58,7 +60,7 @@ class OffsetsLog:
         return to_arrow(OFFSETS_TOPIC, records, columns)
 
     def advance(self, rows: pa.Table) -> None:
-        """Take the places of rows that were written."""
+        """Take the log offsets and the segment of rows that were written."""
         highest = rows.group_by("partition").aggregate([("log_offset", "max")])
         for row in highest.to_pylist():
             self._next[row["partition"]] = row["log_offset_max"] + 1
@@ -80,19 +82,19 @@ class OffsetsLog:
 def next_offsets(handle: DeltaTable) -> dict[int, int]:
     """Return the next log offset of each offsets partition that has records.
 
-    Reads two columns of the table, and returns a row for each partition.
+    Reads two columns of the table.
     """
     query = "SELECT partition, max(log_offset) + 1 AS next FROM log GROUP BY partition"
-    found = pa.table(QueryBuilder().register("log", handle).execute(query).read_all())
+    found = to_table(QueryBuilder().register("log", handle).execute(query))
     return {row["partition"]: row["next"] for row in found.to_pylist()}
 
 
 def active_segment(handle: DeltaTable) -> tuple[int, int, int | None]:
-    """Return the newest segment, the bytes of its files, and when its first was written, ms.
+    """Return the newest segment, the bytes of its files, and when its first file was written, ms.
 
-    Segment 0, no bytes and None for an empty table. Reads the table's log only.
+    An empty table: segment 0, no bytes and None. Reads the table's log only.
     """
-    files = pa.table(handle.get_add_actions(flatten=True))
+    files = to_table(handle.get_add_actions(flatten=True))
     if files.num_rows == 0:
         return 0, 0, None
     segments = files.column("partition.segment").to_pylist()

@@ -1,4 +1,4 @@
-"""SQL over a root on the spot: DuckDB reads the Delta tables, no JVM, no running coordinator."""
+"""SQL over the tables of a root by DuckDB, without a JVM or a running coordinator."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from schemas.tables import TABLES, TOPICS, Table
 
 
 class NoRoot(Failure):
-    """There is not one table of ours under the root."""
+    """There is none of the project's tables under the root."""
 
 
 class QueryError(Failure):
-    """SQL that cannot be run; the message is the engine's."""
+    """SQL that cannot be run; the message is DuckDB's."""
 
 
 class Result(Struct):
@@ -31,18 +31,18 @@ class Result(Struct):
     rows: list[tuple[Any, ...]]
 
     def as_dicts(self) -> list[dict[str, Any]]:
-        """Each row as column name -> value."""
+        """Return each row as column name -> value."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-# Tables of changes, whose own name is the view's of how things are.
+# Tables of changes are shown under these names: a view of the present state has the table's own.
 LOGS = {"topics": "topic_changes", "coordinators": "coordinator_events"}
 
 
 class Catalog:
-    """The tables and views of one root, as they are when it is opened.
+    """The tables and views of one root, at the versions that the tables had when it was opened.
 
-    Raises NoRoot if none of the tables is there. A table that is not there yet is empty.
+    Raises NoRoot if none of the tables exists. A table that does not exist yet is shown as empty.
     """
 
     def __init__(self, root: str) -> None:
@@ -61,7 +61,7 @@ class Catalog:
         self._connection.execute(resources.files("schemas").joinpath("views.sql").read_text())
 
     def _register(self, name: str, table: Table, rows: Any) -> None:
-        """Show the rows as a table. Times become plain UTC: zones need an extension."""
+        """Show the rows as a table. Times become plain UTC: DuckDB needs an extension for zones."""
         self._connection.register(f"{name}_rows", rows)
         times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
         casts = ", ".join(f'CAST("{time}" AS TIMESTAMP) AS "{time}"' for time in times)

@@ -1,6 +1,6 @@
 """The tables under a root: where they lie, created if missing, checked if not.
 
-They stay at Delta's protocol (1, 2), which every engine reads and writes.
+The tables stay at Delta's protocol (1, 2), which every engine reads and writes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.delta.appender import open_appender
 from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
 from pipeline.upkeep_settings import UpkeepSettings
@@ -22,40 +21,39 @@ from schemas.tables import (
     RESPONSES,
     TABLES,
     Table,
-    to_requests,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
-    from schemas.messages import RequestEvent
-
-# Delta's default interval of 10 would write a Parquet checkpoint every second at ten commits a
-# second; listing and reading a hundred small JSON files costs less than that.
+# Commits between two Delta checkpoints of Spark or delta-rs. Delta's default of 10 would write one
+# every second at ten commits a second; listing and reading a hundred commits costs less.
 CHECKPOINT_INTERVAL = "100"
-# Log files older than this go whenever a checkpoint is written: every reader of a table lists its
-# log folder. It bounds how far back time travel reaches. The log of `requests` is trimmed by what
-# the coordinator has consumed (`pipeline.delta.log_trim`), so that none is lost while there is
-# none. The catalogue's followers must not miss a change while they sleep; leases fill the log of
-# `coordinators`, and nobody follows it.
+# `delta.logRetentionDuration` of each table: older log files are deleted whenever a Delta
+# checkpoint is written, because every reader of a table lists its log folder. Time travel reaches
+# as far back. `requests`: 30 days, so that no request is lost while no coordinator runs; while one
+# runs, it trims the log by what it has consumed (`pipeline.delta.log_trim`). `topics`: 30 days, so
+# that a follower that sleeps misses no change. `coordinators`: leases fill the log, and nobody
+# follows it.
 LOG_RETENTION = {
     "requests": "interval 30 days",
     "topics": "interval 30 days",
     "coordinators": "interval 10 minutes",
 }
 DEFAULT_LOG_RETENTION = "interval 1 hours"
-# How long a table names a file that was removed. Delta's week would be 6,000,000 names at ten files
-# a second, which every checkpoint repeats; VACUUM asks for as long as it keeps such files.
+# How long a table's log names a file that was removed; VACUUM keeps the file as long. Delta's
+# default of a week would be 6,000,000 names at ten files a second, in every Delta checkpoint.
 REMOVED_RETENTION = "delta.deletedFileRetentionDuration"
-# How long `requests` knows who wrote to it. Each producer is an application of its own, which every
-# checkpoint names. A producer asks for minutes whether its append went through; a streaming query
-# that writes requests may be down for days after one. The other tables know their few for good.
+# How long `requests` records a transaction identifier. Each producer has its own, and every Delta
+# checkpoint names them all. A producer asks for minutes whether its append is in; a streaming query
+# that writes requests may be down for days after its last append. The other tables keep their few
+# for good.
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 _WRITERS_KNOWN = "interval 7 days"
 
 
 def retention_properties(name: str, removed_hours: int) -> dict[str, str]:
-    """The properties of a table that say what it forgets; removed files after so many hours."""
+    """Return the properties that bound what a table remembers; removed files: `removed_hours`."""
     properties = {REMOVED_RETENTION: f"interval {removed_hours} hours"}
     if name == REQUESTS.name:
         properties[TRANSACTION_RETENTION] = _WRITERS_KNOWN
@@ -67,7 +65,7 @@ WRITTEN = (OFFSETS_TOPIC, GROUP_EVENTS, REJECTED_REQUESTS, RESPONSES)
 
 
 class SchemaMismatch(Failure):
-    """An existing table does not have the columns of the contract; the message names them."""
+    """An existing table lacks columns that it must have; the message names them."""
 
 
 def table_uri(root: str, table: Table) -> str:
@@ -110,7 +108,7 @@ def open_table(root: str, table: Table) -> DeltaTable:
 def check_schema(handle: DeltaTable, table: Table) -> None:
     """Raise SchemaMismatch, naming each differing column, unless the table has our columns.
 
-    Columns of others beside ours are left alone: what is appended has them null.
+    A table may have further columns of somebody else's: they are null in the rows that we append.
     """
     found = {field.name: field.type for field in pa.schema(handle.schema().to_arrow())}
     problems = []
@@ -131,21 +129,9 @@ def check_schema(handle: DeltaTable, table: Table) -> None:
 
 
 def plain(type_: pa.DataType) -> str:
-    """Write a type in full, without Arrow's nullability and item names, which engines choose."""
+    """Write a type in full, without nullability and item names, which differ between engines."""
     if pa.types.is_struct(type_):
         return "struct<" + ", ".join(f"{f.name}: {plain(f.type)}" for f in type_) + ">"
     if pa.types.is_list(type_) or pa.types.is_large_list(type_):
         return f"array<{plain(type_.value_type)}>"
     return {"string_view": "string", "binary_view": "binary"}.get(str(type_), str(type_))
-
-
-class RequestLog:
-    """Appends request events to the `requests` table, each call one commit."""
-
-    def __init__(self, root: str) -> None:
-        ensure_table(root, REQUESTS)
-        self._appender = open_appender(table_uri(root, REQUESTS))
-
-    def append(self, requests: Sequence[RequestEvent]) -> None:
-        """Append the events, in their order; raises AppendConflict."""
-        self._appender.append(to_requests(requests))

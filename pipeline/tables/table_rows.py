@@ -1,10 +1,10 @@
 """The rows of an append-only Delta table as a log: numbered from 0 in the order of their commits.
 
-A row's number is its offset: by its commit, then by its file's place in the commit, then by its
-place in the file. Nothing moves it: rows are only ever added at the end, and a rewrite that changes
-no data (OPTIMIZE) is passed over, as the files before it say the same. For this the whole log is
-needed, and the files that it names: a table whose log was cleaned up, or whose files were vacuumed
-after a rewrite, can no longer be numbered, and says so.
+A row's number is its offset: rows are ordered by commit, then by their file's place in the commit,
+then by their place in the file. A number never changes: rows are only added at the end, and a
+rewrite that changes no data (OPTIMIZE) is ignored, because the files before it hold the same rows.
+Numbering needs the whole log and the files that it names: a table whose log was cleaned up, or
+whose files were vacuumed after a rewrite, cannot be numbered any more, and NotALog is raised.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pipeline.delta.table import open_delta
 from pipeline.delta.tail import open_files, read_commit
 from pipeline.errors import Failure
 
-# Deletion vectors and renamed columns come with later versions of Delta's protocol.
+# Tables with deletion vectors or renamed columns require later reader versions, and are refused.
 READER_VERSION = 1
 
 
 class NotALog(Failure):
-    """A table whose rows cannot be numbered once and for all; the message says why."""
+    """A table whose rows cannot be numbered for good; the message says why."""
 
 
 class _Add(Struct, rename="camel"):
@@ -66,7 +66,7 @@ _decode_stats = msgspec.json.Decoder(_Stats).decode
 
 
 class _File(Struct):
-    """A file's rows: the number of the first one, how many, and when they were committed (ms)."""
+    """A file's rows: the number of the first row, their count, and when they were committed, ms."""
 
     first: int
     count: int
@@ -76,7 +76,7 @@ class _File(Struct):
 
 
 class Rows(Struct):
-    """Rows in the order of their numbers, with when each was committed, ms."""
+    """Rows in the order of their numbers, and the time of each row's commit, ms."""
 
     first: int
     rows: pa.Table
@@ -84,14 +84,14 @@ class Rows(Struct):
 
     @property
     def end(self) -> int:
-        """The number after the last row's."""
+        """The number of the last row plus one."""
         return self.first + int(self.rows.num_rows)
 
 
 class TableRows:
     """Reads a table by the numbers of its rows.
 
-    Raises NotALog; a table that is not there is one, too.
+    Raises NotALog, also for a table that does not exist.
     """
 
     def __init__(self, uri: str) -> None:
@@ -106,12 +106,12 @@ class TableRows:
         self._version = -1
         self._added: list[_File] = []
         self._starts: list[int] = []
-        # The row group that was read last: the next batch is often in it too.
+        # The row group that was read last, and its first number: the next batch often begins in it.
         self._held: tuple[int, pa.Table] = (0, pa.table({}))
         self.end = 0
 
     def look(self) -> bool:
-        """Take in what was committed since the last look; whether there are new rows.
+        """Take in what was committed since the last look; return whether there are new rows.
 
         Raises NotALog, OSError.
         """
@@ -127,9 +127,9 @@ class TableRows:
         return self.end > before
 
     def read(self, first: int, most: int) -> Rows:
-        """Up to so many rows from a number on; fewer where the rows end.
+        """Return up to `most` rows from number `first` on; fewer where the rows end.
 
-        Raises NotALog if a file of theirs is gone.
+        Raises NotALog if a file of the rows is gone.
         """
         tables, times = [], []
         at, until = first, min(first + most, self.end)
@@ -176,7 +176,7 @@ class TableRows:
             self.end += count
 
     def _row_group(self, file: _File, at: int) -> tuple[int, pa.Table]:
-        """The Parquet row group that has a row, and the number of its first one."""
+        """Return the number of the first row of the row group that has row `at`, and the group."""
         begin, held = self._held
         if begin <= at < begin + held.num_rows:
             return self._held

@@ -1,26 +1,27 @@
 """Compaction of the offsets topic, as Kafka's log cleaner compacts: the newest record of every key.
 
-The cleaned part of the log is segment -1; appends begin at segment 0, and the newest segment is the
-active one, which compaction never touches. So what is clean and what is dirty can be read off the
-table, and an append and a compaction never meet. One commit takes the cleaned segments out and puts
-their survivors into segment -1, each with the log offset it had.
+The cleaned part of the log is segment -1; appends begin at segment 0. The newest segment is the
+active one, which compaction never touches, so no append and no compaction work on the same files.
+Which records are clean and which are dirty is told by their segment. One commit removes the cleaned
+segments and adds the records that are kept to segment -1, each with the log offset it had.
 
-What is kept, for Kafka's LogCleaner and Cleaner (log.cleaner.*, KIP-58, KIP-354):
+Which records are kept, after Kafka's LogCleaner and Cleaner (log.cleaner.*, KIP-58, KIP-354):
 
-* A key is (partition, record_type, group_id, topic, topic_partition), nulls included: a record type
-  that nobody here reads has keys all the same. Its newest record stays, also if a newer one stands
-  in a segment that is not cleaned yet.
-* A record without a key (no partition, record_type, group_id or log_offset) goes, as Kafka drops
-  the invalid messages of a compacted topic. Their number is reported.
-* A tombstone goes once it is delete.retention.ms old, counted from its own timestamp. Kafka counts
-  from when its cleaner first met the tombstone, and keeps that time in the batch; a row has no
-  place for it. Nobody misses a tombstone that goes early: a reader takes one version of the table,
-  where it is gone together with all that it deletes, and who follows the log reads the appended
-  files, not the cleaned ones. A tombstone of an unknown record type stays: nobody can tell it.
+* A key is (partition, record_type, group_id, topic, topic_partition), nulls included: records of an
+  unknown type have keys too. The newest record of a key is kept, also if a newer one is in a
+  segment that is not cleaned yet.
+* A record without a key (no partition, record_type, group_id or log_offset) is removed, as Kafka
+  removes the invalid messages of a compacted topic. Their number is reported.
+* A tombstone is removed once it is delete.retention.ms old, counted from its own timestamp. Kafka
+  counts from the cleaner's first pass over the tombstone and keeps that time in the batch; a row
+  has no column for it. A tombstone that is removed early misleads no reader: one version of the
+  table lacks both the tombstone and all that it deletes, and a follower of the log reads the
+  appended files, not the cleaned ones. A tombstone of an unknown record type stays: it cannot be
+  recognised.
 * A tombstone stays while a segment that is not cleaned holds an older record of its key.
 
-Superseded offset commits, and tombstones that go, move to `offsets_history`: those that were in
-force at any time within offsets_history.retention.ms, so that "the offsets as of" it can be told.
+Superseded offset commits, and removed tombstones, move to `offsets_history` if they were in force
+at any time within offsets_history.retention.ms: from them "the offsets as of" a time are computed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from msgspec import Struct
 
 from pipeline.delta.checkpoint import clean_log
 from pipeline.delta.data_files import DataFile, count_bytes, count_records, data_files
-from pipeline.delta.table_files import Engine, TableFiles
+from pipeline.delta.engine import Engine
+from pipeline.delta.table_files import TableFiles
 from pipeline.tables.store import ensure_table, open_table
 from pipeline.upkeep.vacuum import vacuum
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT
@@ -51,7 +53,7 @@ log = logging.getLogger(__name__)
 
 CLEAN_SEGMENT = -1
 SEGMENT = "segment"
-# Under this name a compaction's two commits tell which run they belong to.
+# The transaction identifier of a compaction's two commits; its version is the run's number.
 TRANSACTION = "compaction"
 
 _SAME_KEY = " AND ".join(
@@ -90,17 +92,17 @@ class CompactionResult(Struct, frozen=True):
 
 
 class Segments(Struct, frozen=True):
-    """The files of the offsets topic by what the cleaner may do with them."""
+    """The files of the offsets topic: cleaned, to be cleaned, and not to be touched."""
 
     clean: list[DataFile]
     dirty: list[DataFile]
     rest: list[DataFile]
 
     def dirty_ratio(self) -> float:
-        """Return which share of the records is dirty; 1 where a commit does not say its records.
+        """Return the share of the records that is dirty; 1 if a file's records are not known.
 
-        Kafka compares bytes. Here most of a small append's file is its footer, and bytes would call
-        a log dirty after one record in a hundred.
+        Kafka compares bytes. Most of a small append's file is its footer, so that by bytes a log
+        would be dirty after one record in a hundred.
         """
         if any(file.records is None for file in (*self.clean, *self.dirty)):
             return 1.0
@@ -109,27 +111,27 @@ class Segments(Struct, frozen=True):
 
 
 def segments(files: Sequence[DataFile], lag_ms: int, now_ms: int) -> Segments:
-    """Sort the files: clean, dirty, and the rest, which must be left alone.
+    """Sort the files into clean, dirty, and the rest, which must not be touched.
 
     As in Kafka, the first closed segment with a record younger than `lag_ms` ends the dirty part. A
-    file that is in no segment is nobody's business.
+    file without a segment, which no writer of ours makes, is of the rest.
     """
     by_segment: dict[int, list[DataFile]] = {}
     rest: list[DataFile] = []
     for file in files:
-        segment = file.partition[SEGMENT]
-        if segment is None:
+        value = file.partition[SEGMENT]
+        if value is None:
             rest.append(file)
         else:
-            by_segment.setdefault(int(segment), []).append(file)
+            by_segment.setdefault(int(value), []).append(file)
     clean = by_segment.pop(CLEAN_SEGMENT, [])
+    active = max(by_segment, default=CLEAN_SEGMENT)
     dirty: list[DataFile] = []
     open_end = False
-    for segment in sorted(by_segment):
-        mine = by_segment[segment]
+    for segment, mine in sorted(by_segment.items()):
         newest = max(file.modified_ms for file in mine)
         young = lag_ms > 0 and newest > now_ms - lag_ms
-        open_end = open_end or segment == max(by_segment) or young
+        open_end = open_end or segment == active or young
         (rest if open_end else dirty).extend(mine)
     return Segments(clean, dirty, rest)
 
@@ -141,10 +143,10 @@ def compact(
     say: Callable[[str], None] = log.info,
     force: bool = False,
 ) -> CompactionResult:
-    """Compact the closed segments if enough of them is dirty; `force` asks for no ratio.
+    """Compact the closed segments if enough records are dirty; `force` ignores the ratio.
 
     Killed at any point and run again, it gives the same. Raises RewriteConflict if another
-    compaction was faster, Failure for a file that cannot be read, DeltaError and OSError.
+    compaction was committed first, Failure for a file that cannot be read, DeltaError and OSError.
     """
     started = time.monotonic()
     topic = open_table(root, OFFSETS_TOPIC)
@@ -196,19 +198,20 @@ def _reason_to_skip(found: Segments, settings: UpkeepSettings, force: bool) -> s
 
 
 class _Run:
-    """One compaction: the tables in the engine, and what is written from them."""
+    """One compaction: the records in DuckDB, and the files that are written from them."""
 
     def __init__(self, engine: Engine, topic: TableFiles, history: TableFiles) -> None:
         self._engine = engine
         self._topic = topic
         self._history = history
-        # Rises with every compaction, because each one is itself a version of the topic.
+        # The run's number rises with every compaction: each compaction is a version of the topic.
         self._number = topic.handle.version()
 
     def find_newest(self, files: Sequence[DataFile], horizon_ms: int) -> tuple[int, int]:
-        """Make `newest`, a row for each key; return the records read, and those without a key.
+        """Make the table `newest`, a row per key; return the records read, and those without a key.
 
-        `in_force` is the place of the record that was the key's newest at the horizon.
+        The table `in_force` has the log offset of the record that was the key's newest at the
+        horizon.
         """
         self._engine.show("all_records", self._topic, files)
         self._engine.run(
@@ -242,7 +245,7 @@ class _Run:
         return total, total - int(valid)
 
     def drop_tombstones(self, uncleaned: Sequence[DataFile], horizon_ms: int) -> int:
-        """Take the tombstones before the horizon out of `newest`; return how many."""
+        """Delete the tombstones before the horizon from `newest`; return how many."""
         due = f"is_tombstone AND written_ms < {horizon_ms}"
         ((count,),) = self._engine.run(f"SELECT count(*) FROM newest WHERE {due}")
         if not count:
@@ -255,10 +258,11 @@ class _Run:
         return int(dropped)
 
     def write_history(self, horizon_ms: int) -> int:
-        """Append to the history what goes from the log and was in force after the horizon.
+        """Append to the history the removed records that were in force after the horizon.
 
-        Committed before the log loses it. If a run ended between the two commits, the history tells
-        of a later run than the log does, and what it has is not appended again.
+        The history is committed before the log loses the records. If a run was killed between the
+        two commits, the history records a later run than the log does, and the next run does not
+        append again what the history has.
         """
         query = (
             f"SELECT * FROM records WHERE record_type = '{OFFSET_COMMIT}' "
@@ -276,9 +280,9 @@ class _Run:
         return added.records or 0
 
     def write_survivors(self, cleaned: Sequence[DataFile]) -> list[DataFile]:
-        """Rewrite the cleaned files for one of what is left in `newest`, and return that.
+        """Replace the cleaned files by one file of the records in `newest`; return the added files.
 
-        In the order of the log, so that one partition's records lie together.
+        The records are in the order of the log, so that those of one partition lie together.
         """
         added = self._topic.write(
             self._engine,

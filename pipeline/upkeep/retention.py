@@ -1,14 +1,15 @@
-"""Keeping the tables small: old files go, small files are packed, what is left over is deleted.
+"""Retention: old files are removed, small files are packed, and unused files are deleted.
 
-Retention goes by when rows were written, which is their file's modification time, and not by the
-times in them: a producer may set `sent_at` wrong, or not at all, and its request must be answered
-all the same. Only whole files go, whose newest row is past the retention; that rewrites nothing.
+A row's age is counted from when it was written, which is its file's modification time, and not from
+a time within the row: a producer may set `sent_at` wrong, or not at all, and its request must be
+answered all the same. Only whole files are removed, once their newest row is past the retention, so
+that nothing is rewritten.
 
-Packing makes one file of the many small ones of a UTC day (and partition), and gives it the time
-of its newest row, so that rows go at most a day late. Delta's own OPTIMIZE does not fit: its file
-is as young as its making, and in a quiet table it packs old rows with new ones again and again,
-so that they never go. The packed file's commit says that no data changed: Spark's streams and our
-tails pass over it, and read the small files, which stay until VACUUM.
+Packing makes one file of the many small files of a UTC day (and partition), and gives it the
+modification time of its newest row: a row is removed at most a day late. Delta's OPTIMIZE does not
+do: its file is as young as the OPTIMIZE, and in a quiet table it would pack old rows with new ones
+again and again, so that they are never removed. The commit of a packed file says that no data
+changed: Spark's streams and our tails ignore it and read the small files, which stay until VACUUM.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from msgspec import Struct
 
 from pipeline.delta.checkpoint import clean_log
 from pipeline.delta.data_files import DataFile, count_bytes, count_records, data_files
+from pipeline.delta.engine import Engine
 from pipeline.delta.table import open_delta
-from pipeline.delta.table_files import Engine, TableFiles
+from pipeline.delta.table_files import TableFiles
 from pipeline.errors import Failure, first_line
 from pipeline.tables.store import table_uri
 from pipeline.upkeep.vacuum import vacuum
@@ -50,15 +52,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A file of half this size is packed already.
+# The size of a packed file, bytes; a file of half the size is not packed again.
 PACKED_BYTES = 128 << 20
-# Fewer are not worth a commit, and more are not opened at once.
+# Fewer small files are not worth a commit, and more are not opened at once.
 LEAST_FILES = 8
 MOST_FILES = 2_000
 
 
 class RetentionResult(Struct, frozen=True):
-    """What retention did to one table; `failure` says why it was left as it was then."""
+    """What retention did to one table; `failure` says why it could not go on."""
 
     table: str
     records_before: int = 0
@@ -82,16 +84,16 @@ class RetentionResult(Struct, frozen=True):
 
 
 def retentions(settings: UpkeepSettings) -> list[tuple[Table, int | None]]:
-    """Return each table with its retention, ms; None for one whose rows stay."""
+    """Return each table with its retention, ms; None for a table whose rows stay."""
     return [
         (REQUESTS, settings.requests_retention_ms),
         (REJECTED_REQUESTS, settings.requests_retention_ms),
         (RESPONSES, settings.responses_retention_ms),
         (GROUP_EVENTS, settings.group_events_retention_ms),
         (OFFSETS_HISTORY, settings.offsets_history_retention_ms),
-        # Its records go by compaction; its small files are packed like the others'.
+        # Compaction removes its records; its small files are packed as in the other tables.
         (OFFSETS_TOPIC, None),
-        # Every decision stays: the cluster state is folded from all of them, and there are few.
+        # Every decision stays: the cluster state is folded from all decisions, and they are few.
         (COORDINATORS, None),
     ]
 
@@ -102,9 +104,11 @@ def retain(
     now_ms: int,
     say: Callable[[str], None] = log.info,
 ) -> list[RetentionResult]:
-    """Drop, pack and vacuum every table; a table that fails does not keep the others from it.
+    """Remove, pack and vacuum in every table; a failure in one table does not stop the others.
 
-    Killed at any point and run again, it goes on from there. A table that is not there is left out.
+    Killed at any point and run again, it continues from its last commit. A table that does not
+    exist is left out. `now_ms` is compared with the modification times that the writers' clocks
+    gave.
     """
     results = []
     for table, retention_ms in retentions(settings):
@@ -155,7 +159,7 @@ def _retain_table(
 
 
 def packs(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:
-    """Yield the small files that become one: of one partition and one UTC day, oldest first."""
+    """Yield the small files that become one file: of one partition and UTC day, oldest first."""
 
     def drawer(file: DataFile) -> tuple[list[tuple[str, str]], int]:
         values = sorted((name, str(value)) for name, value in file.partition.items())

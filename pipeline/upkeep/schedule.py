@@ -24,15 +24,15 @@ _NICENESS = 10
 
 
 class UpkeepStopped(Failure):
-    """Upkeep was asked to stop; what it had committed stays, the next run goes on from there."""
+    """Upkeep was asked to stop; its commits stay, and the next run continues from them."""
 
 
 class Upkeep:
-    """What is due, and the thread that does it.
+    """Compaction and retention, each at its own interval, in one thread.
 
     A failure is logged in one line and tried again an interval later; it never reaches the caller.
-    The first run of each is one interval after the start: a coordinator that comes back reads what
-    it missed before anything of it is packed.
+    The first run of each is one interval after the start: a coordinator that starts again reads the
+    requests that came meanwhile before upkeep packs their files.
     """
 
     def __init__(self, root: str, settings: UpkeepSettings, clock: Callable[[], int]) -> None:
@@ -51,7 +51,7 @@ class Upkeep:
         self._due = {name: start_ms + interval for name, (interval, _) in self._tasks.items()}
 
     def run_due(self, now_ms: int) -> list[str]:
-        """Start what is due, and return its names; nothing while the run before goes on."""
+        """Start the tasks that are due and return their names; none while a run is under way."""
         if self._stopping.is_set() or (self._thread is not None and self._thread.is_alive()):
             return []
         names = [name for name, due_ms in self._due.items() if due_ms <= now_ms]
@@ -63,14 +63,14 @@ class Upkeep:
         return names
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the run that goes on; return whether none does any more."""
+        """Wait for the run under way; return whether it has ended."""
         if self._thread is None:
             return True
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def stop(self, timeout_s: float = 30.0) -> bool:
-        """Start no more, and end the present run at its next step; return whether it has ended."""
+        """Start no further run, end the present one at its next step; return whether it ended."""
         self._stopping.set()
         return self.wait(timeout_s)
 
@@ -86,7 +86,7 @@ class Upkeep:
                 text = first_line(error)
                 log.warning("%s failed, tried again in %d s: %s", name, interval // 1000, text)
             except Exception:
-                # Whatever it is, requests must be answered on.
+                # No failure of upkeep may keep the coordinator from answering requests.
                 log.exception("%s failed, tried again in %d s", name, interval // 1000)
             self._due[name] = self._clock() + interval
 
@@ -105,7 +105,7 @@ class Upkeep:
 
 
 def _be_nice() -> None:
-    """Give the thread a low priority, where threads have one of their own: on Linux."""
+    """Give the thread a low priority where a thread has its own, which is on Linux."""
     try:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
     except (AttributeError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Deleting the files that no recent version of a table needs."""
+"""VACUUM: deleting the files that no recent version of a table needs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
     """Delete the files that no version of the last `retention_hours` needs; return how many.
 
-    Those that a rewrite left behind when it was killed are among them. The table, `name`, is to
-    name removed files for as long; an earlier release's is told so.
+    Files that a killed rewrite or append left behind are among them. The properties of the table,
+    `name`, are set so that its log names removed files for as long.
     """
     refresh(handle)
     wanted = retention_properties(name, retention_hours)
@@ -27,7 +27,7 @@ def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
         "enforce_retention_duration": False,
         "full": True,
     }
-    # A vacuum is two commits, and a table that is at rest shall stay as it is.
+    # A VACUUM is two commits; without files to delete the table stays at its version.
     if not handle.vacuum(dry_run=True, **options):
         return 0
     return len(handle.vacuum(dry_run=False, commit_properties=patient(), **options))

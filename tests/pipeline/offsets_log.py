@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.delta.appender import LocalAppender
+from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.table import local_folder
 from pipeline.tables.store import ensure_tables, table_uri
 from pipeline.upkeep_settings import UpkeepSettings

@@ -16,7 +16,7 @@ from pipeline.replay.trace_replay import to_json
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.sink import Sink
 from pipeline.tables.store import table_uri
-from pipeline.tables.topics import TopicWatcher
+from pipeline.tables.topic_watcher import TopicWatcher
 from schemas.tables import REQUESTS
 
 

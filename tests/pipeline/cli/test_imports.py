@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.tables.store import RequestLog, ensure_tables
+from pipeline.tables.request_log import RequestLog
+from pipeline.tables.store import ensure_tables
 from pipeline.tables.topics import create_topic
 from tests.pipeline.rows import heartbeat
 

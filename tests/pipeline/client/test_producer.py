@@ -27,7 +27,8 @@ from pipeline.client import (
 )
 from pipeline.client.accumulator import Accumulator
 from pipeline.client.producer import backoff_ms
-from pipeline.delta.appender import Appender, open_appender
+from pipeline.delta.appender import Appender
+from pipeline.delta.open import open_appender
 from schemas.messages import JoinGroupRequest, RequestEvent
 from schemas.tables import MOST_NUMBERED
 from tests.pipeline.rows import heartbeat, rows, version

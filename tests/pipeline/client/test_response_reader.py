@@ -24,7 +24,7 @@ from pipeline.client import (
     ResponsesLost,
     response_reader,
 )
-from pipeline.delta.appender import open_appender
+from pipeline.delta.open import open_appender
 from pipeline.tables.store import ensure_tables
 from schemas.messages import (
     JoinGroupResponse,

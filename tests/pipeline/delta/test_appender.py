@@ -11,8 +11,10 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from pipeline.clock import clock_ms
-from pipeline.delta import appender as commit
-from pipeline.delta.appender import AppendConflict, LocalAppender, RemoteAppender
+from pipeline.delta import local_appender
+from pipeline.delta.appender import AppendConflict
+from pipeline.delta.local_appender import LocalAppender
+from pipeline.delta.remote_appender import RemoteAppender
 from pipeline.tables.store import ensure_table
 from schemas.tables import OFFSETS_TOPIC, RESPONSES, to_arrow
 from tests.pipeline.rows import commit_record, response
@@ -99,32 +101,6 @@ def test_a_rewrite_beside_an_append_is_no_conflict(folder):
     assert ids(folder) == ["b", "c"]
 
 
-def test_a_rewrite_is_taken_in_without_reading_the_table_anew(folder, monkeypatch):
-    appender = LocalAppender(folder)
-    for name in "abc":
-        appender.append(batch(name))
-    DeltaTable(str(folder)).optimize.compact()
-    DeltaTable(str(folder)).vacuum(0, dry_run=False, enforce_retention_duration=False)
-    monkeypatch.setattr(appender, "_load", None)
-    appender.append(batch("d"))
-    checksum = json.loads(newest_checksum(folder))
-    files = list(folder.glob("*.parquet"))
-    assert checksum["numFiles"] == len(files) == 2
-    assert checksum["tableSizeBytes"] == sum(file.stat().st_size for file in files)
-
-
-def test_other_properties_are_read_anew(folder):
-    appender = LocalAppender(folder)
-    DeltaTable(str(folder)).alter.set_table_properties({"delta.checkpointInterval": "7"})
-    appender.append(batch("a"))
-    described = json.loads(newest_checksum(folder))["metadata"]["configuration"]
-    assert described["delta.checkpointInterval"] == "7"
-
-
-def newest_checksum(folder: Path) -> str:
-    return max((folder / "_delta_log").glob("*.crc")).read_text()
-
-
 def test_a_writer_that_slept_while_the_log_was_cleaned_does_not_write_into_the_past(folder):
     sleeper, busy = LocalAppender(folder), LocalAppender(folder)
     for i in range(5):
@@ -137,22 +113,10 @@ def test_a_writer_that_slept_while_the_log_was_cleaned_does_not_write_into_the_p
     assert "late" in ids(folder)
 
 
-def test_a_checksum_says_how_many_files_and_bytes(folder):
-    appender = LocalAppender(folder)
-    for i in range(3):
-        appender.append(batch(str(i)))
-    log = folder / "_delta_log"
-    assert sorted(path.name for path in log.glob("*.crc")) == [f"{2:020}.crc", f"{3:020}.crc"]
-    checksum = json.loads((log / f"{3:020}.crc").read_text())
-    assert checksum["numFiles"] == 3
-    assert checksum["tableSizeBytes"] == sum(f.stat().st_size for f in folder.glob("*.parquet"))
-    assert not list(log.glob(".*")), "no temporary file is left"
-
-
 def test_a_checkpoint_is_written_now_and_then(folder, monkeypatch):
-    monkeypatch.setattr(commit, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(local_appender, "CHECKPOINT_EVERY", 2)
     started: list[tuple[Path, int]] = []
-    monkeypatch.setattr(commit, "checkpoint", lambda *of: started.append(of))
+    monkeypatch.setattr(local_appender, "checkpoint", lambda *of: started.append(of))
     appender = LocalAppender(folder)
     for i in range(4):
         appender.append(batch(str(i)))
@@ -160,14 +124,14 @@ def test_a_checkpoint_is_written_now_and_then(folder, monkeypatch):
 
 
 def test_losing_every_attempt_is_an_error(folder, monkeypatch):
-    monkeypatch.setattr(commit, "ATTEMPTS", 3)
-    monkeypatch.setattr(commit, "back_off", lambda _attempt: None)
+    monkeypatch.setattr(local_appender, "ATTEMPTS", 3)
+    monkeypatch.setattr(local_appender, "back_off", lambda _attempt: None)
     appender = LocalAppender(folder)
 
     def taken(*_: object) -> None:
         raise FileExistsError
 
-    monkeypatch.setattr(commit, "create", taken)
+    monkeypatch.setattr(local_appender, "create", taken)
     with pytest.raises(AppendConflict, match=r"3 appends to .*responses lost"):
         appender.append(batch("a"))
 

@@ -10,8 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.delta.appender import Appender, LocalAppender, RemoteAppender, raise_epoch
+from pipeline.delta.appender import Appender
 from pipeline.delta.epoch import Epoch, FencedError
+from pipeline.delta.local_appender import LocalAppender
+from pipeline.delta.open import raise_epoch
+from pipeline.delta.remote_appender import RemoteAppender
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.sink import Sink
 from pipeline.tables.store import WRITTEN, ensure_tables, table_uri

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.delta.appender import LocalAppender
+from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.log_trim import trim_log
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable, Transaction
 
-from pipeline.delta.appender import LocalAppender
 from pipeline.delta.checkpoint import clean_log
 from pipeline.delta.data_files import data_files
+from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.log import LogGone, commit_path, last_checkpoint, next_commit
 from pipeline.delta.log_trim import trim_log
 from pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_locally

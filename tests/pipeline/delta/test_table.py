@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pipeline.delta import table as delta
-from pipeline.delta.appender import LocalAppender
+from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.table import local_folder, open_delta, refresh
 from pipeline.tables.store import ensure_table
 from schemas.tables import RESPONSES, to_arrow

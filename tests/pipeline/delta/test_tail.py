@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
-from pipeline.delta.appender import LocalAppender
+from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.tail import Tail, follow
 from pipeline.tables.store import table_uri
 from schemas.tables import RESPONSES, to_arrow

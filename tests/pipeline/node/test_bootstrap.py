@@ -15,7 +15,8 @@ from pipeline.settings import CoordinatorSettings
 from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.sink import Sink
 from pipeline.stream.source import FIRST_KEY, KEY_WIDTH
-from pipeline.tables.store import RequestLog, ensure_tables, open_table
+from pipeline.tables.request_log import RequestLog
+from pipeline.tables.store import ensure_tables, open_table
 from schemas.records import GroupMetadataValue, MemberMetadata, OffsetCommitValue, Record
 from schemas.tables import OFFSETS_TOPIC
 from tests.pipeline.rows import heartbeat, output

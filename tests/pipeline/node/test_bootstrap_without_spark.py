@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from coordinator.group.control import decode_control, readable_records
 from coordinator.group.log import replay
-from pipeline.delta.appender import open_appender
+from pipeline.delta.open import open_appender
 from pipeline.node.bootstrap import (
     bootstrap_without_spark,
     load_events,
@@ -27,7 +27,8 @@ from pipeline.settings import CoordinatorSettings
 from pipeline.stream.event_source import read_events
 from pipeline.stream.sink import Sink
 from pipeline.stream.source import FIRST_KEY, KEY_WIDTH
-from pipeline.tables.store import RequestLog, open_table, table_uri
+from pipeline.tables.request_log import RequestLog
+from pipeline.tables.store import open_table, table_uri
 from schemas.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,

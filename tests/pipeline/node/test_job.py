@@ -14,14 +14,14 @@ from deltalake import write_deltalake
 
 from coordinator.group.batch import BatchResult
 from pipeline.bench.empty import EmptyMachine
-from pipeline.delta import appender as commit
-from pipeline.delta import log_trim
+from pipeline.delta import local_appender, log_trim
 from pipeline.node import node
 from pipeline.node.node import CoordinatorNode, named
 from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.stream.serving import QueryFailed, innermost
 from pipeline.stream.sink import Sink
-from pipeline.tables.store import RequestLog, ensure_tables, table_uri
+from pipeline.tables.request_log import RequestLog
+from pipeline.tables.store import ensure_tables, table_uri
 from schemas.tables import REQUESTS
 from tests.pipeline.rows import commit_record, counts, heartbeat, output, rows
 
@@ -173,7 +173,7 @@ def test_the_innermost_error_is_the_cause():
 
 
 def test_a_stream_goes_on_when_what_it_consumed_is_trimmed(start, root, monkeypatch):
-    monkeypatch.setattr(commit, "CHECKPOINT_EVERY", 5)
+    monkeypatch.setattr(local_appender, "CHECKPOINT_EVERY", 5)
     monkeypatch.setattr(log_trim, "GRACE_S", 0)
     requests = RequestLog(root)
     running = start(state_store="memory")

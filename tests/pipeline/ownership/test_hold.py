@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.ownership import CLAIMED, RELEASED, STARTED, UNLOADING, ClusterState, decide
-from pipeline.delta.appender import open_appender
 from pipeline.delta.epoch import Epoch, FencedError
+from pipeline.delta.open import open_appender
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence
 from pipeline.ownership.hold import HOLDER, holding_partitions

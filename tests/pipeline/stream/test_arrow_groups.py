@@ -27,7 +27,7 @@ from pipeline.stream.event_source import read_events
 from pipeline.stream.session import create_session
 from pipeline.stream.source import KEY_WIDTH
 from pipeline.stream.stateful import STATE_SCHEMA, GroupFunction, answer
-from pipeline.tables.store import RequestLog
+from pipeline.tables.request_log import RequestLog
 from schemas.messages import RejectedRequest
 from tests.pipeline.group_stream import (
     NOW,

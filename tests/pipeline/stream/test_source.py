@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from coordinator.group.partition import PartitionSet, partition_for
 from pipeline.stream.source import KEY_WIDTH, only, pack, partition_of, unpack
-from pipeline.tables.store import RequestLog
+from pipeline.tables.request_log import RequestLog
 from schemas.messages import (
     DescribeGroupsRequest,
     JoinGroupProtocol,

@@ -15,7 +15,7 @@ from pipeline.stream import stateful
 from pipeline.stream.batch_topics import BatchTopics
 from pipeline.stream.event_source import read_events
 from pipeline.stream.stateful import TOPICS_PROPERTY, GroupFunction, answer
-from pipeline.tables.store import RequestLog
+from pipeline.tables.request_log import RequestLog
 from pipeline.tables.topics import alter_topic, create_topic
 from schemas.messages import RejectedRequest
 from tests.pipeline.rows import heartbeat

@@ -6,13 +6,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.tables.store import (
-    RequestLog,
-    SchemaMismatch,
-    ensure_table,
-    ensure_tables,
-    open_table,
-)
+from pipeline.tables.request_log import RequestLog
+from pipeline.tables.store import SchemaMismatch, ensure_table, ensure_tables, open_table
 from schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES, TABLES
 from tests.pipeline.rows import heartbeat, rows, version
 

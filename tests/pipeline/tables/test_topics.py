@@ -13,17 +13,17 @@ from typer.testing import CliRunner
 
 from pipeline.cli.main import app
 from pipeline.client.admin import ask
-from pipeline.delta.appender import open_appender
+from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
 from pipeline.stream.batch_topics import BatchTopics
 from pipeline.tables import topics
 from pipeline.tables.sql import Catalog
 from pipeline.tables.store import ensure_table, ensure_tables
+from pipeline.tables.topic_watcher import TopicWatcher
 from pipeline.tables.topics import (
     InvalidPartitions,
     InvalidTopic,
     TopicExists,
-    TopicWatcher,
     UnknownTopic,
     alter_topic,
     check_name,
@@ -123,7 +123,7 @@ def test_an_illegal_name_is_refused_with_the_reason(empty: str, name: str, messa
 
 def test_who_comes_second_decides_anew(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     create_topic(empty, "orders", 1)
-    read, both_have_read = topics._read, Barrier(2)
+    read, both_have_read = topics.read_newest, Barrier(2)
 
     def read_together(root: str) -> dict[str, TopicChange]:
         newest = read(root)
@@ -131,7 +131,7 @@ def test_who_comes_second_decides_anew(empty: str, monkeypatch: pytest.MonkeyPat
             both_have_read.wait(timeout=20)
         return newest
 
-    monkeypatch.setattr(topics, "_read", read_together)
+    monkeypatch.setattr(topics, "read_newest", read_together)
     failures: list[Failure] = []
 
     def create() -> None:

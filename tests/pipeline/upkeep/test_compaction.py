@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.delta.appender import LocalAppender, RemoteAppender
 from pipeline.delta.data_files import data_files
+from pipeline.delta.local_appender import LocalAppender
+from pipeline.delta.remote_appender import RemoteAppender
 from pipeline.delta.rewrite import RewriteConflict
 from pipeline.delta.table_files import TableFiles
 from pipeline.delta.tail import follow

@@ -11,8 +11,8 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
 
 from pipeline.clock import clock_ms
-from pipeline.delta.appender import LocalAppender
 from pipeline.delta.data_files import DataFile, data_files
+from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.tail import follow
 from pipeline.errors import Failure
 from pipeline.tables.store import ensure_tables, table_uri

@@ -1,0 +1,104 @@
+"""The actions of a commit, as Delta's protocol names them: one line of JSON each.
+
+A commit is read into `Action`, which has only the fields that somebody here needs, and written from
+dictionaries, which have every field that the protocol requires. Source: Delta's PROTOCOL.md,
+"Actions".
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.clock import clock_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.delta.data_files import DataFile
+
+_ENGINE = "group-coordinator"
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _File(msgspec.Struct):
+    path: str
+    size: int | None = None
+
+
+class _Transaction(msgspec.Struct, rename="camel"):
+    app_id: str
+    version: int
+
+
+class Action(msgspec.Struct, rename="camel"):
+    """One line of a commit; exactly one field is set, or none for an action that is not needed."""
+
+    add: _File | None = None
+    remove: _File | None = None
+    txn: _Transaction | None = None
+    meta_data: dict[str, Any] | None = None
+    protocol: dict[str, Any] | None = None
+
+
+_decode_action = msgspec.json.Decoder(Action).decode
+
+
+def parse_commit(content: bytes) -> list[Action]:
+    """Return the actions of a commit's content."""
+    return [_decode_action(line) for line in content.splitlines() if line]
+
+
+def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:
+    """Return the content of a commit: a line for each action."""
+    return b"\n".join(map(_encode, actions))
+
+
+def commit_info(is_blind_append: bool) -> dict[str, Any]:
+    """Return the action that says who commits; a blind append depends on nothing that was read."""
+    info = {
+        "timestamp": clock_ms(),
+        "operation": "WRITE",
+        "operationParameters": {"mode": "Append"},
+        "isBlindAppend": is_blind_append,
+        "engineInfo": _ENGINE,
+    }
+    return {"commitInfo": info}
+
+
+def txn_action(app_id: str, version: int) -> dict[str, Any]:
+    """Return the action that records the version which an application has written."""
+    return {"txn": {"appId": app_id, "version": version, "lastUpdated": clock_ms()}}
+
+
+def add_action(file: DataFile, data_change: bool = True) -> dict[str, Any]:
+    """Return the action that adds a file; `data_change` False says that its rows are not new."""
+    added = {
+        "path": file.path,
+        "partitionValues": file.partition,
+        "size": file.size,
+        "modificationTime": file.modified_ms,
+        "dataChange": data_change,
+        "stats": encode_stats(file),
+    }
+    return {"add": added}
+
+
+def remove_action(file: DataFile, deleted_ms: int, data_change: bool) -> dict[str, Any]:
+    """Return the action that removes a file; `data_change` False says that its rows stay."""
+    removed = {
+        "path": file.path,
+        "deletionTimestamp": deleted_ms,
+        "dataChange": data_change,
+        "extendedFileMetadata": True,
+        "partitionValues": file.partition,
+        "size": file.size,
+    }
+    return {"remove": removed}
+
+
+def encode_stats(file: DataFile) -> str:
+    """Return a file's statistics as JSON: the number of its rows, null if it is not known."""
+    return _encode({"numRecords": file.records}).decode()

@@ -1,0 +1,49 @@
+"""The version checksum, `<version>.crc`: what a version of a table is, beside its commit.
+
+Spark that reads a table without a checksum gets protocol and metadata by a query over the log
+whenever there is a new version, which takes 110 to 170 ms; with the checksum it takes 20 ms.
+Source: Delta's PROTOCOL.md, "Version Checksum File".
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from pipeline.delta.commit import write_partial
+
+if TYPE_CHECKING:
+    from pipeline.delta.snapshot import Snapshot
+
+log = logging.getLogger(__name__)
+
+_encode = msgspec.json.Encoder().encode
+
+
+def checksum_path(folder: Path, version: int) -> Path:
+    """Return the path of a version's checksum; `folder` is the log's."""
+    return folder / f"{version:020}.crc"
+
+
+def write_checksum(folder: Path, snapshot: Snapshot) -> None:
+    """Write the checksum of the snapshot's version; `folder` is the log's.
+
+    A checksum that cannot be written is logged: the commit stands, and the next reader is slower.
+    """
+    checksum = {
+        "tableSizeBytes": snapshot.bytes,
+        "numFiles": snapshot.files,
+        **snapshot.described,
+    }
+    try:
+        partial = write_partial(folder, _encode(checksum))
+        os.replace(partial, checksum_path(folder, snapshot.version))
+        # Only the newest checksum is read, and every reader of the table lists this folder. The one
+        # before stays for a reader that has listed the folder already.
+        checksum_path(folder, snapshot.version - 2).unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("no checksum for version %d in %s: %s", snapshot.version, folder, error)

@@ -1,0 +1,81 @@
+"""DuckDB within a limit of memory, over the files of Delta tables.
+
+DuckDB computes out of core, within a limit of memory and over a folder to spill to, so a query over
+a table of any size needs no JVM.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import duckdb
+
+from pipeline.errors import Failure, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.delta.data_files import DataFile
+
+
+class Readable(Protocol):
+    """A table whose files DuckDB can read."""
+
+    def rows(self, files: Sequence[DataFile], by_name: bool) -> str:
+        """Return the SQL that reads the files; `by_name` also files that lack a column."""
+        ...
+
+
+class Engine:
+    """A DuckDB that keeps to `memory_bytes` and `threads`, and spills to the scratch folder."""
+
+    def __init__(self, memory_bytes: int, threads: int, scratch: Path) -> None:
+        self.scratch = scratch
+        self._views: dict[str, tuple[Readable, Sequence[DataFile]]] = {}
+        self._connection = duckdb.connect(
+            ":memory:",
+            config={
+                "memory_limit": f"{memory_bytes >> 20}MiB",
+                "threads": threads,
+                "temp_directory": str(scratch / "spill"),
+                "autoinstall_known_extensions": False,
+            },
+        )
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.close()
+
+    def show(self, view: str, table: Readable, files: Sequence[DataFile]) -> None:
+        """Show the rows of the files as a view, without the table's partition columns."""
+        self._views[view] = (table, files)
+        self._define(view, by_name=False)
+
+    def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run one statement and return its rows; raises Failure with DuckDB's own words."""
+        try:
+            try:
+                return self._connection.execute(sql).fetchall()
+            except duckdb.InvalidInputException:
+                # A file lacks a column that its table was given later. Views that allow for that
+                # cost 150 kB of memory a file, and a table may have tens of thousands of files: so
+                # the views are defined by name only after a read has failed.
+                for view in self._views:
+                    self._define(view, by_name=True)
+                return self._connection.execute(sql).fetchall()
+        except duckdb.Error as error:
+            raise Failure(f"upkeep: {first_line(error)}") from error
+
+    def _define(self, view: str, by_name: bool) -> None:
+        table, files = self._views[view]
+        self._connection.execute(
+            f"CREATE OR REPLACE TEMP VIEW {view} AS {table.rows(files, by_name)}"
+        )
+
+
+def quoted(text: str) -> str:
+    """Return the string literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"

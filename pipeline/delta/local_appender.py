@@ -1,0 +1,112 @@
+"""Appending to a table in a local folder, as Delta's protocol describes an append.
+
+A Parquet file is written into the table's folder, and then the next version's commit, which only
+one writer can create. That takes 2 to 4 ms whatever the table's size, and no rewrite of other files
+is a conflict.
+
+A commit outlives the process, killed at any instant. It is not forced to the disk: a machine that
+loses its power may lose the latest commits, as a Kafka broker with its default settings may.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.delta.actions import add_action, commit_info, encode_commit, txn_action
+from pipeline.delta.appender import AppendConflict
+from pipeline.delta.checkpoint import checkpoint
+from pipeline.delta.checksum import write_checksum
+from pipeline.delta.commit import create
+from pipeline.delta.data_files import DataFile, new_path
+from pipeline.delta.epoch import Epoch
+from pipeline.delta.log import commit_path
+from pipeline.delta.snapshot import Snapshot
+from pipeline.delta.table import ATTEMPTS, back_off
+
+# Every so many versions a Delta checkpoint may be due.
+CHECKPOINT_EVERY = 100
+
+
+class LocalAppender:
+    """Appends to a table in a local folder."""
+
+    def __init__(self, folder: Path, epoch: Epoch | None = None) -> None:
+        self._folder = folder
+        self._log = folder / "_delta_log"
+        self._epoch = epoch
+        self._snapshot = Snapshot(folder)
+
+    def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
+        """Append in one commit; see `Appender.append`."""
+        actions = [commit_info(is_blind_append=True)]
+        if app_id is not None:
+            if self.last_version(app_id) >= version:
+                return False
+            actions.append(txn_action(app_id, version))
+        added = None if rows is None else self._write_file(rows)
+        if added is not None:
+            actions.append(add_action(added))
+        written = False
+        try:
+            written = self._commit(encode_commit(actions), app_id, version)
+        finally:
+            if added is not None and not written:
+                (self._folder / added.path).unlink(missing_ok=True)
+        if written:
+            self._snapshot.advance(added, app_id, version)
+            self._follow_up()
+        return written
+
+    def last_version(self, app_id: str) -> int:
+        """Return the last version that the application wrote, -1 if none."""
+        return self._snapshot.last_version(app_id)
+
+    def forget(self) -> None:
+        """Read what other writers committed; see `Appender.forget`."""
+        self._snapshot.follow()
+
+    def _commit(self, content: bytes, app_id: str | None, version: int) -> bool:
+        """Create the next commit; False if the application's version was written meanwhile."""
+        for attempt in range(ATTEMPTS):
+            self._snapshot.follow()
+            if app_id is not None and self.last_version(app_id) >= version:
+                return False
+            if self._epoch is not None:
+                self._epoch.check(str(self._folder), self.last_version(self._epoch.app_id))
+            try:
+                create(commit_path(self._log, self._snapshot.version + 1), content)
+            except FileExistsError:
+                back_off(attempt)
+            else:
+                return True
+        raise AppendConflict(f"{ATTEMPTS} appends to {self._folder} lost")
+
+    def _write_file(self, rows: pa.Table) -> DataFile:
+        """Write the rows, which are of one partition, as a file that is not yet the table's."""
+        names = self._snapshot.partition_by
+        values: dict[str, str | None] = {name: str(rows.column(name)[0].as_py()) for name in names}
+        path = new_path(values, "snappy")
+        target = self._folder / path
+        if values:
+            target.parent.mkdir(exist_ok=True)
+        pq.write_table(rows.drop_columns(names), target, store_schema=False)
+        status = target.stat()
+        modified_ms = status.st_mtime_ns // 1_000_000
+        return DataFile(path, status.st_size, modified_ms, rows.num_rows, values)
+
+    def _follow_up(self) -> None:
+        """Write what goes with the new version: its checksum, and now and then a checkpoint."""
+        if self._snapshot.is_plain:
+            write_checksum(self._log, self._snapshot)
+        version = self._snapshot.version
+        # A process whose main thread has ended has no time for a checkpoint.
+        if version % CHECKPOINT_EVERY == 0 and threading.main_thread().is_alive():
+            # No daemon thread: a process that ends while one is within delta-rs ends by a
+            # segmentation fault, so the process waits for the thread.
+            threading.Thread(
+                target=checkpoint, args=(self._folder, version), name="checkpoint"
+            ).start()

@@ -1,0 +1,66 @@
+"""Appending to a table that is not in a local folder: delta-rs commits."""
+
+from __future__ import annotations
+
+import logging
+
+import pyarrow as pa
+from deltalake import CommitProperties, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from pipeline.clock import clock_ms
+from pipeline.delta.appender import AppendConflict
+from pipeline.delta.epoch import Epoch
+from pipeline.delta.table import ATTEMPTS, back_off, open_delta, refresh
+
+log = logging.getLogger(__name__)
+
+
+class RemoteAppender:
+    """Appends through delta-rs, which records a transaction but does not skip its repetition."""
+
+    def __init__(self, uri: str, epoch: Epoch | None = None) -> None:
+        self._handle = open_delta(uri)
+        self._epoch = epoch
+        self._last: dict[str, int] = {}
+
+    def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
+        """Append in one commit; see `Appender.append`."""
+        transactions = [] if app_id is None else [Transaction(app_id, version, clock_ms())]
+        if self._epoch is not None:
+            # Every commit repeats the epoch: a later epoch that is committed meanwhile is then a
+            # conflict of transactions, which makes delta-rs refuse this commit.
+            transactions.append(Transaction(self._epoch.app_id, self._epoch.number, clock_ms()))
+        if rows is None:
+            rows = pa.schema(self._handle.schema().to_arrow()).empty_table()
+        for attempt in range(ATTEMPTS):
+            if app_id is not None and self.last_version(app_id) >= version:
+                return False
+            if self._epoch is not None:
+                self._epoch.check(self._handle.table_uri, self.last_version(self._epoch.app_id))
+            try:
+                properties = CommitProperties(app_transactions=transactions)
+                write_deltalake(self._handle, rows, mode="append", commit_properties=properties)
+            except CommitFailedError as error:
+                # An append of delta-rs is not blind: a rewrite that was committed meanwhile fails
+                # it.
+                log.info("append to %s: %s", self._handle.table_uri, error)
+                back_off(attempt)
+                self.forget()
+            else:
+                if app_id is not None:
+                    self._last[app_id] = version
+                return True
+        raise AppendConflict(f"{ATTEMPTS} appends to {self._handle.table_uri} lost")
+
+    def last_version(self, app_id: str) -> int:
+        """Return the last version that the application wrote, -1 if none."""
+        if app_id not in self._last:
+            version = self._handle.transaction_version(app_id)
+            self._last[app_id] = -1 if version is None else version
+        return self._last[app_id]
+
+    def forget(self) -> None:
+        """Read what other writers committed; see `Appender.forget`."""
+        self._last.clear()
+        refresh(self._handle)

@@ -1,0 +1,50 @@
+"""Following the catalogue of topics as it changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.delta.tail import follow
+from pipeline.tables.store import table_uri
+from pipeline.tables.topics import counts_of, has_catalogue, newest_of, read_newest
+from schemas.tables import TOPICS, TopicChange, from_arrow
+
+if TYPE_CHECKING:
+    from pipeline.delta.tail import Tail
+
+
+class TopicWatcher:
+    """The catalogue of a root as it changes; not for two threads at once.
+
+    A look is one attempt to open the catalogue's next commit; while there is no catalogue, one test
+    whether its log exists.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._tail: Tail | None = None
+        self._newest: dict[str, TopicChange] = {}
+
+    @property
+    def counts(self) -> dict[str, int] | None:
+        """Each topic's number of partitions as of the last `poll`; None without a catalogue."""
+        return None if self._tail is None else counts_of(self._newest)
+
+    def poll(self) -> dict[str, int] | None:
+        """Return each topic's number of partitions if that changed since the last call, else None.
+
+        The first call that finds a catalogue returns all its topics.
+        """
+        before = self.counts
+        if self._tail is None:
+            if not has_catalogue(self._root):
+                return None
+            # The tail begins before the rows are read: a change that is committed between the two
+            # is read twice instead of being missed.
+            self._tail = follow(table_uri(self._root, TOPICS), TOPICS.schema.names)
+            self._newest = read_newest(self._root)
+        rows = self._tail.poll()
+        if rows is not None:
+            self._newest = newest_of([*self._newest.values(), *from_arrow(TopicChange, rows)])
+        now = self.counts
+        return now if now != before else None

@@ -1,0 +1,67 @@
+"""A snapshot follows the log of its table commit by commit, and says what the table says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from pipeline.delta.snapshot import Snapshot
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    DeltaTable.create(str(tmp_path), pa.schema([("n", pa.int64())]))
+    return tmp_path
+
+
+def write(folder: Path, *transactions: Transaction) -> None:
+    properties = CommitProperties(app_transactions=list(transactions))
+    rows = pa.table({"n": pa.array([1], pa.int64())})
+    write_deltalake(str(folder), rows, mode="append", commit_properties=properties)
+
+
+def agrees(snapshot: Snapshot, folder: Path) -> bool:
+    """Whether the snapshot has the version, files and bytes that delta-rs reads."""
+    handle = DeltaTable(str(folder))
+    sizes = pa.table(handle.get_add_actions()).column("size_bytes").to_pylist()
+    seen = (snapshot.version, snapshot.files, snapshot.bytes)
+    return seen == (handle.version(), len(sizes), sum(sizes))
+
+
+def test_it_takes_in_appends_and_rewrites_without_reading_the_table_anew(folder, monkeypatch):
+    snapshot = Snapshot(folder)
+    monkeypatch.setattr(snapshot, "_load", None)
+    for _ in range(3):
+        write(folder)
+    snapshot.follow()
+    assert snapshot.files == 3
+    assert agrees(snapshot, folder)
+    DeltaTable(str(folder)).optimize.compact()
+    DeltaTable(str(folder)).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    snapshot.follow()
+    assert snapshot.files == 1
+    assert agrees(snapshot, folder)
+
+
+def test_it_knows_the_transactions_of_others_once_it_was_asked_for_them(folder):
+    snapshot = Snapshot(folder)
+    assert snapshot.last_version("query") == -1
+    write(folder, Transaction("query", 4), Transaction("other", 9))
+    assert snapshot.last_version("query") == -1
+    snapshot.follow()
+    assert snapshot.last_version("query") == 4
+    assert snapshot.last_version("other") == 9
+
+
+def test_it_reads_the_table_anew_where_the_log_was_cleaned_up(folder):
+    snapshot = Snapshot(folder)
+    for _ in range(3):
+        write(folder)
+    DeltaTable(str(folder)).create_checkpoint()
+    for old in range(3):
+        (folder / "_delta_log" / f"{old:020}.json").unlink()
+    snapshot.follow()
+    assert agrees(snapshot, folder)
