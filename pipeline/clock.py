@@ -1,4 +1,4 @@
-"""The clock: the one place outside of Spark that says what time it is."""
+"""The wall clock: all of `pipeline` reads it here, except what Spark passes in."""
 
 from __future__ import annotations
 

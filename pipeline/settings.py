@@ -1,10 +1,10 @@
-"""Every setting, from conf/coordinator.toml and a file of the user's that overrides it.
+"""All settings, from conf/coordinator.toml and a user's file that overrides single keys of it.
 
-Four sections: [group] holds the broker settings under Kafka's own names and is read by
-`coordinator.config`; [coordinator] holds ours; [upkeep] is `pipeline.upkeep_settings`; [spark]
-holds Spark's, over conf/spark-defaults.conf.
-A key may be written bare, `trigger.interval.ms = 500`, or quoted: TOML reads the first as nested
-tables, and `flatten` makes them one again.
+Four sections: [group] holds the broker settings under Kafka's own names, which `coordinator.config`
+types; [coordinator] holds this project's; [upkeep] is `pipeline.upkeep_settings`; [spark] holds
+Spark's, over conf/spark-defaults.conf.
+A key may be written bare, `trigger.interval.ms = 500`, or quoted: TOML reads a bare key as nested
+tables, and `flatten` joins them again.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _Section = TypeVar("_Section", bound=Struct)
 
 
 class SettingsError(Failure):
-    """A setting that is not known, or has a value it cannot have; the message names it."""
+    """A setting is unknown or has an invalid value; the message names it."""
 
 
 class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The section [coordinator]; conf/coordinator.toml says what each is for. Times in ms."""
+    """The section [coordinator]; conf/coordinator.toml describes each setting. Times in ms."""
 
     node_id: NotNegative = field(name="node.id", default=1)
     advertised_host: str = field(name="advertised.host", default="localhost")
@@ -55,7 +55,7 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """All settings of one coordinator. `group` is as read: `coordinator.config` types it."""
+    """All settings of one coordinator. `group` is untyped: `coordinator.config` types it."""
 
     coordinator: CoordinatorSettings = CoordinatorSettings()
     group: dict[str, Any] = {}
@@ -63,7 +63,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     spark: dict[str, str] = {}
 
     def with_node_id(self, node_id: int | None) -> Settings:
-        """These settings for another node of the root; None changes nothing."""
+        """Return these settings with another node.id; None changes nothing."""
         if node_id is None:
             return self
         ours = msgspec.structs.replace(self.coordinator, node_id=node_id)
@@ -71,10 +71,10 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 def load_settings(path: str | Path | None = None) -> Settings:
-    """Read conf/coordinator.toml, then `path` over it.
+    """Read conf/coordinator.toml, overridden by the file `path`.
 
-    Raises SettingsError for a file that is not there or is not TOML, and for a section or a key of
-    ours that is not known.
+    Raises SettingsError for a file that cannot be read or is not TOML, and for an unknown section,
+    an unknown key of [coordinator] or [upkeep], or an invalid value of one.
     """
     packaged = resources.files("conf").joinpath("coordinator.toml")
     sections = read_sections(packaged.read_text("utf-8"), "conf/coordinator.toml")
@@ -85,7 +85,7 @@ def load_settings(path: str | Path | None = None) -> Settings:
 
 
 def read_user_file(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Read the sections of a file of the user's, flat; raises SettingsError."""
+    """Read the sections of a user's file, each flattened. Raises SettingsError."""
     try:
         text = Path(path).read_text("utf-8")
     except OSError as error:
@@ -94,7 +94,7 @@ def read_user_file(path: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def to_settings(sections: dict[str, dict[str, Any]]) -> Settings:
-    """Type the flat sections; raises SettingsError."""
+    """Type the flattened sections. Raises SettingsError."""
     coordinator = _typed(sections, "coordinator", CoordinatorSettings)
     upkeep = _typed(sections, "upkeep", UpkeepSettings)
     spark = {key: _spark_text(value) for key, value in sections["spark"].items()}
@@ -113,7 +113,7 @@ def _typed(sections: dict[str, dict[str, Any]], name: str, struct: type[_Section
 
 
 def read_sections(text: str, origin: str) -> dict[str, dict[str, Any]]:
-    """Read the sections of a TOML text, flat; raises SettingsError that names `origin`."""
+    """Read the sections of a TOML text, each flattened. Raises SettingsError naming `origin`."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -127,7 +127,7 @@ def read_sections(text: str, origin: str) -> dict[str, dict[str, Any]]:
 
 
 def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Join the keys of nested tables with dots."""
+    """Flatten nested tables: their keys are joined with dots."""
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         if isinstance(value, dict):

@@ -11,12 +11,12 @@ DAY_MS = 24 * HOUR_MS
 
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
-# What is younger than an hour may still be asked for: a request that waits, a reader that lags.
+# Rows younger than an hour may still be needed: by a request that waits, by a reader that lags.
 Retention = Annotated[int, Meta(ge=HOUR_MS)]
 
 
 class UpkeepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The section [upkeep]; conf/coordinator.toml says what each is for. Times in ms."""
+    """The section [upkeep]; conf/coordinator.toml describes each setting. Times in ms."""
 
     log_cleaner_enable: bool = field(name="log.cleaner.enable", default=True)
     log_cleaner_backoff_ms: Positive = field(name="log.cleaner.backoff.ms", default=60_000)
@@ -42,12 +42,13 @@ class UpkeepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def vacuum_retention_hours(self) -> int:
-        """`vacuum_retention_ms` in whole hours, up: Delta's VACUUM knows no shorter time."""
+        """`vacuum_retention_ms` in hours, rounded up: Delta's VACUUM takes whole hours."""
         return -(-self.vacuum_retention_ms // HOUR_MS)
 
     def __post_init__(self) -> None:
-        # Whole files go, and a file holds up to a day: a request whose answer went before it would
-        # be answered again by a coordinator that starts without its checkpoint.
+        # Retention drops whole files, and a file holds up to a day of rows. If an answer went
+        # before its request, a coordinator that starts without its streaming checkpoint would
+        # answer the request again.
         if self.responses_retention_ms < self.requests_retention_ms + DAY_MS:
             raise ValueError(
                 "responses.retention.ms must be at least a day more than requests.retention.ms"

@@ -1,7 +1,7 @@
-"""Requests that wait to be written, gathered into batches: Kafka's RecordAccumulator.
+"""Requests that wait to be written, gathered into batches (Kafka's RecordAccumulator).
 
-One accumulator holds the batches of one sender, in their order. It has no thread, no lock and no
-clock: `pipeline.client.producer` brings them.
+One accumulator holds the batches of one sender, in their order. It has no thread, lock or clock of
+its own: `pipeline.client.producer` runs the threads, holds the lock and passes the time in.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from schemas.tables import MOST_NUMBERED
 
 
 class Delivery(Future[RequestEvent]):
-    """The future of a request. It cannot be cancelled: the request goes with its batch."""
+    """The future of a request. It cannot be cancelled: the request is written with its batch."""
 
     def cancel(self) -> bool:
         """Do nothing; return False."""
@@ -26,9 +26,9 @@ class Delivery(Future[RequestEvent]):
 
 @dataclass(eq=False)
 class Batch:
-    """Requests for one commit, and the futures of those who wait for it.
+    """The requests of one commit, and their futures.
 
-    `created` is when the first came, ms of a steady clock; `size` is in bytes.
+    `created` is when the first request came, ms of a steady clock; `size` is in bytes.
     """
 
     created: float
@@ -50,9 +50,8 @@ class Accumulator:
     def append(self, event: RequestEvent, size: int, now: float, wall_ms: int) -> Batch:
         """Take a request of `size` bytes; return its batch, in which it is the last.
 
-        `now` is the steady clock, ms, and `wall_ms` the time of day, which a request without a
-        `sent_at` is stamped with. Its future is completed by whoever writes the batch, and cannot
-        be cancelled.
+        `now` is the steady clock, ms. `wall_ms` is the time of day, ms: a request without a
+        `sent_at` is stamped with it. Whoever writes the batch completes the request's future.
         """
         if not self._batches or self._batches[-1].size + size > self._batch_size:
             self._batches.append(Batch(now))
@@ -66,7 +65,7 @@ class Accumulator:
         return batch
 
     def ready_at(self) -> float | None:
-        """When the oldest batch is to be written, ms of the steady clock; None if there is none."""
+        """When the oldest batch is due to be written, ms of the steady clock; None without one."""
         if not self._batches:
             return None
         oldest = self._batches[0]
@@ -74,14 +73,15 @@ class Accumulator:
         return oldest.created if full else oldest.created + self._linger_ms
 
     def take(self) -> Batch:
-        """Take the oldest batch out; nothing is added to it any more."""
+        """Take out the oldest batch; no more requests are added to it."""
         return self._batches.popleft()
 
     # --- stamps ---------------------------------------------------------------------------------
-    # The coordinator orders the requests of a group by `sent_at`. Those of one commit that share a
-    # millisecond are numbered in its microseconds, up to a thousand; so two commits never share a
-    # millisecond, a thousand and first request gets the next one, and a clock that is put back
-    # stands still for us.
+    # The coordinator orders the requests of a group by `sent_at`. `schemas.tables` numbers the
+    # requests of one commit that share a millisecond in its microseconds, up to 1,000. Two commits
+    # must not share a millisecond, or their numbers would collide and requests would change places:
+    # each batch begins in a new millisecond, the 1,001st request of one gets the next, and a wall
+    # clock that is set back does not set the stamps back.
 
     def _begin_stamps(self) -> None:
         self._latest += 1

@@ -1,6 +1,6 @@
-"""What an operator changes: requests to the running coordinator, as any client's.
+"""An operator's changes, sent to the running coordinator as requests like any client's.
 
-Nothing here writes a table of the coordinator's: a deletion or a reset is a request event, and the
+Nothing here writes the coordinator's own tables: a deletion or a reset is a request event, and the
 coordinator decides whether the group's state allows it.
 """
 
@@ -30,7 +30,7 @@ from schemas.messages import (
 )
 
 RESET_PREFIX = "offsets-reset/"
-# Nothing else is sent that a request could wait for.
+# An operator's request is sent alone: waiting for others would only delay it.
 _AT_ONCE = ProducerSettings(linger_ms=0)
 _HINTS = {
     "UNKNOWN_MEMBER_ID": "the group has members; stop them first",
@@ -41,7 +41,7 @@ _HINTS = {
 
 
 class Change(Struct, frozen=True):
-    """One partition's committed offset, as it is and as it shall be; None is no offset."""
+    """One partition's committed offset before and after a change; None means no offset."""
 
     topic: str
     partition: int
@@ -50,7 +50,7 @@ class Change(Struct, frozen=True):
 
 
 def ask(root: str, request: RequestEvent, timeout_s: float = 30.0) -> Response:
-    """Send one request and wait for its answer; Failure if none comes."""
+    """Send one request and return its answer. Raises NoAnswer after `timeout_s`."""
     with RequestClient(root, _AT_ONCE) as client:
         return client.ask(request, round(timeout_s * 1000))
 
@@ -64,7 +64,7 @@ def delete_group(root: str, group_id: str, timeout_s: float = 30.0) -> None:
 def plan_reset(
     root: str, group_id: str, topics: Sequence[str], to_offset: int | None, shift_by: int | None
 ) -> list[Change]:
-    """What a reset to an offset, or by a number of offsets, would change. Raises Failure."""
+    """Return what a reset to an offset, or by a number of offsets, would change. Raises Failure."""
     if (to_offset is None) == (shift_by is None):
         raise Failure("say either an offset to go to, or a number of offsets to shift by")
     changes = []
@@ -76,12 +76,12 @@ def plan_reset(
 
 
 def plan_deletion(root: str, group_id: str, topics: Sequence[str]) -> list[Change]:
-    """What deleting the offsets of these topics would change. Raises Failure."""
+    """Return what deleting the offsets of these topics would change. Raises Failure."""
     return [Change(t, p, current, None) for t, p, current in _committed(root, group_id, topics)]
 
 
 def plan_undo(root: str, group_id: str) -> list[Change]:
-    """What undoing the group's last reset would change. Raises Failure if there was none."""
+    """Return what undoing the group's last reset would change. Raises Failure without one."""
     rows = (
         Catalog(root)
         .query(

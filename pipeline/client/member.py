@@ -1,4 +1,4 @@
-"""A member of a consumer group, for programs: what Kafka's consumer is, without the fetching.
+"""A member of a consumer group, for programs: Kafka's consumer without the fetching.
 
     with GroupMember(root, "my-group", ["orders"], session_timeout_ms=10_000) as member:
         while True:
@@ -7,14 +7,15 @@
                 process(rows)
                 member.advance(partition, offset + len(rows))
 
-Topics are names with numbers of partitions. What their rows are, and what an offset means, is the
-program's: `poll` says which partitions to work on and where to go on, `advance` says how far the
-work is done, and that is what is committed: automatically, or by `commit`.
+A topic is a name with a number of partitions. The program defines what rows a partition has and
+what an offset means: `poll` returns the partitions to work on, each with the offset to continue at,
+and `advance` records how far the work is done. Recorded offsets are committed automatically, or by
+`commit`.
 
-A member is for one thread at a time, as Kafka's consumer is. Its heartbeats come from a thread that
-all members of a process share, and go on while the program works; only the interpreter itself, held
-for longer than session.timeout.ms, or a program that does not poll for max.poll.interval.ms, costs
-the membership. The program finds out at its next `poll` (on_lost) or `commit` (CommitFailedError).
+Like Kafka's consumer, a member is for one thread at a time. One thread of the process heartbeats
+for all members, so heartbeats continue while the program works. A member loses its membership only
+if the interpreter is held for longer than session.timeout.ms, or if the program does not poll for
+max.poll.interval.ms; its next `poll` (on_lost) or `commit` (CommitFailedError) reports the loss.
 """
 
 from __future__ import annotations
@@ -54,17 +55,17 @@ OnCommit = Callable[[dict[TopicPartition, OffsetAndMetadata], ConsumerError | No
 EndOffset = Callable[[TopicPartition], int]
 
 CLOSE_TIMEOUT_MS = 30_000
-# There is one listener's call at most in an end; what fails more often will not end.
+# Closing calls at most one listener; more errors than this mean that it makes no progress.
 _MOST_ERRORS = 3
 _numbers = count(1)
 
 
 class NoCatalogue(Failure):
-    """Topics that nobody said the numbers of partitions of."""
+    """Topics whose numbers of partitions are unknown, because the root has no catalogue."""
 
 
 class MemberClosed(Failure):
-    """A call of a member that is closed."""
+    """A method was called on a member that is closed."""
 
 
 def _nothing(_: tuple[TopicPartition, ...]) -> None:
@@ -74,24 +75,26 @@ def _nothing(_: tuple[TopicPartition, ...]) -> None:
 class GroupMember:
     """One member of a group; joins at its first `poll`.
 
-    `topics` are names of the root's catalogue (`group-coordinator topics create`), or a pattern
-    that their whole names match; for a root without a catalogue, a mapping of names to numbers of
-    partitions. With a catalogue its numbers count, and a number that grows rebalances the group.
+    `topics` are names from the root's catalogue (`group-coordinator topics create`), or a pattern
+    that must match a whole name; for a root without a catalogue, a mapping of names to numbers of
+    partitions. Where there is a catalogue, its numbers apply, and a number that grows rebalances
+    the group.
 
-    The listeners are called in the user's thread, out of `poll`, `unsubscribe` and `close`, and may
-    commit: `on_revoked` before partitions go, `on_lost` when they are gone already (if it is None,
-    `on_revoked`), `on_assigned` after new ones came. What one of them raises comes out of the call.
+    `poll`, `unsubscribe` and `close` call the listeners in the user's thread, and a listener may
+    commit: `on_revoked` before partitions are taken away, `on_lost` after they were taken away
+    without asking (`on_revoked` if it is None), `on_assigned` after new partitions were assigned.
+    An exception of a listener is raised by the method that called it.
 
     A partition without a committed offset begins at 0 (auto.offset.reset "earliest", the default),
     at `end_offset(partition)` ("latest", the default if there is an `end_offset`), or raises
     NoOffsetForPartitionError ("none").
 
     Settings are Kafka's consumer settings, as keywords with `_` for `.`, or under their own names
-    in `settings`. `client` is one to share; without one, the members of a process that name the
-    same root share one.
+    in `settings`. `client` is a RequestClient to use; without it, all members of a process on one
+    root share one.
 
-    Raises ConfigError, NoCatalogue, UnknownTopicOrPartitionError, and NoTables where no coordinator
-    has run yet.
+    Raises ConfigError, NoCatalogue, UnknownTopicOrPartitionError, and NoTables if no coordinator
+    has run on the root yet.
     """
 
     def __init__(
@@ -152,7 +155,7 @@ class GroupMember:
     # --- subscribing ----------------------------------------------------------------------------
 
     def subscribe(self, topics: Topics) -> None:
-        """Subscribe to these in place of the topics before; the next `poll` joins.
+        """Replace the subscription by these topics; the next `poll` joins.
 
         Raises NoCatalogue, UnknownTopicOrPartitionError and SubscriptionError.
         """
@@ -193,12 +196,12 @@ class GroupMember:
     # --- polling --------------------------------------------------------------------------------
 
     def poll(self, timeout_ms: int = 0) -> dict[TopicPartition, int]:
-        """Go on with the group, and return the partitions to work on, each with its position.
+        """Take part in the group, and return the partitions to work on, each with its position.
 
-        It joins, calls the listeners, commits automatically. It returns as soon as there is a
-        partition to work on, and after the timeout in any case; a partition is left out while it
-        is paused, about to go, or its committed offset is not known yet. In a cooperative rebalance
-        the partitions that stay are returned throughout.
+        It joins, calls the listeners and commits automatically. It returns as soon as there is a
+        partition to work on, and after the timeout in any case. A partition is left out while it is
+        paused, being revoked, or its committed offset is not known yet. During a cooperative
+        rebalance the partitions that the member keeps are returned throughout.
 
         Raises CoordinatorTimeoutError when no coordinator answers for default.api.timeout.ms;
         InvalidSessionTimeoutError, InconsistentGroupProtocolError, FencedInstanceIdError,
@@ -219,7 +222,7 @@ class GroupMember:
             self._driver.wait(mark, min(until, patience_ends))
 
     def _drive(self) -> int:
-        """Take what events there are; returns a mark to wait from."""
+        """Handle all events that are there; returns a mark for `MemberDriver.wait`."""
         while True:
             event, mark = self._driver.poll()
             if event is None:
@@ -261,12 +264,12 @@ class GroupMember:
                 consumer.subscription.resolve_reset(partition, reset, offset)
 
     def _poll_until(self, until: int, done: Callable[[], bool]) -> None:
-        """Poll until it is done; the first error comes out at the end."""
+        """Poll until `done`, or the time `until` (ms); then raise the first error, if any."""
         errors: list[Exception] = []
         while not done() and now_ms() < until and len(errors) < _MOST_ERRORS:
             try:
                 mark = self._drive()
-            # A listener's, most likely. What is being ended is to end all the same.
+            # Most likely a listener's. Closing continues; the error is raised at its end.
             except Exception as error:
                 errors.append(error)
                 continue
@@ -278,20 +281,21 @@ class GroupMember:
     # --- offsets --------------------------------------------------------------------------------
 
     def position(self, partition: TopicPartition) -> int | None:
-        """Where the work goes on, None while that is not known. Raises SubscriptionError."""
+        """The offset to continue at, None while it is not known. Raises SubscriptionError."""
         with self._driver.step() as consumer:
             return consumer.subscription.position(partition)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Go on from an offset. Raises SubscriptionError for a partition that is not assigned."""
+        """Continue at an offset. Raises SubscriptionError for a partition that is not assigned."""
         self._check_open()
         with self._driver.step() as consumer:
             consumer.subscription.seek(partition, offset)
 
     def advance(self, partition: TopicPartition, offset: int) -> None:
-        """What is before the offset is done. Raises SubscriptionError, ValueError if that is less.
+        """Record that all rows before the offset are done.
 
-        A partition that went in the meantime is not this member's to advance.
+        Raises ValueError if the offset is less than the position, and SubscriptionError if the
+        partition is no longer assigned: its new owner starts at the last committed offset.
         """
         before = self.position(partition)
         if before is not None and offset < before:
@@ -308,7 +312,7 @@ class GroupMember:
     ) -> None:
         """Commit these offsets, or all positions, and return when they are committed.
 
-        Tries again until the timeout (default.api.timeout.ms) where that may help. Raises
+        Retriable errors are retried until the timeout (default.api.timeout.ms). Raises
         CommitFailedError, RebalanceInProgressError, CoordinatorTimeoutError, FencedInstanceIdError
         and the other ConsumerErrors.
         """
@@ -327,8 +331,8 @@ class GroupMember:
     ) -> None:
         """Commit these offsets, or all positions, with one attempt and without waiting.
 
-        `on_commit` is called with the offsets and the error, or None, out of a later `poll`,
-        `commit` or `close`.
+        A later `poll`, `commit` or `close` calls `on_commit` with the offsets and the error, None
+        on success.
         """
         self._check_open()
         with self._driver.step() as consumer:
@@ -339,7 +343,7 @@ class GroupMember:
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed for these partitions, None where nothing.
+        """Return the group's committed offset of each partition, None where there is none.
 
         Raises CoordinatorTimeoutError and the other ConsumerErrors.
         """
@@ -358,7 +362,7 @@ class GroupMember:
     # --- pausing --------------------------------------------------------------------------------
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Let `poll` leave these out until they are resumed. Raises SubscriptionError."""
+        """Leave these out of `poll`'s result until `resume`. Raises SubscriptionError."""
         with self._driver.step() as consumer:
             consumer.subscription.pause(partitions)
 
@@ -373,44 +377,44 @@ class GroupMember:
         with self._driver.step() as consumer:
             return consumer.subscription.paused
 
-    # --- what the member is ---------------------------------------------------------------------
+    # --- the state of the member ----------------------------------------------------------------
 
     @property
     def assignment(self) -> tuple[TopicPartition, ...]:
-        """The partitions that are the member's now, sorted."""
+        """The partitions that the member owns now, sorted."""
         with self._driver.step() as consumer:
             return consumer.assignment
 
     @property
     def topics(self) -> dict[str, int]:
-        """The topics subscribed to that there are, each with its number of partitions."""
+        """The subscribed topics that exist, each with its number of partitions."""
         counts = self._hub.topics or self._counts
         with self._driver.step() as consumer:
             return {name: counts[name] for name in consumer.subscription.topics if name in counts}
 
     @property
     def generation(self) -> int:
-        """The generation that the member is of, -1 outside of the group."""
+        """The generation of the member, -1 outside of the group."""
         with self._driver.step() as consumer:
             return consumer.generation.generation_id
 
     @property
     def member_id(self) -> str:
-        """The id that the coordinator gave it, empty outside of the group."""
+        """The member id that the coordinator assigned, empty outside of the group."""
         with self._driver.step() as consumer:
             return consumer.generation.member_id
 
-    # --- the end --------------------------------------------------------------------------------
+    # --- closing --------------------------------------------------------------------------------
 
     def close(
         self,
         timeout_ms: int = CLOSE_TIMEOUT_MS,
         operation: GroupMembershipOperation = GroupMembershipOperation.DEFAULT,
     ) -> None:
-        """Commit if commits are automatic, give up the partitions, leave. A second call is none.
+        """Commit if commits are automatic, revoke the partitions, and leave the group.
 
-        A member with a group.instance.id stays in the group until its session ends, so that its
-        restart is no rebalance, unless `operation` says otherwise.
+        A second call does nothing. A member with a group.instance.id stays in the group until its
+        session ends, so that its restart causes no rebalance, unless `operation` says otherwise.
         """
         if self._closed or self._closing:
             return

@@ -1,8 +1,8 @@
-"""One consumer and its threads: the user's, and the heartbeat thread that all members share.
+"""One consumer between its threads: the user's, and the heartbeat thread that all members share.
 
-`coordinator.consumer` decides and has no threads. Here is the lock around each of its calls, held
-for nothing else: requests leave through the heartbeat thread, answers come in through callbacks,
-and a user's thread that waits is woken by either.
+`coordinator.consumer` decides and knows no threads, so a `MemberDriver` locks each call of it, and
+holds the lock for nothing else. The heartbeat thread sends the requests, callbacks of the response
+reader bring the answers, and both wake a user's thread that waits.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Send = Callable[[RequestEvent], "Future[Response]"]
 
-# In these a member may hear nothing for long, and nothing is wrong: the group waits for others, or
-# it goes on with what it has until its session ends.
+# In these states silence is no error: a join waits for the other members, and a stable member keeps
+# its partitions until its session ends.
 _PATIENT = (MemberState.PREPARING_REBALANCE, MemberState.STABLE)
 
 
 def now_ms() -> int:
-    """The time that members count by: it does not jump when the clock is set."""
+    """The members' clock, ms: monotonic, so setting the wall clock moves no deadline."""
     return time.monotonic_ns() // 1_000_000
 
 
 class _Asked(Struct, eq=False):
-    """A request on its way, and when it is given up (ms)."""
+    """A request without an answer yet, and when the consumer gives it up, ms."""
 
     future: Future[Response]
     until: int
 
 
 class MemberDriver:
-    """Drives one consumer. `wake` asks the heartbeat thread to look at it, `where` is for messages.
+    """Drives one consumer.
 
-    `due` is when the consumer's timers want the heartbeat thread, ms; None while they do not.
+    `wake` tells the heartbeat thread that the consumer may have something to send; `where` names
+    the root in messages. `due` is the earliest timer of the consumer, ms; None without one.
     """
 
     def __init__(
@@ -74,16 +75,16 @@ class MemberDriver:
         self._changes = 0
         self._outbox: deque[RequestEvent] = deque()
         self._asked: dict[str, _Asked] = {}
-        # Since when nothing that was asked has been answered, ms; None if nothing is asked.
+        # Since when requests have been waiting and none was answered, ms; None if none waits.
         self._silent_since: int | None = None
         self._trouble: Exception | None = None
         self._defect: Exception | None = None
 
     @contextmanager
     def step(self, changes: bool = False) -> Iterator[ConsumerCoordinator]:
-        """The consumer for one call that only computes; what comes of it is sent and logged.
+        """Lend the consumer for one call that does not block; then send and log what it produced.
 
-        `changes`: it is not the user's thread that calls; wake that one.
+        `changes`: another thread than the user's calls, and the user's thread is to be woken.
         """
         notes = []
         try:
@@ -104,13 +105,13 @@ class MemberDriver:
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether there is a subscription."""
+        """Whether the consumer has a subscription."""
         with self._changed:
             return self._consumer.is_subscribed
 
     @property
     def is_closed(self) -> bool:
-        """Whether the consumer has come to its end."""
+        """Whether the consumer has finished closing."""
         with self._changed:
             return self._consumer.closed
 
@@ -124,7 +125,7 @@ class MemberDriver:
             return consumer.poll(now_ms()), self._changes
 
     def wait(self, mark: int, until: int) -> None:
-        """Wait until something has changed since the mark, or the consumer wants to be polled."""
+        """Wait until something changed since the mark, a poll is due, or the time `until` (ms)."""
         with self._changed:
             poll_at = self._consumer.poll_deadline
             until = until if poll_at is None else min(until, poll_at)
@@ -132,7 +133,7 @@ class MemberDriver:
             self._changed.wait_for(lambda: self._changes != mark, left)
 
     def result(self, operation: Operation[T]) -> T:
-        """Wait for a call to come to its end, which its own deadline brings; raises its error."""
+        """Return an operation's result, or raise its error; its own deadline bounds the wait."""
         with self._changed:
             self._changed.wait_for(lambda: operation.done or self._defect is not None)
             if self._defect is not None:
@@ -140,9 +141,9 @@ class MemberDriver:
             return operation.result()
 
     def patience_ends(self) -> int:
-        """When to call this again, ms; raises CoordinatorTimeoutError if that time has come.
+        """Return when to check again, ms.
 
-        It comes when nobody has answered for default.api.timeout.ms.
+        Raises CoordinatorTimeoutError if no request was answered for default.api.timeout.ms.
         """
         limit = self.settings.default_api_timeout_ms
         with self._changed:
@@ -152,19 +153,19 @@ class MemberDriver:
             if now_ms() < since + limit:
                 return since + limit
             self._silent_since = now_ms()
-        trouble = "" if self._trouble is None else f" (at last: {self._trouble})"
+        trouble = "" if self._trouble is None else f" (latest trouble: {self._trouble})"
         raise CoordinatorTimeoutError(
             f"no coordinator answered group {self.settings.group_id!r} within "
             f"default.api.timeout.ms ({limit}): is one running on {self._where}?{trouble}"
         )
 
     def update_topics(self, counts: Mapping[str, int]) -> None:
-        """The catalogue as it is now."""
+        """Tell the consumer each topic's number of partitions."""
         with self.step(changes=True) as consumer:
             consumer.update_topics(counts)
 
     def stop(self) -> None:
-        """Wait for no more answers."""
+        """Cancel all requests that wait for an answer."""
         with self._changed:
             asked = list(self._asked.values())
             self._asked.clear()
@@ -174,18 +175,18 @@ class MemberDriver:
     # --- the heartbeat thread -------------------------------------------------------------------
 
     def wants_beat(self, now: float) -> bool:
-        """Whether there is something to send, or a timer has run out."""
+        """Whether there is a request to send, or a timer has expired by `now` (ms)."""
         due = self.due
         if self._defect is not None:
             return False
         return bool(self._outbox) or (due is not None and due <= now)
 
     def beat(self, send: Send) -> None:
-        """Let the timers act, and send what is to be sent."""
+        """Run the timers that expired, and send the requests that wait."""
         try:
             with self.step(changes=True) as consumer:
                 consumer.tick(now_ms())
-        # Of one member; the others' heartbeats go on, and its user is told.
+        # A defect of one member must not end the heartbeats of the others; its user is told.
         except Exception as error:
             log.exception("a member of group %r has stopped", self.settings.group_id)
             with self._changed:
@@ -213,7 +214,7 @@ class MemberDriver:
         future.add_done_callback(partial(self._answered, request))
 
     def _give_up_late(self) -> None:
-        """The consumer no longer waits for these, and so nobody does."""
+        """Cancel the requests that the consumer itself has given up by its timeouts."""
         now = now_ms()
         with self._changed:
             late = [key for key, asked in self._asked.items() if now >= asked.until]
@@ -237,6 +238,6 @@ class MemberDriver:
             consumer.response(now_ms(), future.result())
 
     def _note_trouble(self, request: RequestEvent, error: BaseException) -> None:
-        """The request will not be answered: the consumer's own timeout tells it so."""
+        """Log a request that failed; the consumer finds out by its own request timeout."""
         log.warning("%s of group %r: %s", request.api, self.settings.group_id, error)
         self._trouble = error if isinstance(error, Exception) else RuntimeError(str(error))

@@ -1,6 +1,6 @@
 """What the members of one process share: a client, the heartbeat thread, the catalogue of topics.
 
-There is one for each root, or for each client that a user brings, as long as it has members.
+There is one hub for each root, or for each client that a user passes in, as long as it has members.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How often the catalogue is looked at, s: a look costs one attempt to open a file.
+# How often the catalogue is read, s. A read without news costs one attempt to open a file.
 TOPICS_EVERY_S = 1.0
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
 
 
 class MemberHub:
-    """The shared half of the members of one root; get it by `acquire`, give it back by `release`.
+    """Shared by the members of one root; taken by `acquire` and given back by `release`.
 
     Raises NoTables.
     """
@@ -40,7 +40,7 @@ class MemberHub:
         self._watching = threading.Lock()
         self._drivers: tuple[MemberDriver, ...] = ()
         self._wake = threading.Condition(threading.Lock())
-        # Until when the heartbeat thread sleeps, ms, if nobody wakes it.
+        # When the heartbeat thread wakes up by itself, ms.
         self._sleeps_until = 0.0
         self._stopped = threading.Event()
         self.users = 0
@@ -54,7 +54,7 @@ class MemberHub:
             thread.start()
 
     def close(self) -> None:
-        """Stop the threads, and the client unless it is a user's."""
+        """Stop the threads, and the client unless the user passed it in."""
         self._stopped.set()
         with self._wake:
             self._wake.notify()
@@ -66,14 +66,14 @@ class MemberHub:
     # --- members --------------------------------------------------------------------------------
 
     def add(self, settings: ConsumerSettings) -> MemberDriver:
-        """Drive one more consumer."""
+        """Make a driver for one more consumer."""
         driver = MemberDriver(settings, self._look_at, self._root)
         with self._wake:
             self._drivers = (*self._drivers, driver)
         return driver
 
     def remove(self, driver: MemberDriver) -> None:
-        """Drive it no longer."""
+        """Stop driving a consumer."""
         with self._wake:
             self._drivers = tuple(one for one in self._drivers if one is not driver)
         driver.stop()
@@ -82,11 +82,11 @@ class MemberHub:
 
     @property
     def topics(self) -> dict[str, int] | None:
-        """Each topic's number of partitions at the last look; None while there is no catalogue."""
+        """Each topic's number of partitions when last read; None while there is no catalogue."""
         return self._watcher.counts
 
     def refresh_topics(self) -> None:
-        """Look at the catalogue, and tell all members what is new in it."""
+        """Read the catalogue's changes, and tell them to all members."""
         with self._watching:
             counts = self._watcher.poll()
             if counts is not None:
@@ -94,7 +94,7 @@ class MemberHub:
                     driver.update_topics(counts)
 
     def tell_topics(self, driver: MemberDriver, otherwise: dict[str, int]) -> None:
-        """Tell one member of the catalogue; `otherwise` are its topics if there is none."""
+        """Tell one member each topic's number of partitions; without a catalogue `otherwise`."""
         with self._watching:
             counts = self._watcher.counts
             driver.update_topics(otherwise if counts is None else counts)
@@ -109,7 +109,7 @@ class MemberHub:
     # --- heartbeats -----------------------------------------------------------------------------
 
     def _look_at(self, driver: MemberDriver) -> None:
-        """Something came of a member: wake the heartbeat thread if it would sleep too long."""
+        """Wake the heartbeat thread if it would sleep past what a member now has to do."""
         with self._wake:
             if driver.wants_beat(self._sleeps_until - 1):
                 self._wake.notify()
@@ -142,7 +142,7 @@ _hubs_lock = threading.Lock()
 
 
 def acquire(root: str, client: RequestClient | None) -> MemberHub:
-    """The hub of a root, or of a user's client; made for the first who asks. Raises NoTables."""
+    """Return the hub of a root, or of a user's client, creating it if missing. Raises NoTables."""
     key: object = root if client is None else client
     with _hubs_lock:
         hub = _hubs.get(key)
@@ -153,7 +153,7 @@ def acquire(root: str, client: RequestClient | None) -> MemberHub:
 
 
 def release(hub: MemberHub) -> None:
-    """Give a hub back; the last one to do so ends it."""
+    """Give a hub back; the last member to do so closes it."""
     with _hubs_lock:
         hub.users -= 1
         if hub.users:

@@ -1,17 +1,17 @@
 """The writer of request events: one per process, for all the members that live in it.
 
 Kafka's producer, with a Delta table for a broker. `send` gathers requests in memory; a sender
-thread writes them in batches, one commit each, and completes their futures when the commit stands.
-That commit is the acknowledgement: what is acknowledged will be read by the coordinator, once.
+thread writes them in batches, one commit each, and completes their futures once the commit is
+written. The commit is the acknowledgement: the coordinator reads an acknowledged request once.
 
-Delivered once: each sender is an application of Delta's transaction identifiers, and each batch a
-version of it. A commit whose outcome is not known is tried again under the same version, which is
-written once.
+Exactly once: each sender is an application of Delta's transaction identifiers, and each batch is a
+version of it. A commit whose outcome is unknown is retried under the same version, and Delta writes
+a version once.
 
-In order: a request that is sent after another of its group is decided after it. Commits of one
-table are serial, and one sender has one commit under way. With more senders
-(`max.in.flight.requests.per.connection`) each has the groups that hash to it, so that no group's
-requests overtake each other.
+In order: of two requests of a group, the one sent first is decided first. Commits to one table are
+serial, and a sender has one commit in flight. With several senders
+(`max.in.flight.requests.per.connection`) each one has the groups that hash to it, so that no
+request of a group overtakes another.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RETRIABLE = (AppendConflict, DeltaError, OSError)
-# The table, or the folder that it lies in, is not there: waiting will not bring it back.
+# The table or its folder does not exist: a retry would not create it.
 _GONE = (TableNotFoundError, FileNotFoundError, NotADirectoryError)
-# What a request can do to those who encode it: a number too large, a text that is no Unicode.
+# What encoding a request can raise: a number is too large, a text is not valid Unicode.
 _UNWRITABLE = (msgspec.MsgspecError, pa.ArrowException, OverflowError, TypeError, ValueError)
 _JITTER = 0.2
 
@@ -58,11 +58,11 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class ProducerClosed(Failure):
-    """The producer is closed: it takes no requests, and wrote none that it still had."""
+    """The producer is closed: it takes no requests, and did not write those that still waited."""
 
 
 class BufferExhausted(Failure):
-    """`buffer.memory` was full for `max.block.ms`."""
+    """`buffer.memory` stayed full for `max.block.ms`."""
 
 
 class RequestTooLarge(Failure):
@@ -82,7 +82,7 @@ class DeliveryTimeout(DeliveryFailed):
 
 
 class _Lane:
-    """What one sender works on."""
+    """One sender's batches, table and transaction identifier."""
 
     def __init__(self, settings: ProducerSettings, lock: threading.Lock, appender: Appender):
         self.accumulator = Accumulator(settings.batch_size, settings.linger_ms)
@@ -95,8 +95,8 @@ class _Lane:
 class RequestProducer:
     """Writes requests of any thread to the `requests` table of a root, creating it if missing.
 
-    Raises SchemaMismatch. `open_log` opens the table for one sender. A producer that nobody closed
-    is closed when the interpreter ends.
+    Raises SchemaMismatch. `open_log` opens the table for one sender. A producer that is still open
+    is closed when the interpreter exits.
     """
 
     def __init__(
@@ -134,16 +134,16 @@ class RequestProducer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # --- what members do ------------------------------------------------------------------------
+    # --- called by users of the producer --------------------------------------------------------
 
     def send(self, event: RequestEvent) -> Future[RequestEvent]:
-        """Hand a request over; the future is completed by its commit, with the request as written.
+        """Take a request; its commit completes the future, with the request as it was written.
 
-        A request without a `sent_at` gets one. Blocks while `buffer.memory` is full, and raises
+        A request without a `sent_at` is stamped. Blocks while `buffer.memory` is full, and raises
         BufferExhausted after `max.block.ms`; raises RequestTooLarge, UnwritableRequest and
-        ProducerClosed at once. The future fails with DeliveryFailed, or DeliveryTimeout; it cannot
-        be cancelled. Its callbacks run in the sender's thread and are to be short: above all they
-        must not wait for another request.
+        ProducerClosed at once. The future fails with DeliveryFailed or DeliveryTimeout, and cannot
+        be cancelled. Its callbacks run in the sender's thread and must be short: one that waits for
+        another request would stop the sender for good.
         """
         try:
             size = len(_encode(event))
@@ -165,9 +165,9 @@ class RequestProducer:
             return batch.futures[-1]
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Write at once what was sent so far, and wait for it; False if `timeout_s` ran out.
+        """Write what was sent so far without lingering, and wait for it.
 
-        Whether the requests were written, their futures say.
+        Returns False if `timeout_s` ran out. The futures tell whether the requests were written.
         """
         with self._lock:
             waiting = [future for batch in self._open for future in batch.futures]
@@ -180,10 +180,10 @@ class RequestProducer:
                 self._flushing -= 1
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Take no more requests, write what there is, and stop.
+        """Take no more requests, write those that wait, and stop.
 
-        What is not written after `timeout_s` (None: `delivery.timeout.ms` ends it) fails with
-        ProducerClosed, a commit under way excepted. A second call does nothing.
+        Requests that are not written after `timeout_s` (None: after `delivery.timeout.ms`) fail
+        with ProducerClosed; a commit in flight is awaited. A second call does nothing.
         """
         with self._lock:
             self._closed = True
@@ -203,7 +203,7 @@ class RequestProducer:
         return zlib.crc32((event.group_id or "").encode()) % len(self._lanes)
 
     def _wait_for_room(self, size: int) -> None:
-        """Return when `size` bytes fit; who waits longest is first."""
+        """Return when `size` bytes fit; the thread that waits longest goes first."""
         if self._used + size <= self.settings.buffer_memory and not self._blocked:
             if self._closed:
                 raise ProducerClosed(f"the producer of {self._uri} is closed")
@@ -215,7 +215,7 @@ class RequestProducer:
             fits = self._used + size <= self.settings.buffer_memory
             return self._closed or (fits and self._blocked[0] is ticket)
 
-        # What waits for company makes room instead.
+        # Batches that linger are written at once, to free their memory.
         self._wake_all()
         try:
             if not self._room.wait_for(may_go, self.settings.max_block_ms / 1000):
@@ -233,14 +233,14 @@ class RequestProducer:
         for lane in self._lanes:
             lane.wake.notify()
 
-    # --- what a sender does ---------------------------------------------------------------------
+    # --- a sender's thread ----------------------------------------------------------------------
 
     def _run(self, lane: _Lane) -> None:
         while (batch := self._next(lane)) is not None:
             error: Exception | None = None
             try:
                 self._write(lane, batch)
-            # Whatever it is, those who wait must hear of it, and the next batch is to be written.
+            # Any failure must reach the futures of the batch, and the next batch be written.
             except Exception as raised:
                 log.warning("%s", raised)
                 error = raised
@@ -257,7 +257,7 @@ class RequestProducer:
                 self._open.discard(batch)
 
     def _next(self, lane: _Lane) -> Batch | None:
-        """Wait for the next batch that is to be written; None when the producer ends."""
+        """Wait for the next batch that is due; None when the producer is closed and empty."""
         with self._lock:
             while True:
                 ready_at = lane.accumulator.ready_at()
@@ -272,7 +272,7 @@ class RequestProducer:
                 lane.wake.wait(left / 1000)
 
     def _write(self, lane: _Lane, batch: Batch) -> None:
-        """Write a batch; raises DeliveryFailed, or ProducerClosed when time is up."""
+        """Write a batch. Raises DeliveryFailed, and ProducerClosed after `close` timed out."""
         settings = self.settings
         rows = self._rows(batch)
         if not batch.events:
@@ -289,7 +289,7 @@ class RequestProducer:
                 )
             try:
                 if last is not None:
-                    # The attempt may have been written all the same.
+                    # The failed attempt may have been written: read the table's newest version.
                     lane.appender.forget()
                 lane.appender.append(rows, lane.app_id, lane.version)
             except _GONE as error:
@@ -310,7 +310,7 @@ class RequestProducer:
         return f"{count} could not be written to {self._uri} in {tries}{why}"
 
     def _rows(self, batch: Batch) -> pa.Table:
-        """The batch as rows; a request that no row can hold fails alone, and leaves the batch."""
+        """The batch as rows; a request that no row can hold fails alone and is taken out."""
         try:
             return to_requests(batch.events)
         except _UNWRITABLE:
@@ -327,7 +327,7 @@ class RequestProducer:
 
 
 def backoff_ms(settings: ProducerSettings, failures: int) -> float:
-    """How long to wait after the first failed attempt (0), the second, and so on, ms.
+    """How long to wait after a failed attempt, ms; `failures` is 0 after the first one.
 
     Source: Apache Kafka, ExponentialBackoff; KIP-580.
     """

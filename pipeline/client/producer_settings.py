@@ -1,4 +1,4 @@
-"""The settings of the producer: Kafka's names and meanings, for a log whose commits are Delta's."""
+"""The settings of the producer: Kafka's names and meanings, for a Delta table as the log."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ _MOST = 2**31 - 1
 class ProducerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How requests are gathered and sent. Times in ms, sizes in bytes of the encoded requests.
 
-    * `batch.size`: what goes in one commit at most (Kafka: 16384; a commit costs the same for a
-      thousand requests as for one). A larger request goes alone.
-    * `linger.ms`: how long a batch waits for company (Kafka: 5). Answers come sooner with fewer,
-      larger files: below 50 ms their number costs a coordinator's batch more than the wait saves.
-    * `buffer.memory`: what may wait or be under way at once; then `send` blocks.
-    * `max.block.ms`: for how long at most.
-    * `max.in.flight.requests.per.connection`: commits under way at once (Kafka: 5). Commits of one
+    * `batch.size`: the most bytes of one commit (Kafka: 16384; here a commit of a thousand requests
+      costs as much as a commit of one). A larger request is a commit of its own.
+    * `linger.ms`: how long a batch waits for more requests (Kafka: 5). Answers come sooner with
+      fewer, larger files: below 50 ms the number of files costs a coordinator's micro-batch more
+      than the shorter wait saves.
+    * `buffer.memory`: the most bytes that wait or are being written; beyond it `send` blocks.
+    * `max.block.ms`: how long `send` blocks at most.
+    * `max.in.flight.requests.per.connection`: commits in flight at once (Kafka: 5). Commits to one
       Delta table are serial: a second one only writes its file meanwhile, and then the two race.
       On a local disk 2 wrote 33,000 requests/s where 1 wrote 40,000, and made up to twice as many
       commits of the same requests.
-    * `delivery.timeout.ms`: when a request that could not be written is given up.
-    * `retries`, `retry.backoff.ms`, `retry.backoff.max.ms`: how often, and how long after a failed
-      commit; the wait doubles each time, give or take a fifth.
+    * `delivery.timeout.ms`: how long after `send` a request is given up.
+    * `retries`, `retry.backoff.ms`, `retry.backoff.max.ms`: how often a failed commit is retried,
+      and after how long; the wait doubles each time, give or take a fifth.
     """
 
     batch_size: Positive = field(name="batch.size", default=1 << 20)

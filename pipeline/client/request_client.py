@@ -1,6 +1,6 @@
 """A client of the coordinator: a request in, its answer out, for any number of threads.
 
-One producer and one reader of responses, joined; a process needs one client for all its members.
+A client is one producer and one response reader; a process needs one for all its members.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ REQUEST_TIMEOUT_MS = 30_000
 
 
 class NoAnswer(Failure):
-    """A request that was not answered in time."""
+    """No answer to a request came in time."""
 
 
 class RequestClient:
@@ -46,11 +46,11 @@ class RequestClient:
         self.close()
 
     def send(self, event: RequestEvent) -> Future[Response]:
-        """Send a request; the future is completed by its answer. Cancel it to wait no longer.
+        """Send a request; its answer completes the future. Cancel the future to stop waiting.
 
-        Raises what `RequestProducer.send` and `ResponseReader.register` raise; the future fails
-        with DeliveryFailed if the request could not be written, with ResponsesLost if the answer
-        cannot be read.
+        Raises what `RequestProducer.send` and `ResponseReader.register` raise. The future fails
+        with DeliveryFailed if the request could not be written, and with ResponsesLost if the
+        answer cannot be read.
         """
         answer = self._reader.register(event.request_id)
         try:
@@ -62,7 +62,7 @@ class RequestClient:
         return answer
 
     def ask(self, event: RequestEvent, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Response:
-        """Send a request and return its answer; raises NoAnswer, and what `send` may raise."""
+        """Send a request and return its answer. Raises NoAnswer, and what `send` raises."""
         answer = self.send(event)
         try:
             return answer.result(timeout_ms / 1000)
@@ -74,7 +74,7 @@ class RequestClient:
             ) from None
 
     def close(self) -> None:
-        """Write what was sent, and stop; who still waits for an answer gets ResponsesLost."""
+        """Write what was sent, and stop; futures without an answer fail with ResponsesLost."""
         self._producer.close()
         self._reader.close()
 

@@ -1,10 +1,10 @@
 """The reader of responses: one per process, for all the members that wait in it.
 
-One thread follows the `responses` table and hands each answer to whoever waits for its request. The
-answers of other processes cost their share of reading a file, and nothing in Python.
+One thread follows the `responses` table and completes the future of each request whose answer it
+finds. Answers to other processes cost their share of reading a file, and no Python object.
 
 The futures are `concurrent.futures`': a thread takes `result(timeout)`, a callback goes to
-`add_done_callback` (it runs in the reader's thread, and is to be short), and asyncio awaits
+`add_done_callback` (it runs in the reader's thread and must be short), and asyncio awaits
 `asyncio.wrap_future(future)`.
 """
 
@@ -33,26 +33,26 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What a table can do to its reader.
+# What reading a table can raise.
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
-# A tail does not tell a table without news from one that is gone: look after this long, s.
+# A tail cannot tell a table without news from a deleted one: check whether it exists this often, s.
 _LOOK_EVERY_S = 1.0
 
 
 class NoTables(Failure):
-    """A root on which no coordinator has ever run."""
+    """No coordinator has run on the root yet, so it has no tables."""
 
 
 class ResponsesLost(Failure):
-    """The `responses` table cannot be read; whoever waited may have been answered."""
+    """The `responses` table cannot be read; the request may have been answered all the same."""
 
 
 class ResponseReader:
-    """Hands the answers of a root's requests to those who wait for them, from now on.
+    """Completes the futures of a root's requests with the answers that are written from now on.
 
-    A look is one attempt to open a file. While somebody waits it is repeated every `shortest_ms`,
-    and less and less often while nothing comes, up to every `longest_ms`; while nobody does, every
-    `idle_ms`. Raises NoTables.
+    A poll of the table is one attempt to open a file. While a request waits, the reader polls every
+    `shortest_ms`, and after polls without answers less and less often, down to every `longest_ms`;
+    while none waits, every `idle_ms`. Raises NoTables.
     """
 
     def __init__(
@@ -78,11 +78,11 @@ class ResponseReader:
         self.close()
 
     def register(self, request_id: str) -> Future[Response]:
-        """Wait for the answer to a request; to be called before the request is sent.
+        """Return a future of a request's answer; to be called before the request is sent.
 
-        The future fails with ResponsesLost if the table cannot be read any more. Cancel it to give
-        up. Raises ResponsesLost if there is no table to follow, or the reader is closed; ValueError
-        if the request is waited for already.
+        The future fails with ResponsesLost if the table becomes unreadable. Cancel it to stop
+        waiting. Raises ResponsesLost if the table cannot be read or the reader is closed, and
+        ValueError if the request has a future already.
         """
         future: Future[Response] = Future()
         with self._lock:
@@ -91,7 +91,7 @@ class ResponseReader:
             if request_id in self._waiting:
                 raise ValueError(f"request {request_id!r} is waited for already")
             if self._tail is None:
-                # Before the request is sent, or its answer could be missed.
+                # Before the request is sent: a tail that began later could miss its answer.
                 self._tail = self._follow_again()
             self._waiting[request_id] = future
             self._interval = self._shortest
@@ -100,14 +100,14 @@ class ResponseReader:
         return future
 
     def fail(self, request_id: str, error: BaseException) -> None:
-        """Tell who waits for a request, if anybody does, that there will be no answer."""
+        """Fail the future of a request, if it has one: there will be no answer."""
         with self._lock:
             future = self._waiting.pop(request_id, None)
         if future is not None and future.set_running_or_notify_cancel():
             future.set_exception(error)
 
     def close(self) -> None:
-        """Stop; whoever waits still is told so by ResponsesLost."""
+        """Stop; futures without an answer fail with ResponsesLost."""
         with self._lock:
             self._closed = True
             self._called.notify()
@@ -143,7 +143,7 @@ class ResponseReader:
                     self._slow_down()
                     continue
                 looked_at = time.monotonic()
-            # Whatever it is, those who wait must hear of it; the next to wait begins anew.
+            # Any failure must reach the futures that wait; the next `register` follows anew.
             except Exception as error:
                 log.warning("responses of %s: %s", self._root, error)
                 self._fail_all(f"{self._uri} cannot be read: {error}")
@@ -153,7 +153,7 @@ class ResponseReader:
             self._interval = min(self._longest, self._interval * 1.5)
 
     def _look(self) -> None:
-        """Raise FileNotFoundError if the table is gone."""
+        """Raise FileNotFoundError if the table does not exist any more."""
         folder = local_folder(self._uri)
         there = (
             DeltaTable.is_deltatable(self._uri)

@@ -1,12 +1,12 @@
-"""A ready worker: the rows of a Delta table, split by partition among the workers of its group.
+"""The worker of the command: a Delta table's rows, split by partition among a group's workers.
 
-Rows are numbered in the order of their commits (`pipeline.tables.table_rows`), over all partitions.
-The offset that a group commits for a partition is the number of the first row that is still to be
-looked at for it: all rows of the partition below it are done. At the end of the table all
-partitions have the same offset, the number of rows.
+Rows are numbered in the order of their commits (`pipeline.tables.table_rows`), across partitions.
+The offset that a group commits for a partition is the number of the first row that was not yet
+examined for it: all rows of the partition below it are done. At the end of the table all partitions
+have the same offset, the number of rows.
 
-At least once: an offset is committed after its rows were put out. A worker that is killed has put
-out rows that another one puts out again, at most those of `auto.commit.interval.ms`.
+At least once: an offset is committed after its rows were put out. Rows that a worker put out before
+it was killed are put out again by another one, at most those of `auto.commit.interval.ms`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from pipeline.tables.partitioner import read_partitioner
 from pipeline.tables.table_rows import TableRows
 
 DEFAULT_BATCH_ROWS = 1_000
-# How long a worker without work waits for some, ms.
+# How long a worker without work waits before it looks for new rows, ms.
 POLL_MS = 500
 _SETTINGS = {
-    # What stays with a worker is worked on while the others' move.
+    # A worker continues on the partitions that it keeps while the others move.
     "partition.assignment.strategy": "cooperative-sticky",
     "auto.commit.interval.ms": 1_000,
     "auto.offset.reset": "earliest",
@@ -43,11 +43,11 @@ _SETTINGS = {
 
 
 class CommandFailed(Failure):
-    """The command that rows were handed to did not take them."""
+    """The command that was given rows ended with an error."""
 
 
 class UnknownColumn(Failure):
-    """The column to partition by is not in the table."""
+    """The table has no such column to partition by."""
 
 
 class ProcessedRow(Struct, frozen=True):
@@ -59,7 +59,7 @@ class ProcessedRow(Struct, frozen=True):
 
 
 class Batch(Struct, frozen=True):
-    """What is said of each batch: rows per partition, and how far the table is done."""
+    """The report of a batch: rows per partition, and how far the table is done."""
 
     rows: int
     partitions: dict[int, int]
@@ -67,20 +67,20 @@ class Batch(Struct, frozen=True):
     end: int
 
     def line(self) -> str:
-        """The same for people."""
+        """The report as a line of text."""
         parts = ", ".join(f"{number}: {count}" for number, count in self.partitions.items())
         return f"{self.rows} rows ({parts or 'none of mine'}), at {self.offset} of {self.end}"
 
 
 class Change(Struct, frozen=True):
-    """What is said when partitions come or go."""
+    """The report of partitions that were assigned, revoked or lost."""
 
     event: str
     partitions: list[int]
     generation: int
 
     def line(self) -> str:
-        """The same for people."""
+        """The report as a line of text."""
         numbers = ", ".join(map(str, self.partitions)) or "none"
         return f"{self.event}: {numbers} (generation {self.generation})"
 
@@ -113,9 +113,9 @@ def to_command(command: str) -> Output:
 
 
 class Worker:
-    """One worker; `tell` is given what it says of itself.
+    """One worker; `tell` is called with each of its reports.
 
-    `once`: end when every partition that it has is at the end of the table. Raises NotALog and
+    `once`: stop when every partition of the worker is at the end of the table. Raises NotALog and
     UnknownColumn.
     """
 
@@ -155,11 +155,11 @@ class Worker:
         )
 
     def stop(self) -> None:
-        """End after the batch that is being worked on; for signal handlers and other threads."""
+        """Stop after the present batch; for signal handlers and other threads."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Work until `stop`, or to the end if once is enough; then commit and leave the group.
+        """Work until `stop`, or with `once` to the table's end; then commit and leave the group.
 
         Raises NotALog, CommandFailed, and what GroupMember raises.
         """
@@ -173,13 +173,14 @@ class Worker:
                     if self._once and work and len(work) == len(self._member.assignment):
                         return
                     if work:
-                        # `poll` waits only while it has nothing to give.
+                        # `poll` does not wait while the member has partitions to work on.
                         self._stopping.wait(POLL_MS / 1000)
 
     def _look(self) -> bool:
         found = self._rows.look()
         if found:
-            # After the rows, so that no row is newer than the number it is partitioned by.
+            # Read after the rows: a row must not be newer than the number of partitions that
+            # places it, or two workers could place it differently.
             self._partitioner = read_partitioner(self._root, self._topic)
         return found
 
@@ -212,7 +213,7 @@ class Worker:
 
 
 def run_worker(*where: str, **how: Any) -> None:
-    """Run a worker, made with these arguments, until it ends or a signal asks it to."""
+    """Run a worker, made with these arguments, until it is done or a signal stops it."""
     logging.basicConfig(format="%(levelname)s %(message)s")
     worker = Worker(*where, **how)
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -49,9 +49,9 @@ _LOG_COLUMNS = {
 def export(root: str, out: str = STANDARD, say: Say = to_stderr) -> Tally:
     """Write the offsets topic, by partition and log offset, to a file or, for "-", to stdout.
 
-    The whole log as it is when this begins, in bounded memory; `say` hears how far it is. The file
-    is there when it is whole. Raises Failure if the root has no offsets topic or the file's ending
-    tells no format, OSError for a file that cannot be written.
+    It writes the whole log as of the call, in bounded memory, and reports its progress to `say`.
+    The file gets its name when it is complete. Raises Failure if the root has no offsets topic or
+    the file's ending names no format, and OSError for a file that cannot be written.
     """
     if not DeltaTable.is_deltatable(table_uri(root, OFFSETS_TOPIC)):
         raise Failure(f"there is no offsets topic under {root}")
@@ -95,7 +95,7 @@ Write = Callable[[Sequence[RawRecord]], object]
 
 @contextmanager
 def _open_output(out: str) -> Iterator[Write]:
-    """Open what takes the rows; a file gets its name once it is whole."""
+    """Open the output; a file gets its name when it is complete."""
     as_parquet = is_parquet(out)
     encode_lines = msgspec.json.Encoder().encode_lines
     if out == STANDARD:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pipeline.settings import Settings
 
 REASON = "imported"
-# What a source holds, each with where.
+# The records of a source, each with its place in it, for messages.
 Read = Iterator[tuple[str, RawRecord | Corrupt]]
 
 
@@ -56,18 +56,18 @@ def import_(
 ) -> Tally:
     """Append a file's records, or for "-" those of stdin, to the offsets topic.
 
-    They get the log offsets after the newest of their partitions, which follow from their group ids
-    and the number of partitions in the settings. A group that is there already gets what the file
-    says of it on top. Parquet, also a folder of it, is sorted first; the JSON Lines of a partition
-    must be in the order of their offsets.
+    A record's partition follows from its group id and the number of partitions in the settings; its
+    log offset follows the newest of that partition. Where a group exists already, the imported
+    records are newer than its own, and so win. A Parquet file, or a folder of them, is sorted
+    first; the JSON Lines of a partition must be in the order of their offsets.
 
-    Each commit of an import carries its number and a digest of the whole source, so that an import
-    that was interrupted and is repeated writes what is still missing, and one that was not writes
-    nothing; `again` imports it once more. Raises Failure for a source that is not of a format's
-    form or out of order, OSError if it cannot be read, AppendConflict.
+    Each commit carries its number and a digest of the whole source as a transaction of Delta's. So
+    a repeated import writes what an interrupted one left out, and after a complete one nothing;
+    `again` imports the source once more. Raises Failure for a source that is malformed or out of
+    order, OSError if it cannot be read, and AppendConflict.
 
-    A running coordinator gives its partitions up for the time of the import, in which requests
-    wait, and then loads them with what was imported (`pipeline.ownership.hold`).
+    Running coordinators release their partitions for the time of the import, in which requests
+    wait, and then load them with the imported records (`pipeline.ownership.hold`).
     """
     num_partitions = parse_config(settings.group).offsets_topic_num_partitions
     lease_ms = settings.coordinator.lease_ms
@@ -104,7 +104,7 @@ def _open_log(root: str, settings: Settings, epoch: Epoch) -> tuple[OffsetsLog, 
 
 
 def _readable(records: Read, num_partitions: int, tally: Tally) -> Iterator[tuple[Record, int]]:
-    """Pass on what can be read, with its size in bytes, and count all."""
+    """Yield the records that can be decoded, each with its size in bytes, and count all."""
     for where, raw in records:
         if isinstance(raw, Corrupt):
             tally.skip_corrupt(where, raw.reason)
@@ -121,7 +121,7 @@ def _readable(records: Read, num_partitions: int, tally: Tally) -> Iterator[tupl
 
 
 def _identity(files: Sequence[Path], num_partitions: int) -> str:
-    """Name an import by all that decides what each of its batches holds."""
+    """Name an import by everything that decides what each of its batches holds."""
     digest = hashlib.sha256(f"{num_partitions} {cut_of_batches()}".encode())
     for path in files:
         with path.open("rb") as file:
@@ -135,7 +135,7 @@ def _identity(files: Sequence[Path], num_partitions: int) -> str:
 
 @contextmanager
 def _spooled_stdin() -> Iterator[Path]:
-    """Copy stdin to a file, since a source is read twice: for its digest, then for its records."""
+    """Copy stdin to a file: a source is read twice, for its digest and then for its records."""
     with tempfile.NamedTemporaryFile(prefix="group-coordinator-import-") as file:
         shutil.copyfileobj(sys.stdin.buffer, file)
         file.flush()
@@ -184,7 +184,7 @@ def _read_parquet(files: Sequence[Path]) -> Read:
 
 
 def _parquet_columns(schema: pa.Schema) -> dict[str, str]:
-    """Return the columns as SQL; raises Failure, naming each that is missing or of another type."""
+    """Return the columns as SQL; raises Failure naming each that is missing or has a wrong type."""
     kinds: dict[str, Sequence[Callable[[pa.DataType], bool]]] = {
         "partition": (pa.types.is_integer,),
         "offset": (pa.types.is_integer,),
@@ -207,7 +207,7 @@ def _parquet_columns(schema: pa.Schema) -> dict[str, str]:
 
 
 def _checked_order(records: Read) -> Read:
-    """Pass the records on; raises Failure for one that is older than the one before it.
+    """Yield the records; raises Failure for one whose offset is less than the one before it.
 
     The last record of a key wins, so records out of order would bring old offsets back.
     """

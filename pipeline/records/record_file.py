@@ -1,8 +1,8 @@
-"""A file of Kafka's own binary records: what one is, and how many at a time are read and written.
+"""A file of Kafka's own binary records: its format, and the batches it is read and written in.
 
-A row holds the source's partition and offset, the record's timestamp, its key and its value, null
-for a tombstone: as JSON Lines, the bytes in base64 and the time in ms, or as Parquet. A record that
-cannot be carried over is skipped, counted and, if it is among the first, named.
+A row holds the source's partition and offset, the record's timestamp, its key, and its value, which
+is null for a tombstone. The file is JSON Lines, with bytes in base64 and times in ms, or Parquet. A
+record that cannot be converted is skipped and counted, and the first `NAMED` are reported.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ T = TypeVar("T")
 
 # The name that stands for standard input and output.
 STANDARD = "-"
-# Rows that are read at once. A group's record may be a megabyte, an offset's is a hundred bytes.
+# Rows read at once. A group's record may have a megabyte, an offset's has about a hundred bytes.
 READ_ROWS = 2048
-# What is written at once. An import of the same source must cut the same batches: see
-# `cut_of_batches`.
+# Rows and bytes written at once. A repeated import of a source must cut the same batches, or it
+# would write records twice: see `cut_of_batches`.
 BATCH_ROWS = 10_000
 BATCH_BYTES = 16 * 2**20
 SORT_MEMORY = "256MB"
@@ -44,7 +44,7 @@ _JSON_LINES = (".jsonl", ".ndjson", ".json")
 
 
 class RawRecord(Struct, frozen=True):
-    """One record of a file. `partition` and `offset` are where its source had it."""
+    """One record of a file. `partition` and `offset` are its place in the source's log."""
 
     partition: Int32
     offset: Int64
@@ -62,10 +62,10 @@ RAW_RECORDS = Table("raw_records", arrow_schema(RawRecord))
 
 
 class Tally(Struct):
-    """What an export or an import did, in records.
+    """Counts of the records of an export or an import.
 
-    `records` were carried over: `tombstones` of them delete their key, and `repeated` of them had
-    been written by an earlier run of the same import. `named` says which of the skipped were first.
+    `records` were carried over; `tombstones` of them delete their key, and `repeated` of them had
+    been written by an earlier run of the same import. `named` describes the first skipped ones.
     """
 
     records: int = 0
@@ -76,17 +76,17 @@ class Tally(Struct):
     named: list[str] = []
 
     def carried(self, is_tombstone: bool) -> None:
-        """Count one that is carried over."""
+        """Count a record that is carried over."""
         self.records += 1
         self.tombstones += is_tombstone
 
     def skip_unknown(self, where: str, why: str) -> None:
-        """Count one of a kind that is not known."""
+        """Count a record of an unknown type."""
         self.unknown += 1
         self._name(where, why)
 
     def skip_corrupt(self, where: str, why: str) -> None:
-        """Count one that cannot be read or written."""
+        """Count a record that cannot be read or written."""
         self.corrupt += 1
         self._name(where, why)
 
@@ -103,12 +103,12 @@ Say = Callable[[str], None]
 
 
 def to_stderr(text: str) -> None:
-    """Print a line of progress where it disturbs no output."""
+    """Print a line of progress to standard error, away from the records on standard output."""
     print(text, file=sys.stderr)
 
 
 class Progress:
-    """Says how far a long run is, every `PROGRESS_S`."""
+    """Reports how far a long run is, every `PROGRESS_S`."""
 
     def __init__(self, say: Say, verb: str) -> None:
         self._say = say
@@ -116,7 +116,7 @@ class Progress:
         self._next = time.monotonic() + PROGRESS_S
 
     def __call__(self, tally: Tally) -> None:
-        """Say so if it is time."""
+        """Report the tally if `PROGRESS_S` passed since the last report."""
         now = time.monotonic()
         if now >= self._next:
             self._next = now + PROGRESS_S
@@ -124,7 +124,7 @@ class Progress:
 
 
 def is_parquet(name: str) -> bool:
-    """Tell the format by the file's ending; raises Failure for one that names neither."""
+    """Return whether a file's name ends as Parquet's; raises Failure for an unknown ending."""
     ending = Path(name).suffix.lower()
     if name == STANDARD or ending in _JSON_LINES:
         return False
@@ -134,7 +134,7 @@ def is_parquet(name: str) -> bool:
 
 
 def batches(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
-    """Gather items, each given with its size in bytes, to what is written at once."""
+    """Gather items, each given with its size in bytes, into batches that are written at once."""
     batch: list[T] = []
     total = 0
     for item, size in items:
@@ -148,16 +148,17 @@ def batches(items: Iterable[tuple[T, int]]) -> Iterator[list[T]]:
 
 
 def cut_of_batches() -> str:
-    """What decides where `batches` cuts."""
+    """Return the bounds that decide where `batches` cuts."""
     return f"{BATCH_ROWS} {BATCH_BYTES}"
 
 
 def in_order(
     rows: ds.Dataset, columns: dict[str, str], order: tuple[str, str]
 ) -> Iterator[dict[str, Any]]:
-    """Read columns, name -> SQL; what is too large to be sorted in memory is sorted on disk.
+    """Yield rows sorted by two columns; `columns` maps names to SQL.
 
-    Raises Failure if it cannot be read.
+    DuckDB sorts within `SORT_MEMORY` and spills the rest to disk. Raises Failure if the rows cannot
+    be read.
     """
     names = list(columns)
     reader = pa.RecordBatchReader.from_batches(
@@ -179,7 +180,7 @@ def in_order(
 
 
 def _scan(rows: ds.Dataset, names: list[str]) -> Iterator[pa.RecordBatch]:
-    """Read file after file: a scan of all of them reads ahead without end while others sort."""
+    """Read one file after the other: a scan of all of them reads ahead without bound."""
     for fragment in rows.get_fragments():
         yield from fragment.to_batches(
             schema=rows.schema,

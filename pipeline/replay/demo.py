@@ -1,8 +1,8 @@
-"""The demo: recorded conversations of real clients, held live with a coordinator of one's own.
+"""The demo: recorded conversations of real clients, replayed against a live coordinator.
 
 Nothing is staged: the coordinator is the real one in a process of its own, the requests are rows
-that are appended to its table, and what is shown is read from the tables it writes. After that
-workers share a table (`pipeline.replay.demo_workers`).
+that are appended to its table, and what the demo prints is read from the tables that it writes.
+Then workers share a table (`pipeline.replay.demo_workers`).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _CONFIG = """\
 _TICK_S = 0.02
 _TIME_LIMIT_S = 150.0
 _PROGRESS_EVERY_S = 5.0
-# The groups of real clients. The others are those of a driver that tried what clients do not.
+# The groups of real clients; the others belong to a driver that sent what real clients do not.
 _CLIENTS = "orders-"
-# Events worth a line; the rest is in the table.
+# The group events that are printed; all of them are in the table.
 _SHOWN = {"member_joined", "member_left", "member_expired", "member_fenced", "leader_elected"}
 
 GROUPS_SQL = """\
@@ -91,7 +91,7 @@ class Demo:
             console.print(f"  {replay.trace.name}: {replay.trace.what}", style="dim")
         self._config.write_text(_CONFIG)
         ensure_tables(self._root)
-        # As on the recording broker: it answered 3 for topics it did not know.
+        # The recording broker had these topics, and answered 3 for others.
         for topic, partitions in TOPICS.items():
             create_topic(self._root, topic, partitions)
         tails = (
@@ -226,7 +226,7 @@ def _rows(tail: Tail) -> list[dict[str, Any]]:
 
 
 def difference(recorded: dict[str, Any], live: dict[str, Any]) -> str:
-    """One line that says how an answer differs from the broker's."""
+    """Return one line that says how an answer differs from the broker's."""
     api = recorded["api"]
     head = f"{recorded['request_id']} {api}"
     if recorded["error"] != live["error"]:
@@ -237,7 +237,7 @@ def difference(recorded: dict[str, Any], live: dict[str, Any]) -> str:
 
 
 def run_demo(keep: Path | None = None) -> bool:
-    """Run the demo in a temporary folder, or in `keep`, which then stays to be looked at."""
+    """Run the demo in a temporary folder, or in `keep`, which is not deleted."""
     console = open_console()
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
 """The demo's second scene: workers share a table while one is killed and one is added.
 
-The rows are the recorded requests themselves. They are appended while the workers run, each worker
-is `group-coordinator worker` in a process of its own, and what each put out is read from its
-stdout: every row must have been put out by somebody. Some may be put out twice, by the worker that
-was killed before it could commit them and by the one that went on; they are counted.
+The rows are the recorded requests themselves, appended while the workers run. Each worker is
+`group-coordinator worker` in a process of its own, and the rows that it put out are read from its
+stdout. At least one worker must put out each row. Rows that the killed worker put out but did not
+commit are put out again by another worker; they are counted.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ GROUP = "workers"
 PARTITIONS = 6
 _WORKERS = 3
 _CHUNKS = 50
-# Shares of the rows, as divisors, at which a worker is killed, one is added, and rows are held back
-# until the added one has partitions.
+# Shares of the rows, as divisors, after which a worker is killed, one is added, and rows are held
+# back until the added one has partitions.
 _KILL_AT, _ADD_AT, _HOLD_AT = 3, 1.5, 1.2
 _EVERY_S = 0.25
 _TIME_LIMIT_S = 120.0
@@ -49,7 +49,7 @@ WHERE group_id = '{GROUP}' ORDER BY ALL"""
 
 
 def recorded_rows() -> list[dict[str, Any]]:
-    """The requests of all recordings, each a row."""
+    """The requests of all recordings, as rows."""
     return [
         {
             "id": f"{name}/{line.request['request_id']}",
@@ -65,7 +65,7 @@ def recorded_rows() -> list[dict[str, Any]]:
 
 
 class _WorkerProcess:
-    """A worker, what it put out and what it said."""
+    """A worker's process, the rows that it put out and its partitions."""
 
     def __init__(self, number: int, root: str, table: str, folder: Path) -> None:
         self.name = f"worker {number}"
@@ -88,19 +88,19 @@ class _WorkerProcess:
             )
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill the process: it neither commits nor leaves the group."""
         self.killed = True
         self._process.kill()
         self._process.wait()
         self.partitions = set()
 
     def stop(self) -> None:
-        """Ask it to commit and leave."""
+        """Ask the worker to commit and leave the group."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
     def wait(self) -> None:
-        """Wait for its end, and see to it."""
+        """Wait for the process to end, and kill it after 30 s."""
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
@@ -108,13 +108,13 @@ class _WorkerProcess:
             self._process.wait()
 
     def check(self) -> None:
-        """Raise Failure if it ended by itself."""
+        """Raise Failure if the worker ended by itself."""
         if self._process.poll() is not None and not self.killed:
             lines = self._paths[1].read_text("utf-8", "replace").splitlines()
             raise Failure(f"{self.name} ended: {' '.join(lines[-3:])}")
 
     def listen(self) -> list[str]:
-        """Take in what it put out since; returns lines about partitions that came or went."""
+        """Read the worker's new output; returns lines about its partitions for the screen."""
         self.ids += [row["row"]["id"] for row in self._new(0)]
         lines = []
         for said in self._new(1):
@@ -129,7 +129,7 @@ class _WorkerProcess:
         return lines
 
     def _new(self, which: int) -> list[dict[str, Any]]:
-        """The whole lines since the last look that are JSON objects; others are for people."""
+        """The complete new lines of a file that are JSON objects; other lines are log messages."""
         with self._paths[which].open("rb") as file:
             file.seek(self._read[which])
             content = file.read()
@@ -139,7 +139,7 @@ class _WorkerProcess:
 
 
 class WorkersScene:
-    """One run of the scene, on a root whose coordinator runs."""
+    """One run of the scene, on a root with a running coordinator."""
 
     def __init__(self, root: str, folder: Path, console: Console) -> None:
         self._root = root
@@ -152,9 +152,9 @@ class WorkersScene:
         self._began = time.monotonic()
 
     def run(self, check: Callable[[], None]) -> bool:
-        """Run it; True if every row was put out by somebody.
+        """Run the scene; True if every row was put out.
 
-        `check` raises Failure if there is no coordinator any more; so does a worker that ended.
+        `check` raises Failure if the coordinator has ended. Raises Failure if a worker ended.
         """
         rows = len(self._rows)
         self._console.print(
@@ -195,7 +195,9 @@ class WorkersScene:
 
     @property
     def _may_feed(self) -> bool:
-        """There are rows left; the first wait for the workers, the last for the one that came."""
+        """Whether to append rows: the first ones wait until all workers have partitions, the last
+        ones until the added worker has some.
+        """
         if self._fed == len(self._rows):
             return False
         early = self._fed * _KILL_AT < len(self._rows)

@@ -1,9 +1,10 @@
 """The simulator: scenario lines in, the coordinator's answers and records out, on a virtual clock.
 
-The machine is the one that the Spark job runs. The clock starts at 0 ms and moves only as the lines
-say; timers that fall due on the way fire at exactly their own deadlines. For every input line come
-zero or more lines `{"at_ms", "response"}` and `{"at_ms", "record"}`, then `{"ack": K}`, flushed, so
-that a driver can hold a conversation over a pipe. What is parked at the end stays unanswered.
+The state machine is the one that the Spark job runs. The clock starts at 0 ms and moves only as the
+lines say; timers on the way fire at exactly their deadlines. Each input line yields zero or more
+lines `{"at_ms", "response"}` and `{"at_ms", "record"}`, then `{"ack": K}`, flushed, so that a
+driver can hold a conversation over a pipe. Joins and syncs that are pending at the end stay
+unanswered.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from schemas.records import GroupEvent, Record
 _log = logging.getLogger(__name__)
 
 THIS_NODE = Node(0, "localhost", 9092)
-# Lines of a recorded trace that ask nothing of the coordinator.
+# Lines of a recorded trace that are no requests.
 _PASSED_OVER = ("trace", "response", "note")
 
 Output = dict[str, Any]
 
 
 class BadLine(ValueError):
-    """An input line that says nothing the simulator could do."""
+    """An input line is malformed; the message says how."""
 
 
 class Simulator:
     """A coordinator of every offsets partition on a virtual clock (ms).
 
-    `on_event` hears every line of the audit log, which the scenario's output does not have.
+    `on_event` is called with every group event; the scenario's output does not have them.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Simulator:
         return self._ownership.get(partition, Ownership.OWNED)
 
     def run(self, lines: Iterable[bytes]) -> Iterator[Output]:
-        """Feed the lines; yields the output objects, an ack after each line's own."""
+        """Feed the lines; yields each line's output objects, then its ack."""
         for number, line in enumerate(lines, start=1):
             try:
                 yield from self.feed(line)
@@ -82,7 +83,7 @@ class Simulator:
             yield {"ack": number}
 
     def feed(self, line: bytes) -> Iterator[Output]:
-        """Take one line; raises BadLine if it is none."""
+        """Take one line; yields its output objects. Raises BadLine."""
         if not line.strip():
             return
         try:
@@ -94,7 +95,7 @@ class Simulator:
         yield from self.dispatch(entry)
 
     def dispatch(self, entry: dict[str, Any]) -> Iterator[Output]:
-        """Take one line, decoded; raises BadLine."""
+        """Take one decoded line; yields its output objects. Raises BadLine."""
         if "request" in entry:
             if not isinstance(entry["request"], dict):
                 raise BadLine("request: a JSON object is expected")
@@ -145,7 +146,7 @@ class Simulator:
         partition = partition_for(event.group_id, self._config.offsets_topic_num_partitions)
         try:
             return self._coordinator.handle(group, event, self.now, self._owns(partition))
-        # A bug in a handler costs the one request, here as in the stream.
+        # A bug in a handler fails its one request, here as in the stream.
         except Exception:
             _log.exception("request %s failed", event.request_id)
             restored = msgspec.msgpack.decode(safe, type=Group | None)
@@ -183,7 +184,9 @@ class Simulator:
             if group is not None and any(
                 member.awaiting_join or member.awaiting_sync for member in group.members.values()
             ):
-                raise BadLine(f"load: group {group_id!r} has parked requests; unload it first")
+                raise BadLine(
+                    f"load: group {group_id!r} has pending joins or syncs; unload it first"
+                )
         for group_id, records in by_group.items():
             log = self._logs.setdefault(group_id, [])
             log.extend(records)
@@ -242,7 +245,7 @@ class Simulator:
         self._coordinator = self._build()
 
     def _set_topics(self, topics: Any) -> None:
-        """A catalogue of topics and their partition counts; without one every name is taken."""
+        """Set the catalogue: topics with their partitions. Without one, every topic exists."""
         try:
             self._topics = msgspec.convert(topics, dict[str, int] | None)
         except msgspec.ValidationError as error:
@@ -262,7 +265,7 @@ class Simulator:
             self._on_event(event)
         for record in step.records:
             numbered = self._append(record)
-            # Every column, so that a tombstone shows its null value.
+            # All columns: a tombstone's null value is to be seen.
             columns = {name: getattr(numbered, name) for name in Record.__struct_fields__}
             yield {"at_ms": self.now, "record": columns}
         for response in step.responses:

@@ -1,8 +1,9 @@
-"""Recorded conversations of real clients with a real Kafka broker, and how to hold them again.
+"""Traces: recorded conversations of real clients with a real Kafka broker, and their comparison.
 
 A trace is JSON Lines: a header, then requests, the broker's answers and notes, each with the ms
-since the run began. Member ids are made by whoever answers, so a replay maps the recorded ids to
-the ones it is given. What comes out of hash maps (topics, partitions, members) is compared as sets.
+since the run began. The coordinator makes member ids, so a replay maps the recorded ids to the ones
+it is given. Topics, partitions and members come out of the broker's hash maps in any order, and are
+compared as sets.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from msgspec import Struct
 
 Json = dict[str, Any]
 
-# What a replay cannot equal, or what is ours alone: the clock, our words for people, our address.
+# Fields that differ between any two coordinators: the clock, messages for people, the address.
 _NOT_COMPARED = ("responded_at", "error_message", "find_coordinator")
 _ID_FIELDS = ("member_id", "leader")
 
 
 class TraceLine(Struct):
-    """One line of a trace: exactly one of the three, and when (ms since the run began)."""
+    """One line of a trace: exactly one of the three, `at_ms` after the run began."""
 
     at_ms: int
     request: Json | None = None
@@ -31,7 +32,7 @@ class TraceLine(Struct):
 
 
 class Trace(Struct):
-    """One recorded run, with the broker's settings in force."""
+    """One recorded run, with the settings of its broker."""
 
     name: str
     broker: str
@@ -42,12 +43,12 @@ class Trace(Struct):
 
     @property
     def answers(self) -> dict[str, Json]:
-        """The broker's answer to each request id that got one."""
+        """The broker's answers by request id; some requests have none."""
         found = (line.response for line in self.lines)
         return {response["request_id"]: response for response in found if response is not None}
 
 
-# The topics of the recording broker: it answered for no others.
+# The topics of the recording broker, with their partitions; it answered 3 for all others.
 TOPICS: dict[str, int] = {"t4": 4, "t6": 6, "t24": 24}
 
 
@@ -59,7 +60,7 @@ def trace_names() -> list[str]:
 
 
 def load_trace(name: str) -> Trace:
-    """Read one recorded trace; raises FileNotFoundError for a name that is none."""
+    """Read one recorded trace. Raises FileNotFoundError for an unknown name."""
     path = resources.files("pipeline.replay").joinpath("traces").joinpath(f"{name}.jsonl")
     header, *lines = path.read_bytes().splitlines()
     decoded = [msgspec.json.decode(line, type=TraceLine) for line in lines]
@@ -70,13 +71,13 @@ def load_trace(name: str) -> Trace:
 
 
 class MemberIds:
-    """The recorded member ids and what they are called in the replay."""
+    """The replay's member id for each recorded one."""
 
     def __init__(self) -> None:
         self._live: dict[str, str] = {}
 
     def learn(self, recorded: Json, live: Json) -> None:
-        """Two answers to one join tell which id stands for which."""
+        """Map the member ids of two answers to the same JoinGroup request."""
         if recorded["api"] != "join_group" or live.get("join_group") is None:
             return
         old, new = recorded["join_group"]["member_id"], live["join_group"]["member_id"]
@@ -84,11 +85,11 @@ class MemberIds:
             self._live.setdefault(old, new)
 
     def knows(self, member_id: str) -> bool:
-        """Whether the id needs no translation that is still to be learned."""
+        """Whether the replay's id for this recorded one is known."""
         return member_id in self._live
 
     def translate(self, value: Any) -> Any:
-        """A recorded message with every member id as the replay calls it."""
+        """Return a recorded message with every member id replaced by the replay's."""
         if isinstance(value, dict):
             return {key: self._field(key, one) for key, one in value.items()}
         if isinstance(value, list):
@@ -116,7 +117,7 @@ def mentioned_ids(value: Any) -> Iterator[str]:
 
 
 def same_answer(recorded: Json, live: Json, ids: MemberIds) -> bool:
-    """Whether the replay's answer is the broker's, but for the names of members."""
+    """Whether the replay's answer equals the broker's, apart from the member ids."""
     return bool(_comparable(ids.translate(recorded)) == _comparable(live))
 
 
@@ -125,7 +126,7 @@ def _comparable(answer: Json) -> Any:
 
 
 def _canonical(value: Any) -> Any:
-    """The value with every list in one order, so that sets compare as sets."""
+    """The value with every list sorted, so that lists compare as sets."""
     if isinstance(value, dict):
         return {key: _canonical(one) for key, one in value.items()}
     if isinstance(value, list):

@@ -1,12 +1,13 @@
-"""A recorded trace held again with a live coordinator, in real time.
+"""A recorded trace, sent again to a live coordinator in real time.
 
-Requests go in the order recorded and no sooner than recorded. One that names a member waits until
-that member's id here is known, and one that followed an expiry waits until that expiry has come
-here too; then all that follows is later by as much. Which expiries came before it, the recording
-does not say, but the simulator does: it holds the same conversation on a virtual clock.
+Requests are sent in the recorded order and no sooner than recorded. A request that names a member
+waits until the replay knows that member's id, and a request that followed the expiry of a member
+waits until the coordinator has expired that member too; all later requests are delayed by as much.
+The recording does not say which expiries preceded a request. The simulator does: it runs the same
+conversation on a virtual clock.
 
-Waiting adds time that the recording does not have. A client's heartbeat thread would not stand
-still in it, so neither does the replay: it sends heartbeats for the members that live on.
+Such a wait adds time that the recording does not have. A real client's heartbeat thread would go
+on, so the replay sends heartbeats for the members that live on, or they would expire.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _KEEP_ALIVE_MS = 1000
 
 
 class TraceReplay:
-    """One trace on its way through a live coordinator."""
+    """The replay of one trace: which requests are due, and which answers came."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -54,14 +55,14 @@ class TraceReplay:
         self.expected = len(self._recorded)
 
     def _issued_ids(self) -> Iterator[str]:
-        """Member ids that the broker made; others were made up by the client and stay."""
+        """The member ids that the broker made; ids that a client invented stay as they are."""
         for answer in self._recorded.values():
             if answer["api"] == "join_group" and answer["error_code"] in (0, 79):
                 yield answer["join_group"]["member_id"]
 
     @property
     def done(self) -> bool:
-        """Whether every request is sent and every answer that the broker gave has its twin."""
+        """Whether every request is sent, and every request that the broker answered is answered."""
         return not self._waiting and self.answered >= self.expected
 
     def due(self, elapsed_ms: int) -> Iterator[RequestEvent]:
@@ -108,7 +109,7 @@ class TraceReplay:
         return event
 
     def heard(self, answer: Json) -> None:
-        """Take the coordinator's answer to one of our requests."""
+        """Take the coordinator's answer to a request of this trace."""
         recorded_id = answer["request_id"].partition("/")[2]
         recorded = self._recorded.get(recorded_id)
         if recorded is None:
@@ -118,12 +119,12 @@ class TraceReplay:
         self.answered += 1
 
     def saw(self, event: Json) -> None:
-        """Take a line of the audit log."""
+        """Take a row of `group_events`."""
         if event["event"] == "member_expired":
             self._expired[event["group_id"]] += 1
 
     def compare(self) -> None:
-        """Hold all answers against the broker's, once every member id is known."""
+        """Compare all answers with the broker's; to be called once every member id is known."""
         for request_id, recorded in self._recorded.items():
             live = self._live.get(request_id)
             if live is None:
@@ -135,7 +136,7 @@ class TraceReplay:
 
 
 class _Alive:
-    """Which members of a recording live on at a point of it, and the heartbeats they would send."""
+    """The members that are alive at a point of a recording, and their heartbeats."""
 
     def __init__(self, trace: Trace) -> None:
         self._sessions: dict[str, int] = {}
@@ -155,7 +156,7 @@ class _Alive:
                 self._times.setdefault(body["member_id"], []).append(line.at_ms)
 
     def sent(self, request: Json) -> None:
-        """A request went out: it, or the heartbeat that it amounts to, is the member's latest."""
+        """Remember the heartbeat that the sender of a request would send next."""
         body = request.get(request["api"]) or {}
         member_id = body.get("member_id")
         if member_id and "generation_id" in body:
@@ -165,7 +166,7 @@ class _Alive:
             self._beats[member_id] = {**head, "api": "heartbeat", "heartbeat": beat}
 
     def heartbeats(self, at_ms: int) -> Iterator[Json]:
-        """A heartbeat for each member whose silence around `at_ms` is shorter than its session."""
+        """Yield a heartbeat of each member whose silence at `at_ms` is less than its session."""
         for member_id, beat in self._beats.items():
             times = self._times[member_id]
             following = bisect_right(times, at_ms)
@@ -176,7 +177,7 @@ class _Alive:
 
 
 def _rehearse(trace: Trace) -> list[tuple[int, Json, int]]:
-    """The requests: when, what, and how many members of its group had expired before it."""
+    """The requests, each with its time and how many members of its group expired before it."""
     expired: Counter[str] = Counter()
 
     def count(event: GroupEvent) -> None:
@@ -202,7 +203,7 @@ def _rehearse(trace: Trace) -> list[tuple[int, Json, int]]:
 
 
 def to_answers(rows: Iterable[Json]) -> list[Json]:
-    """Rows of the `responses` table as the JSON objects of the contract."""
+    """Rows of the `responses` table as JSON objects, with the fields of the recorded answers."""
     return [_answer(row) for row in rows]
 
 
@@ -213,7 +214,7 @@ def _answer(row: Json) -> Json:
 
 
 def to_json(value: Any) -> Any:
-    """A row's value as JSON has it: bytes in base64."""
+    """A row's value as in JSON: bytes are base64."""
     if isinstance(value, dict):
         return {key: to_json(one) for key, one in value.items()}
     if isinstance(value, list):
