@@ -1,10 +1,68 @@
-"""The wall clock: all of `pipeline` reads it here, except what Spark passes in."""
+"""The wall clock, the monotonic clock and waiting: all of `pipeline` has them from here.
+
+Only Spark brings times of its own. A simulation puts clocks of its own in the machine's place
+(`use`).
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """A machine's clocks."""
+
+    def wall_ms(self) -> int:
+        """The time of day, ms since 1970-01-01 UTC; it may be set back."""
+        ...
+
+    def monotonic_s(self) -> float:
+        """Seconds since some time; never set back."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Return after so many seconds."""
+        ...
+
+
+class _MachineClock:
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+_clock: Clock = _MachineClock()
 
 
 def clock_ms() -> int:
     """Milliseconds since 1970-01-01 UTC."""
-    return time.time_ns() // 1_000_000
+    return _clock.wall_ms()
+
+
+def monotonic() -> float:
+    """Seconds by a clock that is never set back."""
+    return _clock.monotonic_s()
+
+
+def sleep(seconds: float) -> None:
+    """Return after so many seconds."""
+    _clock.sleep(seconds)
+
+
+@contextmanager
+def use(clock: Clock) -> Iterator[None]:
+    """Have another clock say the time within the block."""
+    global _clock
+    before, _clock = _clock, clock
+    try:
+        yield
+    finally:
+        _clock = before

@@ -11,11 +11,13 @@ loses its power may lose the latest commits, as a Kafka broker with its default 
 from __future__ import annotations
 
 import threading
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline import background
 from pipeline.delta.actions import add_action, commit_info, encode_commit, txn_action
 from pipeline.delta.appender import AppendConflict
 from pipeline.delta.checkpoint import checkpoint
@@ -105,8 +107,4 @@ class LocalAppender:
         version = self._snapshot.version
         # A process whose main thread has ended has no time for a checkpoint.
         if version % CHECKPOINT_EVERY == 0 and threading.main_thread().is_alive():
-            # No daemon thread: a process that ends while one is within delta-rs ends by a
-            # segmentation fault, so the process waits for the thread.
-            threading.Thread(
-                target=checkpoint, args=(self._folder, version), name="checkpoint"
-            ).start()
+            background.run("checkpoint", partial(checkpoint, self._folder, version))

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from pathlib import Path
+
+from pipeline.clock import clock_ms
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def trim_log(table: Path, consumed: int, grace_s: float | None = None) -> int:
     default GRACE_S. Readers of the newest version, and of the versions from `consumed` on, lose
     nothing; time travel to earlier versions ends.
     """
-    latest_s = time.time() - (GRACE_S if grace_s is None else grace_s)
+    latest_s = clock_ms() / 1000 - (GRACE_S if grace_s is None else grace_s)
     versions: list[tuple[int, str]] = []
     checkpoint = 0
     with os.scandir(table / "_delta_log") as entries:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -11,6 +10,8 @@ from urllib.parse import unquote, urlparse
 
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
+
+from pipeline.clock import sleep
 
 T = TypeVar("T")
 
@@ -63,4 +64,4 @@ def _beside_writers(read: Callable[[], T]) -> T:
 
 def back_off(attempt: int) -> None:
     """Sleep a random time below 2 ms, doubled with each attempt, at most 250 ms."""
-    time.sleep(random.uniform(0, min(0.25, 0.002 * 2**attempt)))
+    sleep(random.uniform(0, min(0.25, 0.002 * 2**attempt)))

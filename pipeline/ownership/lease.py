@@ -8,13 +8,12 @@ version changes within `lease.ms` of the observer's own time.
 from __future__ import annotations
 
 import logging
-import threading
-import time
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.clock import clock_ms
+from pipeline import background
+from pipeline.clock import clock_ms, monotonic
 from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
 from pipeline.ownership.decision_log import lease_app_id
@@ -34,7 +33,7 @@ _RENEWALS_PER_LEASE = 4
 class Observer:
     """Tells which nodes are alive, by seeing their leases change."""
 
-    def __init__(self, me: int, lease_ms: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, me: int, lease_ms: int, clock: Callable[[], float] = monotonic) -> None:
         self._me = me
         self._lease_ms = lease_ms
         self._clock = clock
@@ -61,32 +60,28 @@ class Observer:
 
 
 class LeaseRenewal:
-    """A thread that says that this node is alive, four times a lease, until it is stopped."""
+    """Says that this node is alive, at once and then four times a lease, until it is stopped."""
 
     def __init__(
         self, root: str, node_id: int, lease_ms: int, clock: Callable[[], int] = clock_ms
     ) -> None:
         self._appender = open_appender(table_uri(root, COORDINATORS))
         self._app_id = lease_app_id(node_id)
-        self._wait_s = lease_ms / _RENEWALS_PER_LEASE / 1000
         self._clock = clock
-        self._stopping = threading.Event()
         self._renew()
-        self._thread = threading.Thread(target=self._run, name="lease", daemon=True)
-        self._thread.start()
+        wait_s = lease_ms / _RENEWALS_PER_LEASE / 1000
+        self._renewals = background.repeat("lease", wait_s, self._try_to_renew)
 
     def stop(self) -> None:
         """Renew no more."""
-        self._stopping.set()
-        self._thread.join()
+        self._renewals.stop()
 
-    def _run(self) -> None:
-        while not self._stopping.wait(self._wait_s):
-            try:
-                self._renew()
-            except (DeltaError, OSError, Failure) as error:
-                # Should it go on like this, others take over, and this node is fenced off.
-                log.warning("the lease was not renewed: %s", error)
+    def _try_to_renew(self) -> None:
+        try:
+            self._renew()
+        except (DeltaError, OSError, Failure) as error:
+            # Should it go on like this, others take over, and this node is fenced off.
+            log.warning("the lease was not renewed: %s", error)
 
     def _renew(self) -> None:
         # A clock that was set back must not end the lease.
