@@ -3,7 +3,10 @@
 Pure and repeatable: the same state, events and time give the same bytes. The rules kept here are
 the stream's, not Kafka's:
 
-* A repeated request_id is answered once.
+* A repeated request_id is decided and answered once within the window of
+  `request.dedup.window.ms`. A group remembers `request.dedup.max.ids` requests; while these are of
+  the window, further requests that would have to be remembered are answered
+  COORDINATOR_NOT_AVAILABLE, since to forget one would let a repeated commit set an offset back.
 * A malformed event is answered with what was wrong, or rejected if it names nobody to answer.
 * A bug in a handler costs the one request: it is answered UNKNOWN_SERVER_ERROR, the group is as it
   was before it, and the traceback goes to the audit log.
@@ -20,11 +23,12 @@ import traceback
 import uuid
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from coordinator.config import GroupCoordinatorConfig
 from coordinator.group.control import Load, Wake, decode_control, is_control, readable_records
 from coordinator.group.coordinator import GroupCoordinator, Node, refuse
-from coordinator.group.dedup import digest
+from coordinator.group.dedup import IDEMPOTENT, MAX_RECENT, digest
 from coordinator.group.expiry import cleanup, next_expiry
 from coordinator.group.group import Group
 from coordinator.group.partition import partition_for
@@ -40,6 +44,9 @@ from schemas.records import GroupEvent, Record
 MEMBER_ID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://kafka.apache.org/protocol#member_id")
 # A timer that fails is tried again after this long, ms.
 _FAILED_TIMER_RETRY_MS = 60_000
+_NO_ROOM = (
+    "the group has had request.dedup.max.ids requests within request.dedup.window.ms; send it again"
+)
 # No state was touched before, and every batch is after it.
 _SINCE_EVER = -1
 
@@ -57,7 +64,7 @@ class BatchSettings(Struct, frozen=True):
     node: Node = Node(0, "localhost", 9092)
     starts: tuple[int, ...] = ()
     dedup_window_ms: int = 60_000
-    dedup_max_ids: int = 1024
+    dedup_max_ids: int = 131_072
     silence_tolerance_ms: int = 2_000
     topics: dict[str, int] | None = None
     claims: dict[int, int] | None = None
@@ -259,24 +266,37 @@ class _Share:
         """Decide the requests, each id once."""
         if not events:
             return
-        recent = self.snapshot.recent
+        settings, recent, window = self.settings, self.snapshot.recent, self.snapshot.window
+        window.forget(self.now - settings.dedup_window_ms)
+        room = settings.dedup_max_ids - window.count
         requests = self._decode(events)
         marks = [digest(request_id) for request_id, _ in requests]
         done = recent.repeats(marks)
-        fresh = []
+        fresh: list[int] = []
+        kept: list[int] = []
+        refused = 0
         for mark, (request_id, event) in zip(marks, requests, strict=True):
             if mark in done:
                 continue
             done.add(mark)
-            fresh.append(mark)
             if isinstance(event, Malformed):
-                answer = answer_malformed(event, request_id, self.group_id, self.now)
-                self.turn.responses.append(answer)
-                self._decided.append(answer)
-            else:
+                self._answer(answer_malformed(event, request_id, self.group_id, self.now))
+            elif event.api in IDEMPOTENT:
                 self._decide(event)
-        settings = self.settings
-        recent.remember(fresh, self.now, settings.dedup_window_ms, settings.dedup_max_ids)
+            elif mark in window:
+                continue
+            elif len(kept) < room:
+                kept.append(mark)
+                self._decide(event)
+            else:
+                refused += 1
+                self._refuse(event)
+            fresh.append(mark)
+        window.remember(kept, self.now, settings.dedup_window_ms)
+        recent.remember(fresh, self.now, settings.dedup_window_ms, MAX_RECENT)
+        if refused:
+            self.turn.request_id = None
+            self.turn.note("requests_refused", f"{refused} requests: {_NO_ROOM}")
 
     def _decode(self, events: list[str]) -> list[tuple[str, RequestEvent | Malformed]]:
         """The events that can be answered, each with its request's id; reject the others."""
@@ -291,6 +311,17 @@ class _Share:
                 reason = f"{reason}: {event.message}"
             self.output.rejected.append(RejectedRequest(self.now, reason, text))
         return requests
+
+    def _answer(self, answer: Response) -> None:
+        """Answer an event that is not decided."""
+        self.turn.responses.append(answer)
+        self._decided.append(answer)
+
+    def _refuse(self, event: RequestEvent) -> None:
+        """Answer a request that there is no room to remember."""
+        self.turn.request_id = event.request_id
+        refuse(self.turn, event, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        self._answer(replace(self.turn.responses.pop(), error_message=_NO_ROOM))
 
     def _decide(self, event: RequestEvent) -> None:
         try:
@@ -383,12 +414,14 @@ class _Share:
         snapshot.group = self.turn.group
         snapshot.touched_at = self.now
         said = output.responses or output.records or output.events or output.rejected
+        forgotten = self.now - self.settings.dedup_window_ms
+        snapshot.recent.forget(forgotten)
+        snapshot.window.forget(forgotten)
         if snapshot.group is None:
-            snapshot.recent.forget(self.now - self.settings.dedup_window_ms)
-            newest = snapshot.recent.newest
-            if newest is None:
+            times = [t for t in (snapshot.recent.newest, snapshot.window.newest) if t is not None]
+            if not times:
                 return BatchResult(None, None, output if said else None)
-            deadline: int | None = newest + self.settings.dedup_window_ms
+            deadline: int | None = max(times) + self.settings.dedup_window_ms
         else:
             deadline = self._deadline(snapshot.group)
         return BatchResult(encode(snapshot), deadline, output if said else None)

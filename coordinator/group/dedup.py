@@ -1,24 +1,110 @@
-"""Which requests a group has seen lately, so that a repeated event is answered once.
+"""Which requests a group has seen lately, so that a repeated request is decided and answered once.
 
-A producer that retries an append whose commit had gone through writes its events twice. The ids are
-kept as 8-byte digests for a bounded time and up to a bounded number.
+A producer that retries an append whose commit had gone through writes its events twice. A group
+remembers request ids as 8-byte digests, in two memories:
+
+* `RequestWindow` holds every request of the window whose second decision could undo what was
+  decided in between: a repeated commit would set an offset back. It forgets none before the window
+  is over, at any rate, and it has a bound: while it is full, no further request of this kind is
+  decided (`coordinator.group.batch`).
+* `RecentRequests` holds the last requests of all kinds. To decide a heartbeat or a fetch twice
+  changes nothing, so no more of them need to be remembered: 5,000 members that heartbeat every 3 s
+  would make 100,000 digests a minute, to be written with the group's state after every batch.
 """
 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
+from collections.abc import Collection
 from hashlib import blake2b
 from sys import byteorder
 
 from msgspec import Struct, field
 
+# The APIs of which a second decision changes nothing that the first did not.
+IDEMPOTENT = frozenset({"find_coordinator", "heartbeat", "offset_fetch", "describe_groups"})
+# How many digests a group's `RecentRequests` holds.
+MAX_RECENT = 1024
+
 _DIGEST_BYTES = 8
-# So many chunks, and one, hold a window. A chunk for each batch would be 400 of them where batches
-# take 150 ms, and a group that holds 400 takes 77 us to be decided instead of 14.
+# A window is divided into this many chunks of time. One a batch would be 400 where batches take 150
+# ms, and to decide a group that holds 400 chunks takes 77 us instead of 14.
 _CHUNKS = 8
-# So many digests are each looked for in the bytes that are remembered, 3 us in 1,024 of them; more
-# are worth a set of all, 33 us.
+# Up to this many digests are searched one by one in the bytes, 3 us in 1,024 digests; for more, a
+# set of all is made, 33 us.
 _FEW = 8
+# The time of the newest digest (ms), and the digests, ascending.
+Run = tuple[int, memoryview]
+
+
+class RequestWindow(Struct, array_like=True):
+    """Every digest of the window, in sorted runs, oldest first.
+
+    A batch's digests are a new run. Runs of the same chunk of time are merged while the newer is at
+    least half as large as the older, and all of them once the chunk is over: there are at most 9
+    runs, and the logarithm of what one chunk holds.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many digests are remembered."""
+        return sum(len(run) for _, run in self.runs) // _DIGEST_BYTES
+
+    @property
+    def newest(self) -> int | None:
+        """The time of the newest digest, ms; None if there is none."""
+        return self.runs[-1][0] if self.runs else None
+
+    def __contains__(self, digest: int) -> bool:
+        for _, packed in self.runs:
+            run = packed.cast("Q")
+            at = bisect_left(run, digest)
+            if at < len(run) and run[at] == digest:
+                return True
+        return False
+
+    def remember(self, digests: Collection[int], now: int, window_ms: int) -> None:
+        """Add a batch's digests, and forget the runs that are older than the window."""
+        if digests:
+            chunk_ms = max(1, window_ms // _CHUNKS)
+            # A clock that was set back must not make a run that is forgotten early.
+            now = max(now, self.newest or now)
+            if self.runs and self.runs[-1][0] // chunk_ms != now // chunk_ms:
+                while self._ends_in_one_chunk(chunk_ms):
+                    self._merge()
+            self.runs.append((now, _pack(digests)))
+            while self._ends_in_one_chunk(chunk_ms) and self._newer_is_half_as_large():
+                self._merge()
+        self.forget(now - window_ms)
+
+    def forget(self, before: int) -> None:
+        """Forget the runs of that time (ms) and earlier."""
+        keep = 0
+        while keep < len(self.runs) and self.runs[keep][0] <= before:
+            keep += 1
+        if keep:
+            del self.runs[:keep]
+
+    def _ends_in_one_chunk(self, chunk_ms: int) -> bool:
+        if len(self.runs) < 2:
+            return False
+        (older, _), (newer, _) = self.runs[-2:]
+        return older // chunk_ms == newer // chunk_ms
+
+    def _newer_is_half_as_large(self) -> bool:
+        return 2 * len(self.runs[-1][1]) >= len(self.runs[-2][1])
+
+    def _merge(self) -> None:
+        at, newer = self.runs.pop()
+        _, older = self.runs[-1]
+        self.runs[-1] = (at, _pack([*older.cast("Q"), *newer.cast("Q")]))
+
+
+def _pack(digests: Collection[int]) -> memoryview:
+    return memoryview(array("Q", sorted(digests)).tobytes())
 
 
 class RecentRequests(Struct, array_like=True):
@@ -39,7 +125,7 @@ class RecentRequests(Struct, array_like=True):
         return sum(len(chunk) for _, chunk in self.chunks) // _DIGEST_BYTES
 
     def remember(self, digests: list[int], now: int, window_ms: int, max_ids: int) -> None:
-        """Add a batch's digests; forget what is too many, and chunks older than the window."""
+        """Add a batch's digests; forget what exceeds `max_ids`, and chunks before the window."""
         if digests:
             self._add(array("Q", digests).tobytes(), now, window_ms // _CHUNKS)
         self.forget(now - window_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct, field
 
-from coordinator.group.dedup import RecentRequests
+from coordinator.group.dedup import RecentRequests, RequestWindow
 from coordinator.group.group import Group
 
 # Version 1 kept each committed offset by itself, where 2 has runs (`coordinator.group.offsets`).
@@ -25,7 +25,8 @@ class Snapshot(Struct, array_like=True):
 
     `touched_at` is when the group was last looked at. `held_back_at` is when due timers were first
     held back because the coordinator itself had been silent. `cleanup_at` is when its offsets are
-    looked through for expired ones.
+    looked through for expired ones. `recent` and `window` are the requests seen lately; a state of
+    an earlier release has no `window`.
     """
 
     group: Group | None = None
@@ -33,6 +34,7 @@ class Snapshot(Struct, array_like=True):
     touched_at: int = 0
     held_back_at: int | None = None
     cleanup_at: int | None = None
+    window: RequestWindow = field(default_factory=RequestWindow)
 
 
 _encoder = msgspec.msgpack.Encoder()

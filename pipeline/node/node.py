@@ -336,6 +336,7 @@ def batch_settings(
         node=node,
         starts=starts,
         dedup_window_ms=ours.request_dedup_window_ms,
+        dedup_max_ids=ours.request_dedup_max_ids,
         silence_tolerance_ms=tolerance,
         claims=claims,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from sys import byteorder
 from typing import Any
 
 import msgspec
@@ -13,8 +14,9 @@ from coordinator.group import batch as batch_module
 from coordinator.group import coordinator as coordinator_module
 from coordinator.group.batch import BatchMachine, BatchSettings, GroupOutput, new_member_uuid
 from coordinator.group.coordinator import HANDLERS
+from coordinator.group.dedup import MAX_RECENT, RecentRequests, digest
 from coordinator.group.group import Group
-from coordinator.group.snapshot import Snapshot, UnknownSnapshot, decode, encode
+from coordinator.group.snapshot import VERSION, Snapshot, UnknownSnapshot, decode, encode
 from coordinator.group.state import GroupState
 from coordinator.group.step import Turn
 from schemas.errors import ErrorCode
@@ -151,22 +153,67 @@ def test_a_request_is_remembered_for_a_window_only() -> None:
     assert codes(stream.batch(1002, commit("a", 1))) == {"a": 0}
 
 
-def test_only_so_many_requests_are_remembered_the_oldest_go_first() -> None:
-    stream = Stream(dedup_max_ids=3)
-    stream.batch(0, commit("a", 1), commit("b", 1))
-    stream.batch(1, commit("c", 1), commit("d", 1))
-    assert stream.snapshot.recent.count == 3
-    assert codes(stream.batch(2, *(commit(name, 1) for name in "bcd"))) == {}
-    assert codes(stream.batch(3, commit("a", 1))) == {"a": 0}
+def test_a_commit_that_comes_again_within_the_window_is_not_decided_whatever_came_between() -> None:
+    stream = Stream()
+    for now in range(1_200):
+        stream.batch(now, commit(f"c{now}", now))
+    assert codes(stream.batch(1_200, commit("c0", 0))) == {}
+    assert committed(stream.group) == 1_199
 
 
-def test_many_small_batches_make_room_for_a_large_one() -> None:
+def test_commits_are_refused_while_the_window_has_no_room_for_them() -> None:
+    """To forget a commit would let its repetition set the offset back."""
+    stream = Stream(dedup_max_ids=3, dedup_window_ms=1_000)
+    first = stream.batch(0, *(commit(name, 1) for name in "abcd"))
+    refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert codes(first) == {"a": 0, "b": 0, "c": 0, "d": refused}
+    (event,) = [event for event in first.events if event.event == "requests_refused"]
+    assert event.reason is not None and event.reason.startswith("1 requests")
+    assert "request.dedup.max.ids" in (first.responses[-1].error_message or "")
+    second = stream.batch(999, commit("a", 9), commit("e", 9))
+    assert codes(second) == {"e": refused}
+    assert committed(stream.group) == 1
+    assert codes(stream.batch(1_000, commit("f", 2))) == {"f": 0}
+    assert committed(stream.group) == 2
+
+
+def test_a_refused_request_is_answered_once() -> None:
+    stream = Stream(dedup_max_ids=1)
+    assert codes(stream.batch(0, commit("a", 1), commit("b", 2), commit("b", 2)))["b"] != 0
+    assert codes(stream.batch(1, commit("b", 2))) == {}
+
+
+def test_heartbeats_and_fetches_are_answered_while_commits_are_refused() -> None:
     stream = Stream(dedup_max_ids=3)
-    for now, name in enumerate("abcd"):
-        stream.batch(now, commit(name, 1))
-    stream.batch(9, commit("e", 1), commit("f", 1))
-    assert stream.snapshot.recent.count == 3
-    assert codes(stream.batch(10, commit("d", 1))) == {}
+    member_id = stream.stable()
+    fetch = event("f", "offset_fetch", {"topics": None})
+    last, over = (commit(name, 1, member_id, 1) for name in "ab")
+    output = stream.batch(1, last, over, heartbeat("h", member_id), fetch)
+    assert codes(output) == {"a": 0, "b": ErrorCode.COORDINATOR_NOT_AVAILABLE, "h": 0, "f": 0}
+
+
+def test_of_heartbeats_the_last_are_remembered() -> None:
+    """A second answer to an older one does no harm."""
+    stream = Stream()
+    member_id = stream.stable()
+    stream.batch(1, *(heartbeat(f"h{number}", member_id) for number in range(MAX_RECENT + 1)))
+    assert stream.snapshot.recent.count == MAX_RECENT
+    assert codes(stream.batch(2, *(heartbeat(f"h{n}", member_id) for n in range(3)))) == {"h0": 0}
+
+
+def test_an_id_that_comes_again_with_another_api_is_not_answered_again() -> None:
+    stream = Stream()
+    stream.batch(0, commit("a", 1))
+    assert codes(stream.batch(1, heartbeat("a", "stranger"))) == {}
+
+
+def test_a_refusal_outlives_a_handler_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(HANDLERS, "heartbeat", ruin)
+    stream = Stream(dedup_max_ids=1)
+    output = stream.batch(0, commit("a", 1), commit("b", 2), heartbeat("bad", "x"))
+    refused = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert codes(output) == {"a": 0, "b": refused, "bad": ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert committed(stream.group) == 1
 
 
 def test_a_join_that_comes_again_after_it_was_forgotten_finds_the_member_it_made() -> None:
@@ -197,11 +244,22 @@ def test_what_waits_and_comes_again_after_it_was_forgotten_is_answered_once() ->
     assert codes(stream.batch(7001, sync("t", leader, generation))) == {"t": 0, "s": 0}
 
 
+def test_a_state_of_the_last_release_is_read_with_the_requests_that_it_remembers() -> None:
+    """All of them were in one list of chunks, and there was no window."""
+    stream = Stream()
+    stream.batch(0, commit("b", 2))
+    group, _, *times, _ = msgspec.msgpack.decode((stream.state or b"")[1:])
+    recent = RecentRequests([(0, b"".join(digest(name).to_bytes(8, byteorder) for name in "ab"))])
+    stream.state = bytes((VERSION,)) + msgspec.msgpack.encode((group, recent, *times))
+    assert codes(stream.batch(1, commit("a", 1), commit("c", 3))) == {"c": 0}
+    assert codes(stream.batch(2, commit("b", 2))) == {}
+
+
 def test_one_batch_larger_than_the_memory_is_still_answered_once_each() -> None:
     stream = Stream(dedup_max_ids=2)
     output = stream.batch(0, *(commit(name, 1) for name in "abcabc"))
-    assert codes(output) == {"a": 0, "b": 0, "c": 0}
-    assert stream.snapshot.recent.count == 2
+    assert list(codes(output)) == ["a", "b", "c"]
+    assert stream.snapshot.window.count == 2
 
 
 # --- events that are no requests ------------------------------------------------------------------

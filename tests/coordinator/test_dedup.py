@@ -1,4 +1,4 @@
-"""What a group remembers of the requests that it has seen."""
+"""What a group remembers of the requests that it has seen: a window of some, the last of others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sys import byteorder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.dedup import RecentRequests, digest
+from coordinator.group.dedup import RecentRequests, RequestWindow, digest
 
 WINDOW_MS = 60_000
 MAX_IDS = 1_024
@@ -16,6 +16,65 @@ IDS = st.lists(st.integers(0, 2**64 - 1), max_size=20)
 
 def remember(recent: RecentRequests, now: int, *digests: int) -> None:
     recent.remember(list(digests), now, WINDOW_MS, MAX_IDS)
+
+
+# --- every request of a window --------------------------------------------------------------------
+
+
+def test_a_window_forgets_nothing_early_whatever_the_rate() -> None:
+    window = RequestWindow()
+    for now in range(0, WINDOW_MS, 150):
+        window.remember(range(now * 20, (now + 150) * 20), now, WINDOW_MS)
+    assert window.count == 20 * WINDOW_MS
+    assert all(each in window for each in range(0, 20 * WINDOW_MS, 997))
+    assert 20 * WINDOW_MS not in window
+
+
+def test_a_window_of_small_batches_is_few_runs() -> None:
+    window = RequestWindow()
+    for now in range(0, 3 * WINDOW_MS, 150):
+        window.remember([now], now, WINDOW_MS)
+        assert len(window.runs) <= 9 + 6
+
+
+def test_a_window_lasts_as_long_as_it_is_and_an_eighth_more_at_most() -> None:
+    window = RequestWindow()
+    seen_until = {}
+    for now in range(0, 3 * WINDOW_MS, 150):
+        window.remember([now], now, WINDOW_MS)
+        seen_until.update({each: now for each in range(0, now + 1, 150) if each in window})
+    lasted = [seen_until[each] - each for each in range(0, WINDOW_MS, 150)]
+    assert min(lasted) >= WINDOW_MS - 150
+    assert max(lasted) <= WINDOW_MS * 9 // 8
+
+
+def test_a_window_whose_clock_goes_back_forgets_nothing_early() -> None:
+    window = RequestWindow()
+    window.remember([1], 7_000, WINDOW_MS)
+    window.remember([2], 1_000, WINDOW_MS)
+    window.forget(6_999)
+    assert 1 in window
+    assert 2 in window
+
+
+def test_a_window_of_no_time_remembers_nothing() -> None:
+    window = RequestWindow()
+    window.remember([1], 5, 0)
+    assert (window.count, window.newest) == (0, None)
+
+
+@given(st.lists(IDS, max_size=20), IDS)
+def test_a_window_has_what_was_put_into_it(batches: list[list[int]], others: list[int]) -> None:
+    window = RequestWindow()
+    for now, digests in enumerate(batches):
+        window.remember(digests, now, WINDOW_MS)
+    known = {each for digests in batches for each in digests}
+    assert all(each in window for each in known)
+    assert [each in window for each in others] == [each in known for each in others]
+    assert window.newest == max((now for now, ids in enumerate(batches) if ids), default=None)
+
+
+# --- the last requests ----------------------------------------------------------------------------
 
 
 def test_many_small_batches_are_few_chunks() -> None:
