@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pipeline.delta.data_files import DataFile
 
 _ENGINE = "group-coordinator"
+# The field of commitInfo that tells one commit from any other, as in Spark's commits.
+COMMIT_ID = "txnId"
 
 _encode = msgspec.json.Encoder().encode
 
@@ -56,7 +58,7 @@ def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:
     return b"\n".join(map(_encode, actions))
 
 
-def commit_info(is_blind_append: bool) -> dict[str, Any]:
+def commit_info(is_blind_append: bool, commit_id: str) -> dict[str, Any]:
     """Return the action that says who commits; a blind append depends on nothing that was read."""
     info = {
         "timestamp": clock_ms(),
@@ -64,6 +66,7 @@ def commit_info(is_blind_append: bool) -> dict[str, Any]:
         "operationParameters": {"mode": "Append"},
         "isBlindAppend": is_blind_append,
         "engineInfo": _ENGINE,
+        COMMIT_ID: commit_id,
     }
     return {"commitInfo": info}
 

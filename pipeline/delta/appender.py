@@ -25,7 +25,8 @@ class Appender(Protocol):
 
         `rows` None commits only that the application has come to this version. Raises
         AppendConflict when other writers win every attempt, FencedError when the appender has an
-        epoch and the table records a later one.
+        epoch and the table records a later one, CommitStateUnknown when the append may be in the
+        table or not: repeated under the same application and version it is not written twice.
         """
         ...
 

@@ -3,35 +3,110 @@
 In Delta's protocol a version belongs to the writer that creates its file, and only one can. The
 content is written beside the log first and then linked to the version's name: readers never see a
 part of a commit, and the link fails if the version is taken.
+
+A link that fails may have been made all the same: a disk reports EIO after it, a network file
+system sends it again and finds its own. So after an error the commit is read, and its content tells
+whose it is.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pipeline.delta.actions import commit_info, encode_commit
 from pipeline.delta.log import commit_path, next_commit
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from pipeline.delta.actions import Action
 
 log = logging.getLogger(__name__)
 
+# With these errors a link was not made. After any other, such as EIO, it may have been.
+_NOT_LINKED = {
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.EMLINK,
+    errno.ENOENT,
+    errno.ENOSPC,
+    errno.EOPNOTSUPP,
+    errno.EPERM,
+    errno.EROFS,
+}
+
+
+class CommitStateUnknown(OSError):
+    """Whether a commit is in the table could not be found out; its data files must stay.
+
+    Source of the name: Apache Iceberg's CommitStateUnknownException.
+    """
+
+
+class Commit:
+    """The actions of one commit, which is created under the first version that is free.
+
+    `may_stand` is whether the commit may be in the table: False until the first attempt to create
+    it, and again once another writer's commit was read under the version of that attempt.
+    """
+
+    def __init__(self, actions: Sequence[dict[str, Any]], is_blind_append: bool) -> None:
+        # The identifier makes each content unique, also of two commits that say the same.
+        info = commit_info(is_blind_append, str(uuid.uuid4()))
+        self._content = encode_commit([info, *actions])
+        self.may_stand = False
+
+    def create(self, folder: Path, version: int) -> None:
+        """Create the commit of a version; `folder` is the log's.
+
+        Raises FileExistsError if the version is another writer's, CommitStateUnknown if it may be
+        this commit or may not, and another OSError if this commit is certainly not there.
+        """
+        target = commit_path(folder, version)
+        partial = write_partial(folder, self._content)
+        try:
+            self.may_stand = True
+            os.link(partial, target)
+        except OSError as error:
+            self._settle(target, error)
+        finally:
+            try:
+                partial.unlink()
+            except OSError as error:
+                # The link alone decides whether the commit stands.
+                log.warning("%s is left behind: %s", partial, error)
+
+    def _settle(self, target: Path, error: OSError) -> None:
+        """Return if the target is this commit; raise what `create` raises if it is not."""
+        try:
+            found = target.read_bytes()
+        except OSError as unreadable:
+            if error.errno in _NOT_LINKED and unreadable.errno == errno.ENOENT:
+                self.may_stand = False
+                raise error from None
+            raise CommitStateUnknown(
+                f"it is not known whether version {int(target.stem)} of {target.parent.parent} was "
+                f"written: {error}"
+            ) from error
+        if found != self._content:
+            self.may_stand = False
+            raise FileExistsError(f"{target} is another writer's") from error
+
 
 def commit_after(
-    folder: Path, version: int, content: bytes, check: Callable[[list[Action]], None]
+    folder: Path, version: int, commit: Commit, check: Callable[[list[Action]], None]
 ) -> None:
     """Create the commit after all commits that came since `version`; `folder` is the log's.
 
     `check` is given the actions of each commit that came, and raises an error of its own to forbid
-    this one. Raises LogGone. An attempt that loses costs the read of the commit that won, which is
-    far less than an append costs. An attempt of delta-rs takes 90 ms in a log of 10,000 commits:
-    beside an append every 95 ms it took up to 62 s to come between two of them.
+    this one. Raises LogGone and CommitStateUnknown. An attempt that loses costs the read of the
+    commit that won, which is far less than an append costs. An attempt of delta-rs takes 90 ms in a
+    log of 10,000 commits: beside an append every 95 ms it took up to 62 s to come between two.
     """
     while True:
         others = next_commit(folder, version)
@@ -40,23 +115,10 @@ def commit_after(
             version += 1
             continue
         try:
-            create(commit_path(folder, version + 1), content)
+            commit.create(folder, version + 1)
         except FileExistsError:
             continue
         return
-
-
-def create(target: Path, content: bytes) -> None:
-    """Create a file of a log with its whole content; raises FileExistsError."""
-    partial = write_partial(target.parent, content)
-    try:
-        os.link(partial, target)
-    finally:
-        try:
-            partial.unlink()
-        except OSError as error:
-            # The link alone decides whether the commit stands.
-            log.warning("%s is left behind: %s", partial, error)
 
 
 def write_partial(folder: Path, content: bytes) -> Path:

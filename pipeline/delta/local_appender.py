@@ -18,14 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline import background
-from pipeline.delta.actions import add_action, commit_info, encode_commit, txn_action
+from pipeline.delta.actions import add_action, txn_action
 from pipeline.delta.appender import AppendConflict
 from pipeline.delta.checkpoint import checkpoint
 from pipeline.delta.checksum import write_checksum
-from pipeline.delta.commit import create
+from pipeline.delta.commit import Commit
 from pipeline.delta.data_files import DataFile, new_path
 from pipeline.delta.epoch import Epoch
-from pipeline.delta.log import commit_path
 from pipeline.delta.snapshot import Snapshot
 from pipeline.delta.table import ATTEMPTS, back_off
 
@@ -44,7 +43,7 @@ class LocalAppender:
 
     def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
         """Append in one commit; see `Appender.append`."""
-        actions = [commit_info(is_blind_append=True)]
+        actions = []
         if app_id is not None:
             if self.last_version(app_id) >= version:
                 return False
@@ -52,11 +51,13 @@ class LocalAppender:
         added = None if rows is None else self._write_file(rows)
         if added is not None:
             actions.append(add_action(added))
-        written = False
+        commit = Commit(actions, is_blind_append=True)
         try:
-            written = self._commit(encode_commit(actions), app_id, version)
+            written = self._commit(commit, app_id, version)
         finally:
-            if added is not None and not written:
+            # While the commit may be in the table its file must stay. VACUUM deletes a file that no
+            # commit names.
+            if added is not None and not commit.may_stand:
                 (self._folder / added.path).unlink(missing_ok=True)
         if written:
             self._snapshot.advance(added, app_id, version)
@@ -71,7 +72,7 @@ class LocalAppender:
         """Read what other writers committed; see `Appender.forget`."""
         self._snapshot.follow()
 
-    def _commit(self, content: bytes, app_id: str | None, version: int) -> bool:
+    def _commit(self, commit: Commit, app_id: str | None, version: int) -> bool:
         """Create the next commit; False if the application's version was written meanwhile."""
         for attempt in range(ATTEMPTS):
             self._snapshot.follow()
@@ -80,7 +81,7 @@ class LocalAppender:
             if self._epoch is not None:
                 self._epoch.check(str(self._folder), self.last_version(self._epoch.app_id))
             try:
-                create(commit_path(self._log, self._snapshot.version + 1), content)
+                commit.create(self._log, self._snapshot.version + 1)
             except FileExistsError:
                 back_off(attempt)
             else:
@@ -95,7 +96,11 @@ class LocalAppender:
         target = self._folder / path
         if values:
             target.parent.mkdir(exist_ok=True)
-        pq.write_table(rows.drop_columns(names), target, store_schema=False)
+        try:
+            pq.write_table(rows.drop_columns(names), target, store_schema=False)
+        except OSError:
+            target.unlink(missing_ok=True)
+            raise
         status = target.stat()
         modified_ms = status.st_mtime_ns // 1_000_000
         return DataFile(path, status.st_size, modified_ms, rows.num_rows, values)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+import uuid
 
 import pyarrow as pa
-from deltalake import CommitProperties, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError
+from deltalake import Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pipeline.clock import clock_ms
 from pipeline.delta.appender import AppendConflict
 from pipeline.delta.epoch import Epoch
+from pipeline.delta.remote_commit import RemoteCommit
 from pipeline.delta.table import ATTEMPTS, back_off, open_delta, refresh
 
 log = logging.getLogger(__name__)
@@ -23,10 +25,20 @@ class RemoteAppender:
         self._handle = open_delta(uri)
         self._epoch = epoch
         self._last: dict[str, int] = {}
+        # Whether the handle may lack a commit of ours, whose outcome is not known.
+        self._stale = False
+        # The application of appends that have none, and its versions so far.
+        self._own_id = f"append-{uuid.uuid4()}"
+        self._own_version = 0
 
     def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
         """Append in one commit; see `Appender.append`."""
-        transactions = [] if app_id is None else [Transaction(app_id, version, clock_ms())]
+        if app_id is None:
+            # delta-rs repeats a commit whose answer was lost. Only a transaction keeps it from
+            # committing the same file again as the next version.
+            app_id, version = self._own_id, self._own_version
+            self._own_version += 1
+        transactions = [Transaction(app_id, version, clock_ms())]
         if self._epoch is not None:
             # Every commit repeats the epoch: a later epoch that is committed meanwhile is then a
             # conflict of transactions, which makes delta-rs refuse this commit.
@@ -34,27 +46,36 @@ class RemoteAppender:
         if rows is None:
             rows = pa.schema(self._handle.schema().to_arrow()).empty_table()
         for attempt in range(ATTEMPTS):
-            if app_id is not None and self.last_version(app_id) >= version:
+            if self.last_version(app_id) >= version:
                 return False
             if self._epoch is not None:
                 self._epoch.check(self._handle.table_uri, self.last_version(self._epoch.app_id))
+            commit = RemoteCommit(self._handle, transactions)
             try:
-                properties = CommitProperties(app_transactions=transactions)
-                write_deltalake(self._handle, rows, mode="append", commit_properties=properties)
-            except CommitFailedError as error:
-                # An append of delta-rs is not blind: a rewrite that was committed meanwhile fails
-                # it.
+                write_deltalake(
+                    self._handle, rows, mode="append", commit_properties=commit.properties
+                )
+            except (DeltaError, OSError) as error:
                 log.info("append to %s: %s", self._handle.table_uri, error)
-                back_off(attempt)
+                self._stale = True
+                stands = commit.stands(error)
                 self.forget()
+                if stands:
+                    return True
+                # An append of delta-rs is not blind: a rewrite that was committed meanwhile fails
+                # it, and the next attempt succeeds.
+                if not isinstance(error, CommitFailedError):
+                    raise
+                back_off(attempt)
             else:
-                if app_id is not None:
-                    self._last[app_id] = version
+                self._last[app_id] = version
                 return True
         raise AppendConflict(f"{ATTEMPTS} appends to {self._handle.table_uri} lost")
 
     def last_version(self, app_id: str) -> int:
         """Return the last version that the application wrote, -1 if none."""
+        if self._stale:
+            self.forget()
         if app_id not in self._last:
             version = self._handle.transaction_version(app_id)
             self._last[app_id] = -1 if version is None else version
@@ -64,3 +85,4 @@ class RemoteAppender:
         """Read what other writers committed; see `Appender.forget`."""
         self._last.clear()
         refresh(self._handle)
+        self._stale = False

@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from deltalake import CommitProperties, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from msgspec import Struct
 
 from pipeline.clock import clock_ms
 from pipeline.delta.actions import (
     add_action,
-    commit_info,
-    encode_commit,
     encode_stats,
     remove_action,
     txn_action,
 )
-from pipeline.delta.commit import commit_after
+from pipeline.delta.commit import Commit, commit_after
 from pipeline.delta.log import LogGone
+from pipeline.delta.remote_commit import RemoteCommit
 from pipeline.errors import Failure, first_line
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 # A commit by delta-rs loses an attempt to each append that comes first. With delta-rs' default of
 # 15 attempts, 3 of 56 rewrites beside 40 appends a second were given up.
-_COMMIT_RETRIES = 1_000
+COMMIT_RETRIES = 1_000
 
 
 class RewriteConflict(Failure):
@@ -82,7 +81,10 @@ class Rewrite(Struct, frozen=True, dict=True):
 
 
 def commit_locally(log: Path, version: int, rewrite: Rewrite) -> None:
-    """Commit to the log in a folder, after all commits since `version`. Raises RewriteConflict."""
+    """Commit to the log in a folder, after all commits since `version`.
+
+    Raises RewriteConflict and CommitStateUnknown.
+    """
 
     def check(others: list[Action]) -> None:
         why = rewrite.conflict(others)
@@ -90,14 +92,14 @@ def commit_locally(log: Path, version: int, rewrite: Rewrite) -> None:
             raise RewriteConflict(str(log.parent), why)
 
     try:
-        commit_after(log, version, encode_commit(_actions(rewrite)), check)
+        commit_after(log, version, Commit(_actions(rewrite), is_blind_append=False), check)
     except LogGone as error:
         raise RewriteConflict(str(log.parent), str(error)) from error
 
 
 def _actions(rewrite: Rewrite) -> list[dict[str, Any]]:
     now_ms = clock_ms()
-    actions = [commit_info(is_blind_append=False)]
+    actions = []
     if rewrite.transaction is not None:
         actions.append(txn_action(rewrite.transaction.app_id, rewrite.transaction.version))
     actions += [remove_action(file, now_ms, rewrite.data_change) for file in rewrite.removed]
@@ -106,7 +108,7 @@ def _actions(rewrite: Rewrite) -> list[dict[str, Any]]:
 
 
 def commit_elsewhere(handle: DeltaTable, rewrite: Rewrite) -> None:
-    """Commit through delta-rs. Raises RewriteConflict."""
+    """Commit through delta-rs. Raises RewriteConflict, CommitStateUnknown, DeltaError, OSError."""
     now_ms = clock_ms()
     actions: list[AddAction | RemoveAction] = [
         RemoveAction(
@@ -129,19 +131,24 @@ def commit_elsewhere(handle: DeltaTable, rewrite: Rewrite) -> None:
         )
         for file in rewrite.added
     ]
+    transactions = [] if rewrite.transaction is None else [rewrite.transaction]
+    commit = RemoteCommit(handle, transactions, COMMIT_RETRIES)
     try:
         handle.create_write_transaction(
             actions,
             "append",
             handle.schema(),
             list(handle.metadata().partition_columns),
-            commit_properties=patient(rewrite.transaction),
+            commit_properties=commit.properties,
         )
-    except CommitFailedError as error:
-        raise RewriteConflict(handle.table_uri, first_line(error)) from error
+    except (DeltaError, OSError) as error:
+        if commit.stands(error):
+            return
+        if isinstance(error, CommitFailedError):
+            raise RewriteConflict(handle.table_uri, first_line(error)) from error
+        raise
 
 
-def patient(transaction: Transaction | None = None) -> CommitProperties:
+def patient() -> CommitProperties:
     """Return properties by which delta-rs tries a commit again while appends come first."""
-    transactions = None if transaction is None else [transaction]
-    return CommitProperties(max_commit_retries=_COMMIT_RETRIES, app_transactions=transactions)
+    return CommitProperties(max_commit_retries=COMMIT_RETRIES)

@@ -131,7 +131,7 @@ def test_losing_every_attempt_is_an_error(folder, monkeypatch):
     def taken(*_: object) -> None:
         raise FileExistsError
 
-    monkeypatch.setattr(local_appender, "create", taken)
+    monkeypatch.setattr(local_appender.Commit, "create", taken)
     with pytest.raises(AppendConflict, match=r"3 appends to .*responses lost"):
         appender.append(batch("a"))
 
