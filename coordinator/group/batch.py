@@ -33,7 +33,6 @@ from coordinator.group.expiry import cleanup, next_expiry
 from coordinator.group.group import Group
 from coordinator.group.partition import partition_for
 from coordinator.group.snapshot import Snapshot, decode, encode
-from coordinator.group.state import GroupState
 from coordinator.group.step import Step, Turn
 from coordinator.group.timers import next_deadline, restart_timers
 from schemas.errors import ERROR_NAMES, ErrorCode
@@ -378,11 +377,12 @@ class _Share:
         """Expire offsets if it is time; after a change, look again within one check interval."""
         soon = self.now + self.settings.config.offsets_retention_check_interval_ms
         due = self.snapshot.cleanup_at
-        if self.turn.group is None:
+        group = self.turn.group
+        if group is None:
             due = None
         elif due is not None and due <= self.now:
             due = self._expire_offsets(soon)
-        elif self.turn.records or self.output.records:
+        elif self.turn.records or self.output.records or group.is_vacant:
             due = soon if due is None else min(due, soon)
         self.snapshot.cleanup_at = due
 
@@ -399,7 +399,7 @@ class _Share:
         group = self.turn.group
         if group is None:
             return None
-        if group.state is GroupState.EMPTY and not group.offsets:
+        if group.is_vacant:
             # The log did not take its tombstone.
             return soon
         expires = next_expiry(group, self.settings.config)

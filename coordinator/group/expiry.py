@@ -37,7 +37,7 @@ def cleanup(turn: Turn) -> None:
     if expired:
         names = ", ".join(expired)
         turn.note("offsets_expired", f"{len(expired)} offsets past their retention: {names}")
-    if group.state is GroupState.EMPTY and not group.offsets:
+    if group.is_vacant:
         bury(turn, "no members and no offsets are left")
 
 

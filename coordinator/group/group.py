@@ -99,6 +99,11 @@ class Group(Struct, array_like=True):
         return self.protocol_type is None and self.state is GroupState.EMPTY
 
     @property
+    def is_vacant(self) -> bool:
+        """Whether the group has neither members nor offsets: the next cleanup deletes it."""
+        return self.state is GroupState.EMPTY and not self.offsets
+
+    @property
     def uses_consumer_protocol(self) -> bool:
         """Whether members speak the consumer protocol, so that subscriptions can be parsed."""
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE

@@ -115,7 +115,7 @@ def _validate(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) -> Err
 def _commit(turn: Turn, body: OffsetCommitRequest, wanted: Wanted, codes: Codes) -> ErrorCode:
     """Store what can be stored; an append that fails is the code of every partition.
 
-    Creates the group of a simple consumer, unless nothing of it would be stored.
+    Creates the group of a simple consumer, as in Kafka even if no offset of the request is stored.
     """
     group = turn.group or Group(turn.group_id, state_timestamp=turn.now)
     if group.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE):
@@ -131,11 +131,10 @@ def _commit(turn: Turn, body: OffsetCommitRequest, wanted: Wanted, codes: Codes)
         else:
             value = _value(partition, turn.now, expire_at)
             values.append((topic, partition.partition_index, value))
-    if not values:
-        return ErrorCode.NONE
-    error = turn.append(*(turn.offset_record(*value, reason) for value in values))
-    if error is not ErrorCode.NONE:
-        return append_error(error)
+    if values:
+        error = turn.append(*(turn.offset_record(*value, reason) for value in values))
+        if error is not ErrorCode.NONE:
+            return append_error(error)
     turn.group = group
     for topic, index, committed in values:
         group.offsets.commit(topic, index, committed)

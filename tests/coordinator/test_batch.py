@@ -691,14 +691,15 @@ def test_nothing_is_kept_of_a_group_that_was_deleted() -> None:
     assert stream.state is None
 
 
-def test_nothing_is_kept_of_a_commit_that_stored_nothing() -> None:
+def test_a_group_of_a_commit_that_stored_nothing_goes_at_the_next_cleanup() -> None:
     stream = Stream({"offset.metadata.max.bytes": 0}, dedup_window_ms=1000)
     text = commit("c", 1).replace(
         '"committed_offset"', '"committed_metadata": "x", "committed_offset"'
     )
     assert codes(stream.batch(0, text)) == {"c": ErrorCode.OFFSET_METADATA_TOO_LARGE}
-    stream.batch(1000)
-    assert stream.state is None
+    assert stream.deadline == CHECK
+    output = stream.batch(CHECK)
+    assert (output.records, stream.state) == ([], None)
 
 
 def test_offsets_are_looked_through_one_interval_after_a_change() -> None:

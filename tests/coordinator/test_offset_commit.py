@@ -290,11 +290,30 @@ def test_q04_one_oversize_partition_does_not_keep_the_others_out() -> None:
     assert ctx.fetched() == {FOO: 42}
 
 
-def test_q05_only_oversize_partitions_store_nothing_and_make_no_group() -> None:
+def test_q05_only_oversize_partitions_store_nothing_and_make_a_group_all_the_same() -> None:
+    """Kafka makes a simple consumer's group before it looks at the metadata."""
     ctx = Context()
     commit = ctx.commit({FOO: annotated(0, "x" * 4097)})
     assert commit.code == ErrorCode.OFFSET_METADATA_TOO_LARGE
     assert ctx.log == []
+    assert ctx.state is GroupState.EMPTY
+    assert ctx.commit({FOO: 1}, "stranger", generation=1).code == ErrorCode.UNKNOWN_MEMBER_ID
+    assert ctx.delete_offsets({"foo": [0]}).partition_codes == [ErrorCode.NONE]
+    assert ctx.delete_group().code == ErrorCode.NONE
+    assert (ctx.group, ctx.log) == (None, [])
+
+
+def test_a_group_without_offsets_or_members_goes_at_the_next_cleanup() -> None:
+    ctx = Context()
+    ctx.commit({FOO: annotated(0, "x" * 4097)})
+    ctx.cleanup()
+    assert (ctx.group, ctx.log) == (None, [])
+
+
+def test_a_commit_that_the_log_does_not_take_makes_no_group() -> None:
+    ctx = Context()
+    ctx.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert ctx.commit({FOO: 1}).code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert ctx.group is None
 
 
