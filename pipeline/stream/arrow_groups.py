@@ -1,21 +1,22 @@
 """The worker's end of applyInPandasWithState without pandas: Arrow in, Python lists, Arrow out.
 
-Spark's own end cuts each group out of the Arrow batch as a pandas frame, and makes a frame of one
-row of its new state: 0.5 to 0.7 ms of core a group, whatever the function does. Here a batch is
-made Python lists once, and its outputs and new states are made Arrow once: 4 us a group.
+Spark's own worker cuts each group out of the Arrow batch as a pandas frame, and makes a frame of
+one row of the group's new state: 0.5 to 0.7 ms of a core for each group, whatever the function
+does. This module turns a batch into Python lists once, and all outputs and new states of the batch
+into Arrow once: 4 us for each group.
 
-What travels is Spark's own, and the JVM notices nothing:
+The format on the wire is Spark's own; the JVM sees no difference:
 
-* in: `STREAM_COLUMNS` and the struct `__state`, a row for each run of a group's rows (`_Run`) and
-  nulls after them. A group's runs follow each other, if need be into the next Arrow batch.
-* out: three structs, as long as the longer of the two last: how many rows these have (the same in
-  every row), the function's output, and the states to write. Those the JVM takes up when it has
-  consumed the output. A group that neither updates nor removes its state is left out: the JVM
-  would parse its properties only to find nothing to write.
+* in: the columns `STREAM_COLUMNS` and the struct `__state`, which has one row for each run of a
+  group's rows (`_Run`) and then nulls. The runs of a group follow each other, if need be into the
+  next Arrow batch.
+* out: three structs of equal length: the numbers of rows that the other two use (the same numbers
+  in every row), the function's outputs, and the states to write. The JVM takes up the states when
+  it has consumed the outputs. A group that neither updates nor removes its state has no row among
+  the states: the JVM would parse its properties and find nothing to write.
 
-A worker asks its task's serializer for the groups and hands it the results. So what is here takes
-the place of ApplyInPandasWithStateSerializer, for the one stream that `serve_next` announces: the
-functions of others in the same worker go Spark's way. Spark's profilers of UDFs see nothing of it.
+The stream that `serve_next` announces is served here, in place of Spark's serializer
+(`pipeline.stream.spark_internals`). Spark's profilers of UDFs do not see it.
 """
 
 from __future__ import annotations
@@ -29,13 +30,10 @@ from typing import IO, Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyspark
-from pyspark.serializers import SpecialLengths, pickle_protocol, write_int
-from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer
 
+from pipeline.stream import spark_internals
 from pipeline.stream.source import STREAM_COLUMNS
 
-# The releases of Spark whose format this is.
-KNOWN_SPARK = "4.2."
 SETTING = "spark.group-coordinator.arrow.groups"
 
 _NO_TIMESTAMP = -1
@@ -51,8 +49,8 @@ _STATE = pa.struct(
 )
 _SCHEMA = pa.schema({"_0": _COUNTS, "_1": _OUTPUT, "_2": _STATE})
 
-# Where the JVM's pickle of a state's row has its column: what follows is the length of a text, four
-# bytes, and the text, of which `bytes(bytearray(text, "latin-1"))` would be made.
+# What precedes the column in the JVM's pickle of a state's row. After it come the length of a text,
+# in four bytes, and the text; unpickling makes `bytes(bytearray(text, "latin-1"))` of it.
 _BINARY = b"(cbuiltins\nbytes\nc__builtin__\nbytearray\nX"
 
 
@@ -61,10 +59,10 @@ class UnknownFormat(RuntimeError):
 
 
 class _Run(NamedTuple):
-    """Rows of one group that follow each other, as `__state` tells of them."""
+    """Consecutive rows of one group, as `__state` describes them."""
 
     properties: str  # GroupState as JSON, without its value
-    keyRowAsUnsafe: bytes  # goes back as it came
+    keyRowAsUnsafe: bytes  # returned unchanged
     object: bytes | None  # the state's row, pickled
     startOffset: int
     numRows: int
@@ -72,9 +70,10 @@ class _Run(NamedTuple):
 
 
 class Properties(NamedTuple):
-    """What states of a batch have in common.
+    """What all states of a batch have in common.
 
-    `updated` and `removed` are what the JVM is to read of one that was: JSON, but for its timer.
+    `updated` and `removed` are what the JVM reads of a state that was updated or removed: its JSON
+    up to the value of the timer.
     """
 
     has_timed_out: bool
@@ -90,13 +89,13 @@ class Properties(NamedTuple):
         heads = []
         for updated in (True, False):
             flags = {"defined": updated, "updated": updated, "removed": not updated}
-            said = msgspec.json.encode(given | flags)
-            heads.append(said[:-1] + b',"timeoutTimestamp":')
+            encoded = msgspec.json.encode(given | flags)
+            heads.append(encoded[:-1] + b',"timeoutTimestamp":')
         return cls(given["hasTimedOut"], given["batchProcessingTimeMs"], *heads)
 
 
 class ArrowGroupState:
-    """What pyspark's GroupState is to a function with one column of state, and no more."""
+    """As much of pyspark's GroupState as a function with one column of state uses."""
 
     __slots__ = ("_key", "_properties", "_removed", "_stored", "_timeout", "_value", "hasTimedOut")
 
@@ -116,7 +115,9 @@ class ArrowGroupState:
 
     @property
     def get(self) -> tuple[bytes, ...]:
-        """The state's columns before the call, if it `exists`."""
+        """The state's columns before the call; raises ValueError unless it `exists`."""
+        if self._stored is None:
+            raise ValueError("the group has no state")
         return (unpickle(self._stored),)
 
     def getCurrentProcessingTimeMs(self) -> int:
@@ -132,18 +133,18 @@ class ArrowGroupState:
         self._value, self._removed = None, True
 
     def setTimeoutDuration(self, ms: int) -> None:
-        """Set the timer, from the batch's time on. Raises ValueError unless there was an update."""
+        """Set the timer, counted from the batch's time; raises ValueError without an update."""
         if self._value is None or ms <= 0:
             raise ValueError(f"a timer of {ms} ms without an update, or none at all")
         self._timeout = self.getCurrentProcessingTimeMs() + ms
 
     def to_write(self) -> tuple[bytes, bytes, bytes | None] | None:
-        """What the JVM is to write: properties, key and pickled row; None if it is nothing."""
+        """What the JVM is to write: properties, key and pickled row; None for nothing."""
         updated = self._value is not None
         if not (updated or self._removed):
             return None
         known = self._properties.updated if updated else self._properties.removed
-        row = pickle.dumps((self._value,), pickle_protocol) if updated else None
+        row = pickle.dumps((self._value,), spark_internals.PICKLE_PROTOCOL) if updated else None
         return b"%b%d}" % (known, self._timeout), self._key, row
 
 
@@ -151,8 +152,9 @@ def unpickle(row: bytes) -> bytes:
     """The one column, a binary, of a state's row that the JVM has pickled."""
     at = row.find(_BINARY)
     if at < 0:
-        return pickle.loads(row)[0]
-    # Unpickled, every row would parse the JSON of its schema: 15 us instead of 1.
+        value: bytes = pickle.loads(row)[0]
+        return value
+    # Unpickling a row parses the JSON of its schema: 15 us instead of 1.
     start = at + len(_BINARY) + 4
     size = int.from_bytes(row[start - 4 : start], "little")
     return row[start : start + size].decode().encode("latin-1")
@@ -167,7 +169,7 @@ def answer_batches(batches: Iterable[pa.RecordBatch], decide: Decide) -> Iterato
 
     Raises UnknownFormat for columns that are not `STREAM_COLUMNS`, or not Spark's.
     """
-    # All groups of a batch share a few.
+    # The groups of a batch share a few properties.
     properties_of = cache(Properties.parse)
     state: ArrowGroupState | None = None
     events: list[str] = []
@@ -180,7 +182,7 @@ def answer_batches(batches: Iterable[pa.RecordBatch], decide: Decide) -> Iterato
                 properties = properties_of(run.properties)
                 state, events = ArrowGroupState(properties, run.keyRowAsUnsafe, run.object), []
             end = run.startOffset + run.numRows
-            if not state.hasTimedOut:  # whose one row is there for the key alone
+            if not state.hasTimedOut:  # the one row of such a group only carries its key
                 events += texts[run.startOffset : end]
             if run.isLastChunk:
                 output = decide(ids[run.startOffset], events, state)
@@ -212,7 +214,7 @@ def _to_jvm(
 ) -> pa.RecordBatch:
     rows = max(len(outputs), len(writes))
     properties, keys, objects = zip(*writes, strict=True) if writes else ((), (), ())
-    # Spark tells Python of no timer that was set before, so the old one is always none.
+    # Spark does not tell Python the timer that was set before, so the old timer is always none.
     states = (properties, keys, objects, (_NO_TIMESTAMP,) * len(writes))
     counts = ((len(outputs),) * rows, (len(writes),) * rows)
     columns = (counts, (outputs,), states)
@@ -228,32 +230,12 @@ def _struct(kind: pa.StructType, columns: Sequence[Sequence[Any]], rows: int) ->
     return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
 
-# --- in the place of Spark's serializer ----------------------------------------------------------
-
-# What the stream of the task under way is for; a worker does one task at a time.
-_next: list[Decide] = []
-_load_for_pandas = ApplyInPandasWithStateSerializer.load_stream
-
-
-def is_known() -> bool:
-    """Whether this Spark's format is the one spoken here."""
-    return pyspark.__version__.startswith(KNOWN_SPARK)
+# --- in a worker ---------------------------------------------------------------------------------
 
 
 def serve_next(decide: Decide) -> None:
     """Let `decide` have the groups of the next stream that this worker reads."""
-    _next[:] = [decide]
-    ApplyInPandasWithStateSerializer.load_stream = _load_stream
-
-
-def _load_stream(serializer: ApplyInPandasWithStateSerializer, stream: IO[bytes]) -> Iterable[Any]:
-    if not _next:
-        return _load_for_pandas(serializer, stream)
-    decide = _next.pop()
-    # Spark maps its function over what is returned here, nothing, and has the same serializer
-    # write what comes of it.
-    serializer.dump_stream = lambda _nothing, out: _serve(stream, out, decide)
-    return ()
+    spark_internals.serve_next(lambda stream, out: _serve(stream, out, decide))
 
 
 def _serve(stream: IO[bytes], out: IO[bytes], decide: Decide) -> None:
@@ -261,8 +243,8 @@ def _serve(stream: IO[bytes], out: IO[bytes], decide: Decide) -> None:
     writer: pa.RecordBatchStreamWriter | None = None
     for batch in answer_batches(pa.ipc.open_stream(stream), decide):
         if writer is None:
-            # Not before the first batch is there: until then the JVM also takes an error.
-            write_int(SpecialLengths.START_ARROW_STREAM, out)
+            # Only now: until an Arrow stream begins, the JVM also takes an error.
+            spark_internals.start_arrow_stream(out)
             writer = pa.RecordBatchStreamWriter(out, _SCHEMA)
         writer.write_batch(batch)
     if writer is not None:

@@ -1,20 +1,19 @@
-"""The stream's source: the bootstrap's events, then the requests, by way of Spark's Python Data
-Source.
+"""The stream's source, a Python Data Source of Spark: the bootstrap's events, then the requests.
 
-It reads a table as its clients do (`pipeline.delta.tail`): version by version, a commit and its
-files, on the driver. Spark's own Delta source plans a query over the log, and a scan over the
-files, for every batch: with ten small files a second that was 80 ms of a batch of 190, and each
-file more cost more than the wait for it saved. Here looking for a new version takes 0.02 ms, and a
-small file 2.
+The source reads a table as clients do (`pipeline.delta.tail`): version by version, each commit and
+its files, beside the driver. Spark's own Delta source plans a query over the log and a scan over
+the files for every batch: with ten small files a second it took 80 ms of a batch of 190, and each
+further file cost more than waiting for it saved. Here a look for a new version takes 0.02 ms, and a
+small file 2 ms.
 
-A look waits for requests as long as `trigger.interval.ms`, and the batch begins when they come. So
-the interval is the resolution of timers, and no part of an answer's latency.
+A read waits for requests up to `trigger.interval.ms` and returns as soon as some come, so the
+interval is the resolution of timers and no part of an answer's latency.
 
-What travels is a row for each group, or several for one that has much: `group_id`, and in `events`
-its packed events, one a line (`pipeline.stream.packing`). A batch takes what has gathered up to
-`max.files.per.trigger` and `max.bytes.per.trigger`. Where it ends is in Spark's log of offsets
-before it runs, so one that is run again has the same events. The bootstrap comes first and in
-batches of its own: what loads a group is before its requests.
+The stream has one row for each group, or several for a group that has much: `group_id`, and in
+`events` the group's packed events, one a line (`pipeline.stream.packing`). A batch takes all that
+has gathered, up to `max.files.per.trigger` and `max.bytes.per.trigger`. Spark logs the end of a
+batch before the batch runs, so a batch that is run again has the same events. The bootstrap comes
+in batches of its own before all requests: a group is loaded before its requests are decided.
 """
 
 from __future__ import annotations
@@ -49,22 +48,24 @@ FORMAT = "group-coordinator-events"
 STREAM_SCHEMA = pa.schema([(name, pa.string()) for name in STREAM_COLUMNS])
 
 _OPTION = "input"
-# Between two looks, s: on a local disk one takes 0.02 ms, elsewhere it is a request to a store.
+# The time between two looks, s: a look takes 0.02 ms on a local disk, and elsewhere is a request to
+# an object store.
 _LOOK_S = 0.002
 _REMOTE_LOOK_S = 0.05
-# Bounds of what the JVM has of a batch in one piece, characters.
+# The sizes in characters at which a row of the stream, and an Arrow batch of such rows, are ended.
 _ROW_CHARS = 1 << 20
 _PIECE_CHARS = 4 << 20
 
 
 class EventsGoneError(RuntimeError):
-    """What the stream has not read is no longer there; the message says what to do."""
+    """Events that the stream has not read were deleted; the message says what to do."""
 
 
 class Input(Struct, frozen=True):
-    """What a stream reads: the tables, where a new checkpoint begins in them, and how much at once.
+    """Which tables a stream reads, where a new streaming checkpoint begins, and how much at once.
 
-    `partition_set` says whose requests are wanted, None wants all. The bootstrap has no others.
+    `partition_set` names the offsets partitions whose requests are wanted, None wants all. The
+    bootstrap has no events of other partitions.
     """
 
     requests: str
@@ -78,7 +79,7 @@ class Input(Struct, frozen=True):
 
 
 class Offset(Struct, frozen=True):
-    """How far a stream has read: an offset of Spark's, as JSON has it."""
+    """How far a stream has read, as Spark's log of offsets keeps it in JSON."""
 
     bootstrap: Position
     requests: Position
@@ -93,7 +94,7 @@ def read_events(
 ) -> DataFrame:
     """Stream the bootstrap and then the `requests` table: columns `group_id` and `events`.
 
-    `partition_set` says whose requests are wanted, None wants all.
+    `partition_set` names the offsets partitions whose requests are wanted, None wants all.
     """
     spark.dataSource.register(EventSource)
     wanted = Input(
@@ -108,12 +109,12 @@ def read_events(
     )
     text = msgspec.json.encode(wanted).decode()
     events = spark.readStream.format(FORMAT).option(_OPTION, text).load()
-    # With one partition of the stateful step nothing is left to shuffle.
+    # If the stateful step has one partition too, Spark leaves the shuffle out.
     return events.coalesce(1)
 
 
 def offset_of(text: str | dict[str, Any] | None) -> Offset | None:
-    """Read an offset of this source as Spark reports it; None for one of another source."""
+    """Read an offset of this source as Spark reports it; None for another source's offset."""
     try:
         if isinstance(text, str):
             return msgspec.json.decode(text, type=Offset)
@@ -131,7 +132,7 @@ class EventSource(DataSource):
         return FORMAT
 
     def schema(self) -> str:
-        """`STREAM_SCHEMA`, in Spark's words."""
+        """`STREAM_SCHEMA` in Spark's notation."""
         return ", ".join(f"{name} string" for name in STREAM_COLUMNS)
 
     def simpleStreamReader(self, schema: StructType) -> EventReader:  # noqa: ARG002
@@ -140,7 +141,7 @@ class EventSource(DataSource):
 
 
 class EventReader(SimpleDataSourceStreamReader):
-    """Reads one stream's events. Positions are Spark's to keep; nothing here outlives a call."""
+    """Reads one stream's events. Spark keeps the position; the reader keeps none between calls."""
 
     def __init__(self, wanted: Input) -> None:
         self._input = wanted
@@ -148,12 +149,12 @@ class EventReader(SimpleDataSourceStreamReader):
         self._checked = False
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where a new checkpoint begins."""
+        """Where a new streaming checkpoint begins."""
         began = Offset(Position(self._input.bootstrap_version), Position(self._input.first_version))
         return _plain(began)
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
-        """The events from `start` on and where they end; waits for some, but not for long.
+        """The events from `start` on, and where they end; waits for events up to `wait_ms`.
 
         Raises EventsGoneError.
         """
@@ -193,22 +194,19 @@ class EventReader(SimpleDataSourceStreamReader):
     def _take(
         self, start: Offset, end: Offset | None = None
     ) -> tuple[list[pa.RecordBatch], Offset]:
-        """A batch from `start`: up to `end` and all of it, or up to what a batch may have."""
+        """A batch from `start`: all up to `end`; without `end`, as much as a batch may have."""
         found: list[pa.Table] = []
-        bootstrap = self._advance(
-            found, self._input.bootstrap, start.bootstrap, end and end.bootstrap
-        )
+        bootstrap_end, requests_end = (None, None) if end is None else (end.bootstrap, end.requests)
+        bootstrap = self._advance(found, self._input.bootstrap, start.bootstrap, bootstrap_end)
         requests = start.requests
         if end is not None or not found:
-            requests = self._advance(
-                found, self._input.requests, start.requests, end and end.requests
-            )
+            requests = self._advance(found, self._input.requests, start.requests, requests_end)
         return stream_batches(found), Offset(bootstrap, requests)
 
     def _advance(
         self, found: list[pa.Table], uri: str, start: Position, end: Position | None
     ) -> Position:
-        """Add a table's events to what was found; return the position after them."""
+        """Add a table's events to `found`; return the position after them."""
         is_bootstrap = uri == self._input.bootstrap
         columns = PACKED_SCHEMA.names if is_bootstrap else REQUESTS.schema.names
         files, size, at = 0, 0, start
@@ -234,7 +232,7 @@ class EventReader(SimpleDataSourceStreamReader):
         return at
 
     def _wanted(self, events: pa.Table) -> pa.Table:
-        """The events of the groups that are this node's."""
+        """The events of the groups whose offsets partitions are wanted."""
         partition_set = self._input.partition_set
         if partition_set is None:
             return events
@@ -244,7 +242,7 @@ class EventReader(SimpleDataSourceStreamReader):
 
 
 def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
-    """Packed events by their group, one a line, in pieces of bounded size."""
+    """Join packed events to one row for each group, an event a line, in batches of bounded size."""
     if not tables:
         return []
     grouped = pa.concat_tables(tables).group_by("group_id", use_threads=False)
@@ -257,11 +255,14 @@ def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
         groups, texts = (pa.array(column, pa.string()) for column in zip(*rows, strict=True))
     table = pa.table([groups, texts], schema=STREAM_SCHEMA)
     pieces = -(-table.nbytes // _PIECE_CHARS)
-    return table.combine_chunks().to_batches(max_chunksize=-(-len(table) // pieces))
+    batches: list[pa.RecordBatch] = table.combine_chunks().to_batches(
+        max_chunksize=-(-len(table) // pieces)
+    )
+    return batches
 
 
 def _bounded(lines: list[str]) -> Iterator[str]:
-    """The lines, joined to texts of about `_ROW_CHARS`."""
+    """Join lines to texts that end at the first line beyond `_ROW_CHARS`."""
     gathered: list[str] = []
     size = 0
     for line in lines:
@@ -275,7 +276,7 @@ def _bounded(lines: list[str]) -> Iterator[str]:
 
 
 def _plain(offset: Offset) -> dict[str, Any]:
-    """As Spark takes it: it compares offsets as JSON texts, field by field in this order."""
+    """An offset for Spark, which compares offsets as JSON texts: the fields keep this order."""
     return {"bootstrap": list(offset.bootstrap), "requests": list(offset.requests)}
 
 

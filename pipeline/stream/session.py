@@ -1,7 +1,12 @@
-"""The SparkSession, with the settings of conf/spark-defaults.conf.
+"""The SparkSession, with the settings of conf/spark-defaults.conf and Delta's jars.
 
-Started by us, it gets all of them. Under spark-submit the JVM is there already, and what its user
-set wins; what can no longer be set is named in one warning.
+A session that is started here gets all settings. Under spark-submit the JVM runs already, and the
+user's settings win; one warning names the settings that can no longer be changed.
+
+The release of Delta stands in one place, pyproject's `delta-spark`; the jars are of the release
+that is installed (`packages`). The package's own `configure_spark_with_delta_pip` names the same
+jar but replaces the `spark.jars.packages` of its caller, and cannot tell a user of spark-submit
+what to ask for. Its `DeltaTable` rewrites tables, which nothing here does through Spark.
 """
 
 from __future__ import annotations
@@ -15,15 +20,18 @@ import subprocess
 import sys
 import tempfile
 from importlib import resources
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
+import pyspark
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from pipeline.errors import Failure
-from pipeline.stream.hadoop import forget_clusters, has_class, spare_forks
+from pipeline.stream.hadoop import forget_clusters, spare_forks
+from pipeline.stream.spark_internals import has_class
 
 if TYPE_CHECKING:
     from pipeline.settings import Settings
@@ -32,17 +40,21 @@ log = logging.getLogger(__name__)
 
 OLDEST_JAVA = 17
 APP_NAME = "group-coordinator"
-# Settings of ours that Spark keeps for us, and does not know to be modifiable.
+# This project's own settings: Spark keeps them, and does not know that they can be changed.
 OURS = "spark.group-coordinator."
 MASTER = "local[*]"
+PACKAGES = "spark.jars.packages"
+_SCALA = "2.13"
+# 9 kB that spare a batch on a local disk its forks of chmod (`spare_forks`).
+_BARE_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 STATE_STORES = {
     "rocksdb": f"{_STATE}.RocksDBStateStoreProvider",
     "memory": f"{_STATE}.HDFSBackedStateStoreProvider",
 }
-# Right for a root on a local disk alone: object stores have managers of their own.
+# Settings for a root on a local disk alone: object stores have checkpoint managers of their own.
 LOCAL_ONLY = ("spark.sql.streaming.checkpointFileManagerClass",)
-# A JVM that already runs cannot take these up any more, and Delta or the speed depends on them.
+# Delta or the speed depends on these, and a running JVM can no longer change them.
 _BEFORE_START = (
     "spark.sql.extensions",
     "spark.sql.catalog.spark_catalog",
@@ -72,7 +84,7 @@ def create_session(settings: Settings, root: str, master: str | None = None) -> 
         spark = active
         _apply(spark, wanted)
     if is_local(root):
-        spare_forks(spark, wanted["spark.jars.packages"])
+        spare_forks(spark, wanted[PACKAGES])
         if active is None:
             forget_clusters(spark)
     return spark
@@ -96,6 +108,7 @@ def _new_session(wanted: dict[str, str], master: str | None) -> SparkSession:
 def spark_settings(settings: Settings, root: str) -> dict[str, str]:
     """Return conf/spark-defaults.conf, what [coordinator] decides, and [spark] over both."""
     wanted = read_defaults()
+    wanted[PACKAGES] = packages()
     if not is_local(root):
         for key in LOCAL_ONLY:
             del wanted[key]
@@ -104,6 +117,15 @@ def spark_settings(settings: Settings, root: str) -> dict[str, str]:
     partitions = ours.shuffle_partitions or max(1, (os.cpu_count() or 1) // 2)
     wanted["spark.sql.shuffle.partitions"] = str(partitions)
     return wanted | settings.spark
+
+
+def packages() -> str:
+    """The Maven coordinates of what Spark must load: Delta, and the files without forks.
+
+    Delta's jar is of the release of the installed `delta-spark`, for the installed Spark.
+    """
+    spark = ".".join(pyspark.__version__.split(".")[:2])
+    return f"io.delta:delta-spark_{spark}_{_SCALA}:{version('delta-spark')},{_BARE_FILES}"
 
 
 def read_defaults() -> dict[str, str]:
@@ -133,11 +155,11 @@ def check_java() -> None:
     if java is None or not Path(java).exists():
         raise JavaMissing(f"Spark needs Java {OLDEST_JAVA}+ and there is none: {advice}")
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    version = java_version(answer.stderr)
-    if version is None:
+    found = java_version(answer.stderr)
+    if found is None:
         raise JavaMissing(f"{java} -version does not tell its version: {advice}")
-    if version < OLDEST_JAVA:
-        raise JavaMissing(f"Spark needs Java {OLDEST_JAVA}+ and {java} is Java {version}: {advice}")
+    if found < OLDEST_JAVA:
+        raise JavaMissing(f"Spark needs Java {OLDEST_JAVA}+ and {java} is Java {found}: {advice}")
 
 
 def java_version(text: str) -> int | None:
@@ -150,7 +172,7 @@ def java_version(text: str) -> int | None:
 
 
 def _prepare_workers() -> None:
-    # Spark would start whatever "python3" is first on the PATH, without our packages.
+    # Without it Spark starts the first "python3" on the PATH, which lacks these packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     here = str(Path(__file__).resolve().parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -162,7 +184,7 @@ def _prepare_workers() -> None:
 
 
 def _session_of_submit(wanted: dict[str, str]) -> SparkSession:
-    """Start the session in the JVM of spark-submit; what its user set wins."""
+    """Start the session in the JVM of spark-submit; the user's settings win."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     given = SparkConf()
     builder = SparkSession.builder
@@ -176,16 +198,16 @@ def _session_of_submit(wanted: dict[str, str]) -> SparkSession:
 
 
 def _ship_package(spark: SparkSession) -> None:
-    """Give this package to Python's processes, which --py-files alone does not.
+    """Give this package to all Python processes of Spark; --py-files alone does not.
 
-    Workers pass over .whl files, so they get ours under another name. The process that reads a
-    stream's source looks for what was shipped in a folder where nobody puts it; it runs beside the
-    driver, and finds the driver's files.
+    Workers ignore .whl files, so they get the wheel as .zip. The process that reads a stream's
+    source looks for shipped files in a folder where Spark puts none; it runs beside the driver, so
+    PYTHONPATH leads it to the driver's own files.
     """
     package = Path(__file__).parents[2]
     spark.sparkContext.environment["PYTHONPATH"] = str(package)
     if package.suffix == ".whl" and package.is_file():
-        # Executors fetch the copy when their first task comes.
+        # Executors fetch the copy with their first task, so it stays until this process ends.
         folder = tempfile.mkdtemp()
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         copy = Path(folder) / f"{package.stem}.zip"
@@ -194,7 +216,7 @@ def _ship_package(spark: SparkSession) -> None:
 
 
 def _apply(spark: SparkSession, wanted: dict[str, str]) -> None:
-    """Set in a running session what can be set, and warn of the rest."""
+    """Set in a running session what can still be set, and warn of the rest."""
     for key, value in wanted.items():
         if key.startswith(OURS) or spark.conf.isModifiable(key):
             spark.conf.set(key, value)
@@ -207,5 +229,4 @@ def _apply(spark: SparkSession, wanted: dict[str, str]) -> None:
 
 def _check_delta(spark: SparkSession, wanted: dict[str, str]) -> None:
     if not has_class(spark, "io.delta.sql.DeltaSparkSessionExtension"):
-        packages = wanted["spark.jars.packages"]
-        raise DeltaMissing(f"Spark runs without Delta: start it with --packages {packages}")
+        raise DeltaMissing(f"Spark runs without Delta: start it with --packages {wanted[PACKAGES]}")

@@ -1,9 +1,10 @@
-"""Writing a batch: records, then what tells of them.
+"""Writing a batch to its tables: records, then events, rejected requests and responses.
 
-The batch's frame is collected by one action, because every action runs the stateful function again,
-and because an action that does not take all of it leaves state uncommitted. Then each table gets
-one commit, in an order that is safe to interrupt: a response is never visible before its record.
-Every commit carries (query, batch), so a batch that is run again writes what is still missing.
+The batch's frame is collected by exactly one action: a second action would run the stateful
+function again, and an action that does not read every row would leave state uncommitted. Then each
+table gets one commit, in an order that is safe to interrupt: a response is never visible before the
+records it depends on. Every commit carries (query, batch), so a batch that is run again writes only
+what is still missing.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _decode = msgspec.msgpack.Decoder(GroupOutput).decode
 
 
 class Sink:
-    """The function given to foreachBatch, and the offsets log's positions between batches."""
+    """The function given to foreachBatch; keeps the offsets log's positions between batches."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class Sink:
         self.batches = 0
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
-        """Write one batch. Any failure ends the query; the batch is run again at the restart."""
+        """Write one batch. A failure ends the query; the next start runs the batch again."""
         spark = frame.sparkSession
         app_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if app_id is None:
@@ -97,7 +98,7 @@ class Sink:
         batch_id: int,
         spark: SparkSession | None = None,
     ) -> None:
-        """Write what the groups said; a table that has this batch already is left as it is.
+        """Write the outputs of the groups; a table that has this batch already is left as it is.
 
         Without `spark`, batches of any size are written by this process.
         """

@@ -1,12 +1,13 @@
 """The one function that Spark calls for each group: decode, ask the machine, encode.
 
-Its state is one `binary`, and its output is one `binary` a group (msgpack of a GroupOutput): a
-group costs by the number of columns, and a stored state can never get another column. The same
-function serves Spark's own way to call it, with pandas frames, and `pipeline.stream.arrow_groups`.
+The state is one `binary`, and the output is one `binary` for each group (msgpack of a GroupOutput):
+each column costs time for each group, and Spark never lets a stored state get another column. The
+same function serves Spark's own way to call it, with pandas frames, and
+`pipeline.stream.arrow_groups`.
 
-How a call must end, or Spark calls a timed-out group again in every batch: with `remove`, with
-`update` and a new timer, with `update` alone, which clears the timer, or, unless the group timed
-out, with its state untouched.
+A call must end in one of four ways: `remove`; `update` and a new timer; `update` alone, which
+clears the timer; or neither, but only if the group did not time out. Otherwise Spark calls a group
+that timed out again in every batch.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from pipeline.stream import arrow_groups
 from pipeline.stream.source import unpack
+from pipeline.stream.spark_internals import is_known_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 # Lower case: Spark lower-cases a state's schema on its way to Python.
 STATE_SCHEMA = "state binary"
 OUTPUT_SCHEMA = "output binary"
-# The local property of a batch's job that its tasks find the catalogue in.
+# The local property of a batch's job in which its tasks find the catalogue of topics.
 TOPICS_PROPERTY = "group-coordinator.topics"
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Machine(Protocol):
-    """What decides: `coordinator.group.batch.BatchMachine`."""
+    """Decides a group's events: `coordinator.group.batch.BatchMachine`."""
 
     def process(
         self, group_id: str | None, state: bytes | None, events: list[str], now: int
@@ -54,15 +56,16 @@ class Machine(Protocol):
         ...
 
     def set_topics(self, topics: dict[str, int] | None) -> None:
-        """Decide by this catalogue from now on: each topic's partitions, None for no catalogue."""
+        """Use this catalogue from now on: each topic's partitions, None for no catalogue."""
         ...
 
 
 MachineFactory = Callable[[], Machine]
 
-# A worker process serves many batches, and unpickles the function anew for each.
+# A worker process serves many batches and unpickles the function for each, so machines are kept
+# outside of it, by the function's name.
 _machines: dict[str, Machine] = {}
-# The catalogue, as JSON, by which a machine decides; each begins without one.
+# The catalogue, as JSON, that each machine uses; a machine begins without one.
 _topics: dict[str, str] = {}
 _NO_CATALOGUE = "null"
 
@@ -70,8 +73,8 @@ _NO_CATALOGUE = "null"
 class GroupFunction:
     """The function for applyInPandasWithState. `make_machine` must be picklable.
 
-    `arrow` lets the workers go by `pipeline.stream.arrow_groups`, without a pandas frame a group,
-    if they know how to.
+    `arrow` has the workers use `pipeline.stream.arrow_groups`, without a pandas frame for each
+    group, under a Spark whose format that module knows.
     """
 
     def __init__(self, make_machine: MachineFactory, arrow: bool = False) -> None:
@@ -80,9 +83,9 @@ class GroupFunction:
         self._name = uuid.uuid4().hex
 
     def __setstate__(self, fields: dict[str, Any]) -> None:
-        # A worker unpickles the function of a task just before it reads the task's groups.
+        # A worker unpickles a task's function just before it reads the task's groups.
         self.__dict__ = fields
-        if self._arrow and arrow_groups.is_known():
+        if self._arrow and is_known_spark():
             arrow_groups.serve_next(self.decide)
 
     def __call__(
@@ -100,7 +103,7 @@ class GroupFunction:
     def decide(
         self, group_id: str | None, events: list[str], state: GroupState | ArrowGroupState
     ) -> bytes | None:
-        """Process one group of one batch; return its row of output, None for silence."""
+        """Process one group of one batch; return its row of output, None if it has none."""
         timed_out = state.hasTimedOut
         stored: bytes | None = bytes(state.get[0]) if state.exists else None
         now = state.getCurrentProcessingTimeMs()
@@ -111,7 +114,8 @@ class GroupFunction:
         elif result.changed or timed_out:
             state.update((result.state,))
             if result.deadline is not None:
-                # Fires in the first batch whose time is greater, and a deadline is due at its own.
+                # A timer fires in the first batch whose time is greater than the timer's; a
+                # deadline is due in a batch of its own time already.
                 state.setTimeoutDuration(max(1, result.deadline - now - 1))
         return None if result.output is None else _encode(result.output)
 
@@ -119,8 +123,8 @@ class GroupFunction:
         machine = _machines.get(self._name)
         if machine is None:
             machine = _machines[self._name] = self._make_machine()
-            # Spark collects garbage after every task; over all that pandas and Arrow import it
-            # takes 20 ms, which the next task waits for. What is here by now stays for good.
+            # Spark collects garbage after every task. Over all objects of pandas and Arrow that
+            # takes 20 ms, for which the next task waits; frozen objects are left out.
             gc.collect()
             gc.freeze()
         topics = _topics_of_batch()
@@ -137,11 +141,12 @@ def _topics_of_batch() -> str | None:
 
 
 def answer(requests: DataFrame, make_machine: MachineFactory) -> DataFrame:
-    """Answer packed requests: column `output`, a row per group that has something to say."""
-    arrow = requests.sparkSession.conf.get(arrow_groups.SETTING, "true").lower() == "true"
-    if arrow and not arrow_groups.is_known():
+    """Answer packed requests: column `output`, a row for each group that has an output."""
+    arrow = str(requests.sparkSession.conf.get(arrow_groups.SETTING, "true")).lower() == "true"
+    if arrow and not is_known_spark():
         log.warning(
-            "Spark %s: groups go through pandas, at a millisecond each", pyspark.__version__
+            "Spark %s: groups go through pandas, which takes a millisecond for each",
+            pyspark.__version__,
         )
     return requests.groupBy("group_id").applyInPandasWithState(
         GroupFunction(make_machine, arrow),

@@ -15,7 +15,7 @@ import pytest
 from coordinator.group.batch import BatchResult, GroupOutput
 from pipeline.node.bootstrap import bootstrap_without_spark
 from pipeline.settings import CoordinatorSettings, Settings
-from pipeline.stream import arrow_groups
+from pipeline.stream import arrow_groups, spark_internals
 from pipeline.stream.arrow_groups import (
     ArrowGroupState,
     Properties,
@@ -73,8 +73,8 @@ class Counting:
 def _unfrozen(monkeypatch):
     monkeypatch.setattr(gc, "freeze", lambda: None)
     # As before: other tests' streams go Spark's way.
-    sparks = arrow_groups._load_for_pandas
-    monkeypatch.setattr(arrow_groups.ApplyInPandasWithStateSerializer, "load_stream", sparks)
+    serializers = spark_internals.ApplyInPandasWithStateSerializer
+    monkeypatch.setattr(serializers, "load_stream", spark_internals._load_for_pandas)
 
 
 def packed(*texts: str) -> list[str]:
@@ -149,7 +149,7 @@ def test_unpickled_in_a_worker_the_function_has_the_next_stream_and_no_other():
 
 
 def test_another_spark_s_groups_go_its_own_way(monkeypatch):
-    monkeypatch.setattr(arrow_groups.pyspark, "__version__", "4.3.0")
+    monkeypatch.setattr(spark_internals.pyspark, "__version__", "4.3.0")
     pickle.loads(pickle.dumps(GroupFunction(Counting, arrow=True)))
     assert len(list(serializer().load_stream(from_jvm(GROUPS)))) == len(GROUPS)
 
