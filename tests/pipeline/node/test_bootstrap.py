@@ -16,18 +16,12 @@ from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.sink import Sink
 from pipeline.stream.source import FIRST_KEY, KEY_WIDTH
 from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import ensure_tables, open_table
+from pipeline.tables.store import open_table
 from schemas.records import GroupMetadataValue, MemberMetadata, OffsetCommitValue, Record
 from schemas.tables import OFFSETS_TOPIC
 from tests.pipeline.rows import heartbeat, output
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture
-def root(tmp_path) -> str:
-    ensure_tables(str(tmp_path))
-    return str(tmp_path)
 
 
 def offset(group: str, partition: int, value: int | None, record_type: str = "offset_commit"):

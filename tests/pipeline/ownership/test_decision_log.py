@@ -14,17 +14,10 @@ from pipeline.ownership.decision_log import DecisionLog, lease_app_id
 from pipeline.ownership.lease import LeaseRenewal, Observer
 from pipeline.ownership.partitions import await_move, cancel, list_partitions, move, open_decisions
 from pipeline.tables.sql import Catalog
-from pipeline.tables.store import ensure_tables
 from pipeline.upkeep.retention import retain
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.records import CoordinatorEvent
 from tests.pipeline.rows import rows
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    ensure_tables(str(tmp_path))
-    return str(tmp_path)
 
 
 def event(what: str, node_id: int, partition: int | None = None) -> CoordinatorEvent:

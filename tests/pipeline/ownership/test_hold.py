@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -14,17 +13,11 @@ from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence
 from pipeline.ownership.hold import HOLDER, holding_partitions
 from pipeline.ownership.lease import LeaseRenewal
-from pipeline.tables.store import WRITTEN, ensure_tables, table_uri
+from pipeline.tables.store import WRITTEN, table_uri
 from schemas.records import CoordinatorEvent
 from schemas.tables import OFFSETS_TOPIC
 
 PARTITIONS, LEASE_MS = 4, 1_000
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    ensure_tables(str(tmp_path))
-    return str(tmp_path)
 
 
 def owners(cluster: ClusterState) -> dict[int, int | None]:

@@ -15,7 +15,7 @@ from pipeline.delta.data_files import DataFile, data_files
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.tail import follow
 from pipeline.errors import Failure
-from pipeline.tables.store import ensure_tables, table_uri
+from pipeline.tables.store import table_uri
 from pipeline.upkeep import schedule as upkeep_module
 from pipeline.upkeep.retention import LEAST_FILES, RetentionResult, packs, retain
 from pipeline.upkeep.schedule import Upkeep
@@ -27,12 +27,6 @@ from tests.pipeline.offsets_log import Log, commit, upkeep
 
 # An hour between two UTC days: all that a test writes is of one day then.
 NOON = 500 * DAY_MS + 12 * HOUR_MS
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> str:
-    ensure_tables(str(tmp_path))
-    return str(tmp_path)
 
 
 def ask(root: str, *ids: str, sent_at: int | None = None) -> None:
