@@ -77,11 +77,11 @@ def _measure(held: int, a_batch: int, batches: int) -> HeldFigures:
             (member, member.commit(_commit(member, next(turns), batch))) for _ in range(a_batch)
         )
 
-    # What the group holds comes in many small commits, as it does in life.
-    for batch in range(held // PARTITIONS // a_batch + 1):
-        run_batch(machine, [group], ask, batch)
     total = Sample()
     with standing_objects_frozen():
+        # What the group holds comes in many small commits, as it does in life.
+        for batch in range(held // PARTITIONS // a_batch + 1):
+            run_batch(machine, [group], ask, batch)
         for batch in range(batches):
             total.add(run_batch(machine, [group], ask, batch))
     return HeldFigures(
