@@ -31,7 +31,7 @@ class TableFlood:
 
     def __init__(self, fleet: Fleet) -> None:
         self._requests = open_appender(table_uri(fleet.root, REQUESTS))
-        self._responses = follow(fleet.root, RESPONSES, ["request_id", "error_code"])
+        self._responses = follow(table_uri(fleet.root, RESPONSES), ["request_id", "error_code"])
         self._rows = to_requests([member.heartbeat() for member in fleet.members])
         self._waiting = np.zeros(len(self._rows), dtype=bool)
         self._sent = 0
@@ -77,7 +77,7 @@ class TableFlood:
         if pc.any(pc.not_equal(rows.column("error_code"), 0)).as_py():
             raise Failure("a heartbeat was answered with an error")
         parts = pc.split_pattern(rows.column("request_id"), "/")
-        members = pc.list_element(parts, 0).cast(pa.int32()).to_numpy()
+        members: np.ndarray = pc.list_element(parts, 0).cast(pa.int32()).to_numpy()
         if not self._waiting[members].all():
             raise Failure("a heartbeat was answered twice")
         self._waiting[members] = False

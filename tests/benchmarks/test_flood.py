@@ -1,0 +1,37 @@
+"""The load of `bench throughput`: every member heartbeats anew as soon as it is answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.bench.fleet import Fleet, FleetPeer
+from pipeline.bench.flood import TableFlood
+from pipeline.bench.rebalance import Rebalance
+from pipeline.tables.sql import Catalog
+from pipeline.tables.store import ensure_tables
+from tests.pipeline.small import SmallCoordinator
+
+
+class Running:
+    """A coordinator that never ends."""
+
+    def check(self) -> None:
+        pass
+
+
+def test_every_heartbeat_is_answered_once(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    ensure_tables(root)
+    fleet = Fleet(root, 2, 3, "flood")
+    coordinator = SmallCoordinator(root, {"group.initial.rebalance.delay.ms": 0})
+    try:
+        Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
+        per_second = TableFlood(fleet).run(0.5, Running())
+    finally:
+        coordinator.stop()
+    asked = "SELECT count(*), count(DISTINCT request_id) FROM responses WHERE request_id LIKE '_/%'"
+    ((answers, requests),) = Catalog(root).query(asked).rows
+    assert answers == requests
+    assert answers >= len(fleet.members)
+    # Answers to what was under way when the time was over do not count.
+    assert per_second <= answers / 0.5
