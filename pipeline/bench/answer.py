@@ -30,12 +30,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Annotated
 
 from msgspec import Struct
 
 from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, FleetPeer
 from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
 from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, running
 from pipeline.node.process import CoordinatorProcess
 
@@ -50,22 +52,39 @@ _SETTLE_S = 2.0
 class Figures(Struct):
     """Answer times of one machine, ms; `least_p50_ms` and `most_p50_ms` are of its turns."""
 
-    machine: str
-    answers: int
-    unanswered: int
-    p50_ms: float
-    p99_ms: float
-    least_p50_ms: float
-    most_p50_ms: float
+    machine: Annotated[str, Column("machine")]
+    answers: Annotated[int, Column("answers")]
+    unanswered: Annotated[int, Column("unanswered")]
+    p50_ms: Annotated[float, Column("p50 ms", ".0f")]
+    p99_ms: Annotated[float, Column("p99 ms", ".0f")]
+    least_p50_ms: Annotated[float, Column("least p50 of a turn", ".0f")]
+    most_p50_ms: Annotated[float, Column("most", ".0f")]
 
 
-class AnswerReport(Struct):
+class AnswerReport(Report):
     """Both machines, and the coordinator's times as multiples of the floor's."""
 
     floor: Figures
     coordinator: Figures
     ratio_p50: float
     ratio_p99: float
+
+    def rows(self) -> list[Figures]:
+        """Both machines."""
+        return [self.floor, self.coordinator]
+
+    def ratios(self) -> dict[str, dict[str, float]]:
+        """The coordinator over the floor."""
+        return {"ratio": {"p50 ms": self.ratio_p50, "p99 ms": self.ratio_p99}}
+
+    def aims(self) -> list[Aim]:
+        """Answers in time, and not much later than those of a function that decides nothing."""
+        return [
+            Aim("p50", "ms", 200, self.coordinator.p50_ms),
+            Aim("p99", "ms", 500, self.coordinator.p99_ms),
+            Aim("p50 over the floor's", "", 1.2, self.ratio_p50),
+            Aim("p99 over the floor's", "", 1.2, self.ratio_p99),
+        ]
 
 
 def bench_answer(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Annotated
 
 from msgspec import Struct
 
@@ -28,6 +29,7 @@ from pipeline.bench.machine import (
     run_batch,
     standing_objects_frozen,
 )
+from pipeline.bench.report import Aim, Column, Report
 from schemas.messages import OffsetCommitRequest
 
 HELD = (10, 100, 1_000, 10_000)
@@ -38,18 +40,34 @@ _TOPIC_PARTITIONS = 100
 class HeldFigures(Struct):
     """Commits a second, `a_batch` of them in every batch, in a group that holds so many offsets."""
 
-    held: int
-    a_batch: int
-    per_second: float
-    floor_per_second: float
-    state_bytes: int
+    held: Annotated[int, Column("partitions held", ",.0f")]
+    a_batch: Annotated[int, Column("a batch")]
+    per_second: Annotated[float, Column("commits/s", ",.0f")]
+    floor_per_second: Annotated[float, Column("floor", ",.0f")]
+    ratio: Annotated[float, Column("ratio", ".1f")]
+    state_bytes: Annotated[int, Column("state bytes", ",.0f")]
+    cost_us: Annotated[float, Column("us a commit", ".0f", bar="cost")]
 
 
-class CommitReport(Struct):
+class CommitReport(Report):
     """Every number of held offsets; a commit names `partitions` partitions."""
 
     partitions: int
     figures: list[HeldFigures]
+
+    def rows(self) -> list[HeldFigures]:
+        """Every number of held offsets."""
+        return self.figures
+
+    def aims(self) -> list[Aim]:
+        """A commit costs by what it commits, not by what the group holds."""
+        aims = []
+        for a_batch in sorted({each.a_batch for each in self.figures}):
+            costs = {each.held: each.cost_us for each in self.figures if each.a_batch == a_batch}
+            least, most = min(costs), max(costs)
+            name = f"a commit's cost with {most:,} offsets held over {least:,}, {a_batch} a batch"
+            aims.append(Aim(name, "", 2, costs[most] / costs[least]))
+        return aims
 
 
 def bench_commit(
@@ -84,13 +102,8 @@ def _measure(held: int, a_batch: int, batches: int) -> HeldFigures:
             run_batch(machine, [group], ask, batch)
         for batch in range(batches):
             total.add(run_batch(machine, [group], ask, batch))
-    return HeldFigures(
-        held,
-        a_batch,
-        total.requests / total.seconds,
-        total.requests / total.floor_seconds,
-        len(group.state or b""),
-    )
+    cost_us = 1e6 * total.seconds / total.requests
+    return HeldFigures(held, a_batch, *total.rates, len(group.state or b""), cost_us)
 
 
 def _commit(member: Member, first: int, offset: int) -> OffsetCommitRequest:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import duckdb
 import msgspec
@@ -25,6 +25,7 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from msgspec import Struct
 
+from pipeline.bench.report import Aim, Column, Report
 from pipeline.clock import clock_ms
 from pipeline.settings import load_settings
 from pipeline.stream.session import create_session
@@ -72,12 +73,13 @@ class Measured(Struct, frozen=True):
     Of Spark that is the Python side only.
     """
 
-    seconds: float
-    peak_bytes: int
-    records_after: int
+    process: Annotated[str, Column("process")]
+    seconds: Annotated[float, Column("s", ".1f")]
+    peak_bytes: Annotated[int, Column("peak MB (Python)", ".0f", unit=1e6)]
+    records_after: Annotated[int, Column("records after")]
 
 
-class CompactionFigures(Struct, frozen=True):
+class CompactionFigures(Report):
     """The figures of one run; `ratio` is compaction's seconds over the floor's."""
 
     records: int
@@ -86,6 +88,18 @@ class CompactionFigures(Struct, frozen=True):
     compaction: Measured
     floor: Measured
     ratio: float
+
+    def rows(self) -> list[Measured]:
+        """Both processes."""
+        return [self.floor, self.compaction]
+
+    def ratios(self) -> dict[str, dict[str, float]]:
+        """Compaction over its floor."""
+        return {"ratio": {"s": self.ratio}}
+
+    def aims(self) -> list[Aim]:
+        """Compaction takes little longer than Spark takes to copy the rows."""
+        return [Aim("seconds over the floor's", "", 1.5, self.ratio)]
 
 
 def bench_compaction(
@@ -111,7 +125,7 @@ def make_log(root: str, records: int, keys: int) -> int:
     per_file = -(-records // (SEGMENTS * FILES))
     cuts = list(range(0, records, per_file))
     ends = [(first, min(first + per_file, records)) for first in cuts] + [(records, records + 1)]
-    added = []
+    added: list[AddAction] = []
     for number, (first, last) in enumerate(ends):
         segment = SEGMENTS if first == records else number // FILES
         path = f"segment={segment}/part-{number}.parquet"
@@ -129,7 +143,7 @@ def make_log(root: str, records: int, keys: int) -> int:
         values: dict[str, str | None] = {"segment": str(segment)}
         stats = f'{{"numRecords":{last - first}}}'
         added.append(AddAction(path, target.stat().st_size, values, clock_ms(), True, stats))
-    handle.create_write_transaction(added, "append", handle.schema(), ["segment"])
+    handle.create_write_transaction([*added], "append", handle.schema(), ["segment"])
     return sum(action.size for action in added)
 
 
@@ -148,7 +162,7 @@ def _compact(root: str) -> Measured:
     topic, history = (open_table(root, table).count() for table in (OFFSETS_TOPIC, OFFSETS_HISTORY))
     if topic + history != before:
         raise RuntimeError(f"{before} records became {topic} and {history} of history")
-    return Measured(result.seconds, _peak_bytes(), result.records_after)
+    return Measured("compaction", result.seconds, _peak_bytes(), result.records_after)
 
 
 def _spark(root: str) -> Measured:
@@ -163,7 +177,7 @@ def _spark(root: str) -> Measured:
         seconds = time.monotonic() - started
     finally:
         spark.stop()
-    return Measured(seconds, _peak_bytes(), DeltaTable(target).count())
+    return Measured("Spark, read and write", seconds, _peak_bytes(), DeltaTable(target).count())
 
 
 def _peak_bytes() -> int:

@@ -1,12 +1,13 @@
 """All benchmarks, one after the other, and one page with what they found.
 
-Each runs as a command of its own, so that none has another's JVM or memory beside it, and so that
-the commands on the page are those that were run. A full run takes an hour and a quarter, and
-wants the machine for itself.
+Each runs as a command of its own: no benchmark has another's JVM or memory beside it, and the
+commands on the page are those that were run. A full run takes an hour and a quarter, and needs the
+machine for itself.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
 import sys
@@ -14,35 +15,63 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import msgspec
-from msgspec import Struct
 
-from pipeline.bench.aims import Aim, aims_of
-from pipeline.bench.host import Host, this_host
-from pipeline.bench.page import render
-from pipeline.bench.plans import PLANS, Plan
+from pipeline.bench.answer import AnswerReport
+from pipeline.bench.commit import CommitReport
+from pipeline.bench.compaction import CompactionFigures
+from pipeline.bench.groups import GroupsReport
+from pipeline.bench.host import this_host
+from pipeline.bench.idle import IdleReport
+from pipeline.bench.linger import LingerReport
+from pipeline.bench.machine import MachineReport
+from pipeline.bench.page import Page, Section
+from pipeline.bench.producer import ProducerFigures
+from pipeline.bench.rebalance import RebalanceReport
+from pipeline.bench.report import Report
+from pipeline.bench.soak import SoakReport
+from pipeline.bench.take_over import TakeOverFigures
+from pipeline.bench.throughput import ThroughputReport
 from pipeline.errors import Failure
 
 
-class Section(Struct):
-    """One benchmark of a run: its report, or why there is none."""
+class Plan(NamedTuple):
+    """A benchmark's name, what it reports, and its options: always, in a quick run, in a full."""
 
-    command: str
-    what: str
-    seconds: float
-    report: Any
-    aims: list[Aim]
-    failure: str | None = None
+    name: str
+    report: type[Report]
+    quick: str
+    full: str = ""
+    always: str = ""
+
+    def command(self, quick: bool) -> list[str]:
+        """The words of the command line after `group-coordinator`."""
+        return f"bench {self.name} {self.always} {self.quick if quick else self.full}".split()
+
+    def what(self) -> str:
+        """What it measures: the first paragraph of its module."""
+        module = sys.modules[self.report.__module__]
+        return " ".join((inspect.getdoc(module) or "").partition("\n\n")[0].split())
 
 
-class Everything(Struct):
-    """One run of all."""
-
-    host: Host
-    quick: bool
-    sections: list[Section]
+_SMALL = "--seconds 5 --warm-up 5"
+PLANS = (
+    Plan("machine", MachineReport, "--batches 1 --scale 100"),
+    Plan("commit", CommitReport, "--batches 10"),
+    Plan("producer", ProducerFigures, "--seconds 0.5"),
+    Plan("answer", AnswerReport, f"{_SMALL} --rounds 1"),
+    Plan("linger", LingerReport, "--seconds 3 --warm-up 5", full="--seconds 30"),
+    Plan("throughput", ThroughputReport, f"{_SMALL} --groups 5 --members 10"),
+    Plan("groups", GroupsReport, "--rounds 1 --groups 100 --batches 3"),
+    Plan("rebalance", RebalanceReport, "--rounds 1 --members 10"),
+    Plan("idle", IdleReport, "--rounds 1 --idle 500 --batches 3"),
+    Plan("idle", IdleReport, "--rounds 1 --idle 500 --batches 3", always="--state-store memory"),
+    Plan("take-over", TakeOverFigures, "--records 2000 --groups 20"),
+    Plan("compaction", CompactionFigures, "--records 100000 --keys 10000"),
+    Plan("soak", SoakReport, "--minutes 0.5 --warm-up 5", full="--minutes 30"),
+)
 
 
 def bench_all(
@@ -51,42 +80,37 @@ def bench_all(
     say: Callable[[str], None],
     libs: Path | None = None,
     plans: Sequence[Plan] = PLANS,
-) -> Everything:
+) -> Page:
     """Run every plan and write the page, anew after each; `say` hears of progress.
 
     A benchmark that fails does not keep the next ones from running. `libs` is the folder of Kafka's
     jars. Raises OSError if the page cannot be written.
     """
-    run = Everything(this_host(), quick, [])
-    page.write_text(render(run), "utf-8")
+    run = Page(this_host(), quick, [])
+    page.write_text(run.render(), "utf-8")
     for number, plan in enumerate(plans):
-        say(f"{number + 1} of {len(plans)}: {' '.join(plan.command(quick))}")
-        run.sections.append(_section(plan, quick, say, libs))
-        page.write_text(render(run), "utf-8")
+        words = plan.command(quick)
+        say(f"{number + 1} of {len(plans)}: {' '.join(words)}")
+        section = Section(" ".join(["group-coordinator", *words]), plan.what(), 0.0)
+        began = time.monotonic()
+        try:
+            report = msgspec.json.decode(_run([*words, "--json"], say, libs), type=plan.report)
+            section.report, section.aims = report, report.aims()
+        except Failure as error:
+            section.failure = str(error)
+        section.seconds = time.monotonic() - began
+        run.sections.append(section)
+        page.write_text(run.render(), "utf-8")
     return run
 
 
-def failed(run: Everything) -> list[str]:
+def failed(run: Page) -> list[str]:
     """The commands that failed."""
     return [section.command for section in run.sections if section.failure is not None]
 
 
-def _section(plan: Plan, quick: bool, say: Callable[[str], None], libs: Path | None) -> Section:
-    words = plan.command(quick)
-    began = time.monotonic()
-    section = Section(" ".join(["group-coordinator", *words]), plan.what(), 0.0, None, [])
-    try:
-        output = _run([*words, "--json"], say, libs)
-        section.report = msgspec.json.decode(output, type=plan.report)
-        section.aims = aims_of(section.report)
-    except Failure as error:
-        section.failure = str(error)
-    section.seconds = time.monotonic() - began
-    return section
-
-
 def _run(words: list[str], say: Callable[[str], None], libs: Path | None) -> str:
-    """The last line that a command prints; what it says on standard error goes to `say`."""
+    """Run a command; return the last line that it prints. `say` hears its standard error."""
     environment = dict(os.environ)
     if libs is not None:
         environment["GROUP_COORDINATOR_KAFKA_LIBS"] = str(libs)

@@ -30,12 +30,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
+from typing import Annotated
 
 from msgspec import Struct
 
 from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, FleetPeer
 from pipeline.bench.in_process import BatchTime, bench_settings, serving, session
 from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, FLOOR, STORING
 from pipeline.tables.store import ensure_tables
 
@@ -47,14 +49,14 @@ ROUNDS = 3
 class BatchFigures(Struct):
     """What a batch takes on one machine: medians, ms; `ms_a_group` is of all of it."""
 
-    machine: str
-    batches: int
-    batch_ms: float
-    add_batch_ms: float
-    ms_a_group: float
+    machine: Annotated[str, Column("machine")]
+    batches: Annotated[int, Column("batches")]
+    batch_ms: Annotated[float, Column("batch, ms", ".0f")]
+    add_batch_ms: Annotated[float, Column("of it run and written, ms", ".0f")]
+    ms_a_group: Annotated[float, Column("ms a group", ".3f")]
 
 
-class GroupsReport(Struct):
+class GroupsReport(Report):
     """The machines, and the coordinator's batch as a multiple of the floors'."""
 
     groups: int
@@ -63,6 +65,28 @@ class GroupsReport(Struct):
     coordinator: BatchFigures
     ratio: float
     ratio_storing: float
+
+    def title(self) -> str:
+        """The load."""
+        return f"{self.groups:,} groups, one request of each in a batch"
+
+    def rows(self) -> list[BatchFigures]:
+        """All machines."""
+        return [self.floor, self.storing, self.coordinator]
+
+    def ratios(self) -> dict[str, dict[str, float]]:
+        """The coordinator over each floor."""
+        return {
+            "over the floor": {"batch, ms": self.ratio},
+            "over the storing floor": {"batch, ms": self.ratio_storing},
+        }
+
+    def aims(self) -> list[Aim]:
+        """A batch takes little longer than the floors' batches."""
+        return [
+            Aim("a batch over the floor's", "", 1.15, self.ratio),
+            Aim("a batch over the storing floor's", "", 1.15, self.ratio_storing),
+        ]
 
 
 def bench_groups(

@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
+from typing import Annotated
 
 from msgspec import Struct
 
@@ -21,6 +22,7 @@ from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, FleetPeer
 from pipeline.bench.idle_log import write_idle_groups
 from pipeline.bench.in_process import BatchTime, bench_settings, serving, session
 from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, FLOOR
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
@@ -34,19 +36,33 @@ ROUNDS = 3
 class IdleFigures(Struct):
     """Batches beside so many idle groups: medians, ms; `adds_ms` over none, of the same machine."""
 
-    machine: str
-    idle: int
-    batches: int
-    batch_ms: float
-    add_batch_ms: float
-    adds_ms: float
+    machine: Annotated[str, Column("machine")]
+    idle: Annotated[int, Column("idle groups", ",.0f")]
+    batches: Annotated[int, Column("batches")]
+    batch_ms: Annotated[float, Column("batch, ms", ".0f")]
+    add_batch_ms: Annotated[float, Column("of it run and written, ms", ".0f")]
+    adds_ms: Annotated[float, Column("added, ms", "+.0f", bar="", zero=False)]
 
 
-class IdleReport(Struct):
+class IdleReport(Report):
     """Both machines, by the number of idle groups, from none on."""
 
     state_store: str
     figures: list[IdleFigures]
+
+    def title(self) -> str:
+        """The load and the store."""
+        return f"one request a batch, state.store = {self.state_store}"
+
+    def rows(self) -> list[IdleFigures]:
+        """Both machines."""
+        return self.figures
+
+    def aims(self) -> list[Aim]:
+        """The most idle groups add little to the coordinator's batch."""
+        ours = [each for each in self.figures if each.machine == COORDINATOR]
+        most = max(ours, key=lambda each: each.idle)
+        return [Aim(f"{most.idle:,} idle groups add", "ms", 150, most.adds_ms)]
 
 
 class _Case:

@@ -11,7 +11,7 @@ import functools
 import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 from pyspark.sql import SparkSession
@@ -25,6 +25,7 @@ from pipeline.node.node import CoordinatorNode, start
 from pipeline.settings import SECTIONS, Settings, to_settings
 from pipeline.stream.event_source import offset_of
 from pipeline.stream.session import create_session
+from pipeline.stream.stateful import MachineFactory
 
 if TYPE_CHECKING:
     from schemas.messages import RequestEvent
@@ -35,12 +36,14 @@ _BATCH_S = 120.0
 _POLL_S = 0.01
 # What a coordinator stores of a group of one member, bytes.
 _STORED = 600
-_MACHINES = {
+_MACHINES: dict[str, MachineFactory | None] = {
     FLOOR: EmptyMachine,
     STORING: functools.partial(EmptyMachine, _STORED),
     COORDINATOR: None,
 }
 _CHECK_S = 1.0
+
+T = TypeVar("T")
 
 
 class BatchTime(Struct):
@@ -115,7 +118,7 @@ class Turn:
         # What was answered is committed a little later, and only then its time is known.
         return self._until(lambda: self._time_of(before, appended))
 
-    def _until(self, look: Callable[[], Any]) -> Any:
+    def _until(self, look: Callable[[], T | None]) -> T:
         """What `look` finds, when it finds something."""
         limit = time.monotonic() + _BATCH_S
         check = 0.0

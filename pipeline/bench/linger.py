@@ -7,12 +7,14 @@ the next batch opens. One coordinator, the lingers one after the other, the load
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Annotated
 
 from msgspec import Struct
 
 from pipeline.bench.fleet import Fleet, FleetPeer
 from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
 from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.report import Column, Report
 from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
 
 LINGERS_MS = (20, 50, 100, 200)
@@ -21,17 +23,21 @@ LINGERS_MS = (20, 50, 100, 200)
 class LingerFigures(Struct):
     """Answer times at one linger, ms; the linger is part of them."""
 
-    linger_ms: int
-    answers: int
-    unanswered: int
-    p50_ms: float
-    p99_ms: float
+    linger_ms: Annotated[int, Column("linger.ms")]
+    answers: Annotated[int, Column("answers")]
+    unanswered: Annotated[int, Column("unanswered")]
+    p50_ms: Annotated[float, Column("p50 ms", ".0f", bar="p50")]
+    p99_ms: Annotated[float, Column("p99 ms", ".0f")]
 
 
-class LingerReport(Struct):
+class LingerReport(Report):
     """A row for each linger."""
 
     lingers: list[LingerFigures]
+
+    def rows(self) -> list[LingerFigures]:
+        """Every linger."""
+        return self.lingers
 
 
 def bench_linger(

@@ -14,6 +14,7 @@ import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +22,7 @@ from msgspec import Struct
 from coordinator.config import parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings, GroupOutput
 from pipeline.bench.fleet import Member
+from pipeline.bench.report import Aim, Column, Report
 from pipeline.errors import Failure
 from schemas.messages import (
     OffsetCommitPartition,
@@ -49,21 +51,17 @@ class Load(Struct):
     """One load's figures; times are of one core.
 
     `requests` a batch and group are what Spark would hand over at once; `state_bytes` is what a
-    group's state takes at the end.
+    group's state takes at the end; `ratio` is how many times the floor's time a request takes.
     """
 
-    name: str
-    groups: int
-    members: int
-    requests: int
-    per_second: float
-    floor_per_second: float
-    state_bytes: int
-
-    @property
-    def ratio(self) -> float:
-        """How many times the floor's time a request takes."""
-        return self.floor_per_second / self.per_second
+    name: Annotated[str, Column("load")]
+    groups: Annotated[int, Column("groups", ",.0f")]
+    members: Annotated[int, Column("members")]
+    requests: Annotated[int, Column("a batch")]
+    per_second: Annotated[float, Column("requests/s", ",.0f")]
+    floor_per_second: Annotated[float, Column("floor", ",.0f")]
+    ratio: Annotated[float, Column("ratio", ".1f")]
+    state_bytes: Annotated[int, Column("state bytes", ",.0f")]
 
 
 class Sample(Struct):
@@ -73,6 +71,12 @@ class Sample(Struct):
     seconds: float = 0.0
     floor_seconds: float = 0.0
 
+    @property
+    def rates(self) -> tuple[float, float, float]:
+        """Requests a second of the machine and of the floor, and the second over the first."""
+        machine, floor = self.requests / self.seconds, self.requests / self.floor_seconds
+        return machine, floor, floor / machine
+
     def add(self, other: Sample) -> None:
         """Count another sample in."""
         self.requests += other.requests
@@ -80,10 +84,19 @@ class Sample(Struct):
         self.floor_seconds += other.floor_seconds
 
 
-class MachineReport(Struct):
+class MachineReport(Report):
     """All loads."""
 
     loads: list[Load]
+
+    def rows(self) -> list[Load]:
+        """Every load."""
+        return self.loads
+
+    def aims(self) -> list[Aim]:
+        """The first load's requests a second."""
+        first = self.loads[0]
+        return [Aim(first.name, "a second", 200_000, first.per_second, most=False)]
 
 
 class MachineGroup:
@@ -242,8 +255,7 @@ def _measure(plan: Plan, groups: int, batches: int) -> Load:
         groups,
         plan.members,
         done.requests // groups,
-        total.requests / total.seconds,
-        total.requests / total.floor_seconds,
+        *total.rates,
         sum(len(group.state or b"") for group in fleet) // groups,
     )
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Annotated
 
 from msgspec import Struct
+
+from pipeline.bench.report import Column
 
 _PROC = Path("/proc")
 # What a process's `clear_refs` is told to forget its peak of resident memory (man proc).
@@ -15,9 +18,9 @@ _PEAKS = "5"
 class Memory(Struct, frozen=True):
     """Bytes: the driver's Python, its JVM, and the largest Python worker; 0 if unknown."""
 
-    driver: int
-    jvm: int
-    worker: int
+    driver: Annotated[int, Column("peak MB: driver", ".0f", unit=1e6)]
+    jvm: Annotated[int, Column("JVM", ".0f", unit=1e6)]
+    worker: Annotated[int, Column("worker", ".0f", unit=1e6)]
 
 
 def peaks_of(pid: int) -> Memory:

@@ -1,14 +1,14 @@
-"""A run of all benchmarks as one Markdown page."""
+"""A run of all benchmarks as one Markdown page: the machine, every aim, then each benchmark."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from pipeline.bench.tables import table_of
+from msgspec import Struct
 
-if TYPE_CHECKING:
-    from pipeline.bench.everything import Everything, Section
+from pipeline.bench.host import Host
+from pipeline.bench.report import Aim, Report
 
 _QUICK = (
     "**A quick run: every benchmark at its smallest. It shows that all of them run; its figures "
@@ -16,45 +16,57 @@ _QUICK = (
 )
 
 
-def render(run: Everything) -> str:
-    """The page: the machine, every aim, then each benchmark with its command and its table."""
-    parts = ["# Benchmarks", "\n".join(f"* {line}" for line in run.host.lines())]
-    if run.quick:
-        parts.append(_QUICK)
-    parts += ["## Aims", _aims(run.sections)]
-    for section in run.sections:
-        parts += _section(section)
-    return "\n\n".join(parts) + "\n"
+class Section(Struct):
+    """One benchmark of a run: its report and the aims, or why it failed."""
+
+    command: str
+    what: str
+    seconds: float
+    # A report, as `Any` for msgspec: each benchmark has a type of its own.
+    report: Any = None
+    aims: list[Aim] = []
+    failure: str | None = None
+
+    def _name(self) -> str:
+        return self.command.removeprefix("group-coordinator bench ")
+
+    def aim_rows(self) -> list[list[object]]:
+        """Its lines of the table of all aims."""
+        if self.failure is not None:
+            return [[self._name(), "runs", "", "failed"]]
+        return [[self._name(), *aim.words()] for aim in self.aims]
+
+    def parts(self) -> Iterator[str]:
+        """Its paragraphs."""
+        yield from (f"## {self._name()}", self.what, f"```\n{self.command}\n```")
+        if self.failure is not None:
+            yield f"Failed after {self.seconds:.0f} s: `{self.failure}`"
+            return
+        report: Report = self.report
+        if (title := report.title()) is not None:
+            yield f"{title[0].upper()}{title[1:]}:"
+        yield markdown(*report.table())
+        if self.aims:
+            yield "\n".join("* {}: {}, {}".format(*aim.words()) for aim in self.aims)
+        yield f"It took {self.seconds:.0f} s."
 
 
-def _aims(sections: Sequence[Section]) -> str:
-    rows: list[list[object]] = []
-    for section in sections:
-        name = _name(section)
-        for aim in section.aims:
-            what, _, found = aim.line().partition(": ")
-            value, _, outcome = found.rpartition(", ")
-            rows.append([name, what, value, outcome])
-        if section.failure is not None:
-            rows.append([name, "runs", "", "failed"])
-    return markdown(["bench", "aim", "found", ""], rows)
+class Page(Struct):
+    """One run of all benchmarks; `quick` is one in which each was as small as it runs."""
 
+    host: Host
+    quick: bool
+    sections: list[Section]
 
-def _name(section: Section) -> str:
-    return section.command.removeprefix("group-coordinator bench ")
-
-
-def _section(section: Section) -> list[str]:
-    parts = [f"## {_name(section)}", section.what]
-    parts.append(f"```\n{section.command}\n```")
-    if section.failure is not None:
-        return [*parts, f"Failed after {section.seconds:.0f} s: `{section.failure}`"]
-    table = table_of(section.report)
-    if table.title is not None:
-        parts.append(f"{table.title[0].upper()}{table.title[1:]}:")
-    parts.append(markdown(table.columns, table.rows))
-    parts += ["\n".join(f"* {aim.line()}" for aim in section.aims)] if section.aims else []
-    return [*parts, f"It took {section.seconds:.0f} s."]
+    def render(self) -> str:
+        """The page's text."""
+        parts = ["# Benchmarks", "\n".join(f"* {line}" for line in self.host.lines())]
+        parts += [_QUICK] if self.quick else []
+        aims = [row for section in self.sections for row in section.aim_rows()]
+        parts += ["## Aims", markdown(["bench", "aim", "found", ""], aims)]
+        for section in self.sections:
+            parts += section.parts()
+        return "\n\n".join(parts) + "\n"
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from statistics import median, quantiles
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 
 from pipeline.bench.fleet import Member
+from pipeline.bench.report import Column, Report
 from pipeline.client.producer import RequestProducer
 from pipeline.client.producer_settings import ProducerSettings
 from pipeline.delta.appender import Appender
@@ -45,26 +46,34 @@ _LEAST_SECONDS = 0.5
 class LingerFigures(Struct, frozen=True):
     """One linger.ms. Times in ms; `commit` is the floor's time for one of the paced batches."""
 
-    linger_ms: int
-    commits_per_second: float
-    requests_per_commit: float
-    ack_p50_ms: float
-    ack_p99_ms: float
-    commit_p50_ms: float
-    commit_p99_ms: float
-    flat_out_per_second: float
-    flat_out_per_commit: float
-    floor_per_second: float
-    ratio: float
+    linger_ms: Annotated[int, Column("linger.ms")]
+    commits_per_second: Annotated[float, Column("commits/s", ".1f")]
+    requests_per_commit: Annotated[float, Column("a commit", ".1f")]
+    ack_p50_ms: Annotated[float, Column("ack p50 ms", ".1f")]
+    ack_p99_ms: Annotated[float, Column("ack p99", ".1f")]
+    commit_p50_ms: Annotated[float, Column("floor p50", ".1f")]
+    commit_p99_ms: Annotated[float, Column("floor p99", ".1f")]
+    flat_out_per_second: Annotated[float, Column("flat out/s", ",.0f")]
+    flat_out_per_commit: Annotated[float, Column("flat out, a commit", ",.0f")]
+    floor_per_second: Annotated[float, Column("floor/s", ",.0f")]
+    ratio: Annotated[float, Column("ratio", ".2f")]
 
 
-class ProducerFigures(Struct, frozen=True):
+class ProducerFigures(Report):
     """One run: the load of the paced part, and the figures of each linger.ms."""
 
     members: int
     paced_per_second: int
     in_flight: int
     lingers: list[LingerFigures]
+
+    def title(self) -> str:
+        """The load."""
+        return f"{self.paced_per_second} requests/s of {self.members} members, and flat out"
+
+    def rows(self) -> list[LingerFigures]:
+        """Every linger."""
+        return self.lingers
 
 
 class _Counting:

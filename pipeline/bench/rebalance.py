@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 from msgspec import Struct, structs
 
@@ -20,6 +20,7 @@ from pipeline.bench.broker import broker
 from pipeline.bench.fleet import Fleet, FleetPeer, Member
 from pipeline.bench.kafka_libs import ADVICE, kafka_libs
 from pipeline.bench.peer import NOT_YET, Peer
+from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, running
 from pipeline.bench.wire import BrokerPeer, await_coordinator
 from pipeline.errors import Failure
@@ -39,13 +40,13 @@ class RebalanceFigures(Struct):
     Batches are those that the members had answers from; 0 where there are none.
     """
 
-    machine: str
-    members: int
+    machine: Annotated[str, Column("machine")]
+    members: Annotated[int, Column("members")]
     rounds: int
-    first_join_s: float
-    one_more_s: float
-    first_join_batches: float
-    one_more_batches: float
+    first_join_s: Annotated[float, Column("from nothing, s", ".3f")]
+    first_join_batches: Annotated[float, Column("batches from nothing", ".0f", zero=False)]
+    one_more_s: Annotated[float, Column("one more, s", ".3f")]
+    one_more_batches: Annotated[float, Column("batches for one more", ".0f", zero=False)]
 
 
 class Passage(Struct):
@@ -55,11 +56,30 @@ class Passage(Struct):
     batches: int
 
 
-class RebalanceReport(Struct):
+class RebalanceReport(Report):
     """Both machines; no `kafka` where its jars are not at hand."""
 
     coordinator: RebalanceFigures
     kafka: RebalanceFigures | None
+
+    def rows(self) -> list[RebalanceFigures]:
+        """The machines that were measured."""
+        return [self.coordinator, *([] if self.kafka is None else [self.kafka])]
+
+    def ratios(self) -> dict[str, dict[str, float]]:
+        """The coordinator over the broker."""
+        ours, kafka = self.coordinator, self.kafka
+        if kafka is None:
+            return {}
+        first, one_more = ours.first_join_s / kafka.first_join_s, ours.one_more_s / kafka.one_more_s
+        return {"ratio": {"from nothing, s": first, "one more, s": one_more}}
+
+    def aims(self) -> list[Aim]:
+        """As few batches as the protocol has steps."""
+        return [
+            Aim("from nothing", "batches", 4, self.coordinator.first_join_batches),
+            Aim("one more", "batches", 4, self.coordinator.one_more_batches),
+        ]
 
 
 class Rebalance:
@@ -183,7 +203,7 @@ def measure(
         len(founders),
         len(first),
         median(passage.seconds for passage in first),
-        median(passage.seconds for passage in more),
         median(passage.batches for passage in first),
+        median(passage.seconds for passage in more),
         median(passage.batches for passage in more),
     )

@@ -1,20 +1,124 @@
-"""A benchmark's report on the screen."""
+"""What a benchmark reports: its figures, their table, and the aims that they are held to.
+
+A figure says beside its own type how it is shown, so that a field, its heading and its format stand
+in one place:
+
+    class LingerFigures(Struct):
+        linger_ms: Annotated[int, Column("linger.ms")]
+        p50_ms: Annotated[float, Column("p50 ms", ".0f", bar="p50")]
+"""
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, get_type_hints
 
-import msgspec
 from msgspec import Struct
 
-from pipeline.bench.tables import table_of
-from pipeline.terminal import grid, open_console
+_BAR_WIDTH = 20
+_EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
-def show(report: Struct, json: bool) -> None:
-    """Print a benchmark's report as a table, or as one JSON object."""
-    if json:
-        sys.stdout.write(msgspec.json.encode(report).decode() + "\n")
-        return
-    table = table_of(report)
-    open_console().print(grid(table.columns, table.rows, table.title))
+class Column(NamedTuple):
+    """How a field is shown: under `title`, divided by `unit`, by Python's format specification.
+
+    `bar` is the title of a column of bars beside it; `zero` false shows nothing for 0.
+    A mapping of counts is shown as their sum.
+    """
+
+    title: str
+    format: str = ""
+    unit: float = 1
+    bar: str | None = None
+    zero: bool = True
+
+    def cell(self, value: Any) -> object:
+        """The value as it is shown; one without a format as it is."""
+        if not self.zero and not value:
+            return ""
+        total = sum(value.values()) if isinstance(value, Mapping) else value
+        return format(total / self.unit, self.format) if self.format else total
+
+
+class Table(NamedTuple):
+    """Rows of figures, ready to be read."""
+
+    columns: list[str]
+    rows: list[list[object]]
+
+
+class Aim(Struct):
+    """A bound on one figure: `most` true is an upper bound, false a lower one."""
+
+    figure: str
+    unit: str
+    bound: float
+    found: float
+    most: bool = True
+
+    @property
+    def met(self) -> bool:
+        """Whether the figure keeps to its bound."""
+        return self.found <= self.bound if self.most else self.found >= self.bound
+
+    def words(self) -> tuple[str, str, str]:
+        """The aim, what was found, and `met` or `missed`."""
+        sign = "<=" if self.most else ">="
+        aim = f"{self.figure} {sign} {_number(self.bound)} {self.unit}".rstrip()
+        return aim, _number(self.found), "met" if self.met else "missed"
+
+
+class Report(Struct):
+    """The base of every benchmark's report; its own fields are what `--json` prints."""
+
+    def title(self) -> str | None:
+        """What is to be said over the table."""
+        return None
+
+    def rows(self) -> Sequence[Struct]:
+        """The figures of each row, all of one type, whose fields have a `Column`."""
+        raise NotImplementedError
+
+    def ratios(self) -> dict[str, dict[str, float]]:
+        """The last rows of the table: a ratio by the title of its column, for each such row."""
+        return {}
+
+    def aims(self) -> list[Aim]:
+        """The aims of the benchmark with what this run found; none where it only informs."""
+        return []
+
+    def table(self) -> Table:
+        """The rows and the ratios, with the bars."""
+        fields = [list(_fields(row)) for row in self.rows()]
+        columns: dict[str, list[object]] = {}
+        for cells in zip(*fields, strict=True):
+            column, values = cells[0][0], [value for _, value in cells]
+            columns[column.title] = [column.cell(value) for value in values]
+            if column.bar is not None:
+                largest = max(values)
+                columns[column.bar] = [bar(value, largest) for value in values]
+        rows = [list(row) for row in zip(*columns.values(), strict=True)]
+        for name, by_title in self.ratios().items():
+            numbers = [f"{by_title[title]:.2f}" if title in by_title else "" for title in columns]
+            rows.append([name, *numbers[1:]])
+        return Table(list(columns), rows)
+
+
+def bar(value: float, largest: float) -> str:
+    """A bar as long as the value's share of the largest, to an eighth of a character."""
+    eighths = round(8 * _BAR_WIDTH * max(0.0, value) / largest) if largest > 0 else 0
+    return ("█" * (eighths // 8) + _EIGHTHS[eighths % 8]).rstrip()
+
+
+def _fields(row: Struct) -> Iterator[tuple[Column, Any]]:
+    """The shown fields of a row and of the Structs in it."""
+    for name, hint in get_type_hints(type(row), include_extras=True).items():
+        value = getattr(row, name)
+        if isinstance(value, Struct):
+            yield from _fields(value)
+        for shown in getattr(hint, "__metadata__", ()):
+            yield shown, value
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.2f}"

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 from msgspec import Struct
@@ -24,6 +25,7 @@ from pipeline.bench.fleet import Fleet, FleetPeer
 from pipeline.bench.memory import Memory, forget_peaks, peaks_of
 from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
 from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
 from pipeline.delta.table import open_delta
 from pipeline.node.process import CoordinatorProcess
@@ -48,16 +50,16 @@ class Sample(Struct):
     `memory` is its peaks; `files` and `log_files` are the most that were seen of each table.
     """
 
-    at_s: float
-    answers: int
-    p50_ms: float
-    p99_ms: float
+    at_s: Annotated[float, Column("minute", ".1f", unit=60)]
+    answers: Annotated[int, Column("answers")]
+    p50_ms: Annotated[float, Column("p50 ms", ".0f")]
+    p99_ms: Annotated[float, Column("p99 ms", ".0f", bar="")]
     memory: Memory
-    files: dict[str, int]
-    log_files: dict[str, int]
+    files: Annotated[dict[str, int], Column("files", ",.0f")]
+    log_files: Annotated[dict[str, int], Column("logs", ",.0f")]
 
 
-class SoakReport(Struct):
+class SoakReport(Report):
     """The run. `ratio_p99` is the last sixth's over the first's.
 
     Growth is the most of the last third over the most of the middle one: 1 is flat, 1.5 is steady
@@ -75,6 +77,23 @@ class SoakReport(Struct):
     jvm_growth: float
     files_growth: float
     samples: list[Sample]
+
+    def title(self) -> str:
+        """How many were answered."""
+        return f"{self.answers:,} answers, {self.unanswered} requests without one"
+
+    def rows(self) -> list[Sample]:
+        """All samples."""
+        return self.samples
+
+    def aims(self) -> list[Aim]:
+        """Neither answer times nor memory nor files grow."""
+        return [
+            Aim("p99 of the last sixth over the first's", "", 1.2, self.ratio_p99),
+            Aim("growth of the driver's Python", "", 1.1, self.driver_growth),
+            Aim("growth of its JVM", "", 1.1, self.jvm_growth),
+            Aim("growth of the files of a table", "", 1.2, self.files_growth),
+        ]
 
 
 def bench_soak(
@@ -197,7 +216,7 @@ class _Watch:
 
 
 def _live_files(uri: str) -> int:
-    return pa.table(open_delta(uri).get_add_actions()).num_rows
+    return int(pa.table(open_delta(uri).get_add_actions()).num_rows)
 
 
 def _log_files(uri: str) -> int:

@@ -11,12 +11,14 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow.compute as pc
 from msgspec import Struct
 
 from pipeline.bench.memory import Memory, peaks_of
 from pipeline.bench.offsets_log import group_names, write_log
+from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.take_over_floor import MODULE as FLOOR
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
@@ -30,19 +32,19 @@ COORDINATOR = "pipeline"
 
 
 class Start(Struct, frozen=True):
-    """One process: seconds until `ready`, with the rows and with none, and the peaks of memory."""
+    """One process: seconds until `ready`, with the rows and with none, and the peaks of memory.
 
-    seconds: float
-    empty_seconds: float
+    `rows_seconds` is the difference: what the rows cost.
+    """
+
+    process: Annotated[str, Column("process")]
+    seconds: Annotated[float, Column("s", ".1f")]
+    empty_seconds: Annotated[float, Column("s, no rows", ".1f")]
+    rows_seconds: Annotated[float, Column("s, rows", ".1f")]
     peaks: Memory
 
-    @property
-    def rows_seconds(self) -> float:
-        """What the rows cost."""
-        return self.seconds - self.empty_seconds
 
-
-class TakeOverFigures(Struct, frozen=True):
+class TakeOverFigures(Report):
     """One run. `ratio` is of the whole times, `ratio_rows` of those without an empty start's.
 
     The second is None where the floor's rows cost it nothing that can be measured.
@@ -56,6 +58,19 @@ class TakeOverFigures(Struct, frozen=True):
     floor: Start
     ratio: float
     ratio_rows: float | None
+
+    def rows(self) -> list[Start]:
+        """Both processes."""
+        return [self.floor, self.coordinator]
+
+    def ratios(self) -> dict[str, dict[str, float]]:
+        """The coordinator over the floor."""
+        of_rows = {} if self.ratio_rows is None else {"s, rows": self.ratio_rows}
+        return {"ratio": {"s": self.ratio} | of_rows}
+
+    def aims(self) -> list[Aim]:
+        """A start takes little longer than Spark takes to read and group the rows."""
+        return [Aim("a start over the floor's", "", 1.5, self.ratio)]
 
 
 def bench_take_over(
@@ -106,7 +121,8 @@ def _measure(
     without, _ = _start(module, empty, folder / f"{name}-empty.log")
     seconds, peaks = _start(module, full, folder / f"{name}.log")
     say(f"{name}: {seconds:.1f} s, {without:.1f} s with no rows")
-    return Start(seconds, without, peaks)
+    shown = name if module == COORDINATOR else "Spark, read and group"
+    return Start(shown, seconds, without, seconds - without, peaks)
 
 
 def _start(module: str, root: Path, log: Path) -> tuple[float, Memory]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 from msgspec import Struct
 
@@ -25,6 +26,7 @@ from pipeline.bench.fleet import Fleet, FleetPeer, Member
 from pipeline.bench.flood import TableFlood
 from pipeline.bench.kafka_libs import ADVICE, kafka_libs
 from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, running
 from pipeline.bench.wire import BrokerPeer, Flood, await_coordinator
 
@@ -35,18 +37,39 @@ MEMBERS = 100
 class ThroughputFigures(Struct):
     """What one machine answered."""
 
-    machine: str
-    groups: int
-    members: int
-    per_second: float
+    machine: Annotated[str, Column("machine")]
+    groups: Annotated[int, Column("groups")]
+    members: Annotated[int, Column("members of each")]
+    per_second: Annotated[float, Column("heartbeats/s", ",.0f")]
 
 
-class ThroughputReport(Struct):
+class ThroughputReport(Report):
     """All machines; no `kafka` where its jars are not at hand."""
 
     floor: ThroughputFigures
     coordinator: ThroughputFigures
     kafka: ThroughputFigures | None
+
+    def rows(self) -> list[ThroughputFigures]:
+        """The machines that were measured."""
+        return [self.floor, self.coordinator, *([] if self.kafka is None else [self.kafka])]
+
+    def ratios(self) -> dict[str, dict[str, float]]:
+        """The coordinator over each of the others."""
+        return {
+            f"coordinator over {other.machine}": {
+                "heartbeats/s": self.coordinator.per_second / other.per_second
+            }
+            for other in (self.floor, self.kafka)
+            if other is not None
+        }
+
+    def aims(self) -> list[Aim]:
+        """Twice the broker's rate."""
+        if self.kafka is None:
+            return []
+        share = self.coordinator.per_second / self.kafka.per_second
+        return [Aim("heartbeats/s over the broker's", "", 2, share, most=False)]
 
 
 def bench_throughput(

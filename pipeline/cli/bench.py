@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from pipeline.cli.options import Json, encoded, progress
 from pipeline.errors import Failure
+from pipeline.terminal import grid, open_console
 
-bench_app = typer.Typer(help="Benchmarks, each beside its floor.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from pipeline.bench.report import Report
 
+PACKAGE = "pipeline.bench"
+
+bench_app = typer.Typer(help="Benchmarks, each beside its floor. They are run from a clone.")
 
 WarmUp = Annotated[float, typer.Option(help="How long each runs before it is measured, s.")]
-
 
 KafkaLibs = Annotated[
     Path | None,
@@ -26,6 +31,27 @@ KafkaLibs = Annotated[
 ]
 
 
+@bench_app.callback(invoke_without_command=True)
+def bench(context: typer.Context) -> None:
+    """Raise Failure where the benchmarks are not installed; print the help without a command."""
+    if find_spec(PACKAGE) is None:
+        raise Failure(
+            "the benchmarks are not in the installed package: "
+            "run them from a clone of the repository, after `pip install -e .` in it"
+        )
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def show(report: Report, json: bool) -> None:
+    """Print a benchmark's report as a table, or as one JSON object."""
+    if json:
+        typer.echo(encoded(report))
+        return
+    table = report.table()
+    open_console().print(grid(table.columns, table.rows, report.title()))
+
+
 @bench_app.command("answer")
 def bench_of_answer(
     seconds: Annotated[float, typer.Option(help="How long a turn of each machine is, s.")] = 20.0,
@@ -35,7 +61,6 @@ def bench_of_answer(
 ) -> None:
     """Answer times, p50 and p99, beside an empty function with the same sources and sinks."""
     from pipeline.bench.answer import bench_answer
-    from pipeline.bench.report import show
 
     show(bench_answer(seconds, rounds, progress, warm_up), json)
 
@@ -48,7 +73,6 @@ def bench_of_linger(
 ) -> None:
     """Answer times against the producer's linger.ms."""
     from pipeline.bench.linger import bench_linger
-    from pipeline.bench.report import show
 
     show(bench_linger(seconds, progress, warm_up), json)
 
@@ -63,7 +87,6 @@ def bench_of_throughput(
     json: Json = False,
 ) -> None:
     """Heartbeats a second, beside an empty function on Spark and beside Kafka's broker."""
-    from pipeline.bench.report import show
     from pipeline.bench.throughput import bench_throughput
 
     report = bench_throughput(seconds, kafka_libs, progress, warm_up, groups, members)
@@ -79,7 +102,6 @@ def bench_of_rebalance(
 ) -> None:
     """How long 100 members take to be Stable, and one more, beside Kafka's broker."""
     from pipeline.bench.rebalance import bench_rebalance
-    from pipeline.bench.report import show
 
     show(bench_rebalance(rounds, kafka_libs, progress, members), json)
 
@@ -92,7 +114,6 @@ def bench_of_machine(
 ) -> None:
     """Requests a second through the pure machine, beside decoding and encoding alone."""
     from pipeline.bench.machine import bench_machine
-    from pipeline.bench.report import show
 
     show(bench_machine(batches, scale, progress), json)
 
@@ -104,7 +125,6 @@ def bench_of_commit(
 ) -> None:
     """Commits a second through the pure machine, by what the group holds already."""
     from pipeline.bench.commit import bench_commit
-    from pipeline.bench.report import show
 
     show(bench_commit(batches, progress), json)
 
@@ -117,7 +137,6 @@ def bench_of_producer(
 ) -> None:
     """Requests/s and acknowledgement times against linger.ms, beside bare appends of the same."""
     from pipeline.bench.producer import bench_producer
-    from pipeline.bench.report import show
 
     show(bench_producer(seconds, progress, in_flight=in_flight), json)
 
@@ -130,7 +149,6 @@ def bench_of_compaction(
 ) -> None:
     """Compaction, beside Spark reading and writing the same rows."""
     from pipeline.bench.compaction import bench_compaction
-    from pipeline.bench.report import show
 
     show(bench_compaction(records, keys, progress), json)
 
@@ -142,7 +160,6 @@ def bench_of_take_over(
     json: Json = False,
 ) -> None:
     """A start without a checkpoint, beside Spark starting, reading and grouping the same rows."""
-    from pipeline.bench.report import show
     from pipeline.bench.take_over import bench_take_over
 
     show(bench_take_over(records, groups, progress), json)
@@ -157,7 +174,6 @@ def bench_of_groups(
 ) -> None:
     """What a batch of very many groups takes, beside the empty function."""
     from pipeline.bench.groups import bench_groups
-    from pipeline.bench.report import show
 
     show(bench_groups(rounds, progress, groups, batches), json)
 
@@ -175,7 +191,6 @@ def bench_of_idle(
 ) -> None:
     """What idle groups add to a batch, beside the empty function."""
     from pipeline.bench.idle import IDLE, bench_idle
-    from pipeline.bench.report import show
 
     show(bench_idle(rounds, progress, idle or IDLE, batches, state_store), json)
 
@@ -187,7 +202,6 @@ def bench_of_soak(
     json: Json = False,
 ) -> None:
     """Whether answer times, memory and files stay what they were, for half an hour."""
-    from pipeline.bench.report import show
     from pipeline.bench.soak import bench_soak
 
     show(bench_soak(minutes, progress, warm_up), json)

@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import pytest
+from msgspec import Struct
 from typer.main import get_command
 
-from pipeline.bench.aims import Aim, aims_of
 from pipeline.bench.commit import CommitReport, HeldFigures
-from pipeline.bench.everything import bench_all, failed
+from pipeline.bench.everything import PLANS, Plan, bench_all, failed
 from pipeline.bench.idle import IdleFigures, IdleReport
 from pipeline.bench.idle_log import write_idle_groups
 from pipeline.bench.machine import MachineReport
 from pipeline.bench.memory import Memory
 from pipeline.bench.page import markdown
-from pipeline.bench.plans import PLANS, Plan
+from pipeline.bench.report import Aim, Column, Report, bar
 from pipeline.bench.running import COORDINATOR, FLOOR
 from pipeline.bench.soak import WATCHED, Sample, SoakReport, growth, report
-from pipeline.bench.tables import bar, table_of
-from pipeline.cli.main import bench_app
+from pipeline.cli.bench import bench_app
+from pipeline.cli.main import main
 from pipeline.errors import Failure
 from pipeline.tables.sql import Catalog
 from pipeline.tables.store import ensure_tables
 
 NOW = 1_800_000_000_000
+
+
+class Lap(Struct):
+    name: Annotated[str, Column("who")]
+    hidden: int
+    time_ms: Annotated[float, Column("s", ".1f", unit=1_000, bar="time")]
+    memory: Memory
+    falls: Annotated[int, Column("falls", zero=False)]
+    files: Annotated[dict[str, int], Column("files", ",.0f")]
+
+
+class Passes(Report):
+    laps: list[Lap]
+
+    def rows(self) -> list[Lap]:
+        return self.laps
+
+    def ratios(self) -> dict[str, dict[str, float]]:
+        return {"ratio": {"s": 2.0}}
 
 
 def test_every_bench_is_one_of_all() -> None:
@@ -44,7 +65,7 @@ def test_each_bench_runs_as_a_command_and_a_failure_stops_none(tmp_path: Path) -
     page = tmp_path / "page.md"
     said: list[str] = []
     machine = next(plan for plan in PLANS if plan.name == "machine")
-    broken = Plan("machine", MachineReport, "", "--no-such-option")
+    broken = Plan("machine", MachineReport, "--no-such-option")
     run = bench_all(page, True, said.append, plans=[broken, machine])
     assert failed(run) == ["group-coordinator bench machine --no-such-option"]
     assert said[0] == "1 of 2: bench machine --no-such-option"
@@ -53,17 +74,17 @@ def test_each_bench_runs_as_a_command_and_a_failure_stops_none(tmp_path: Path) -
     assert "A quick run" in text
     assert f"* {run.host.cores} cores" in text
     assert "--no-such-option |" in text
-    assert "| load | groups | a batch |" in text
+    assert "| load | groups | members | a batch |" in text
     assert "```\ngroup-coordinator bench machine --batches 1 --scale 100\n```" in text
     assert "| heartbeats, 5 a member >= 200,000 a second |" in text
     assert msgspec.json.decode(msgspec.json.encode(run))["sections"][1]["report"]["loads"]
 
 
 def test_an_aim_is_met_at_its_bound() -> None:
-    assert Aim("p50", "ms", 200, 200).line() == "p50 <= 200 ms: 200, met"
-    assert Aim("ratio", "", 1.15, 1.151).line() == "ratio <= 1.15: 1.15, missed"
+    assert Aim("p50", "ms", 200, 200).words() == ("p50 <= 200 ms", "200", "met")
+    assert Aim("ratio", "", 1.15, 1.151).words() == ("ratio <= 1.15", "1.15", "missed")
     assert Aim("heartbeats", "a second", 200_000, 199_999, most=False).met is False
-    assert aims_of(Memory(0, 0, 0)) == []
+    assert Passes([]).aims() == []
 
 
 def test_what_idle_groups_add_is_the_coordinators() -> None:
@@ -72,10 +93,10 @@ def test_what_idle_groups_add_is_the_coordinators() -> None:
         for machine, adds_most in ((FLOOR, 500), (COORDINATOR, 160))
         for idle, adds in ((0, 0), (100_000, adds_most))
     ]
-    (aim,) = aims_of(IdleReport("rocksdb", figures))
-    assert aim.line() == "100,000 idle groups add <= 150 ms: 160, missed"
-    rows = table_of(IdleReport("rocksdb", figures)).rows
-    assert [row[5] for row in rows] == ["", "+500", "", "+160"]
+    report = IdleReport("rocksdb", figures)
+    (aim,) = report.aims()
+    assert aim.words() == ("100,000 idle groups add <= 150 ms", "160", "missed")
+    assert [row[5] for row in report.table().rows] == ["", "+500", "", "+160"]
 
 
 def test_idle_groups_are_empty_and_have_offsets(tmp_path: Path) -> None:
@@ -120,7 +141,7 @@ def test_a_soak_compares_its_last_sixth_with_its_first() -> None:
     assert found.ratio_p99 == pytest.approx(2)
     assert (found.driver_growth, found.jvm_growth) == (1, 212 / 208)
     assert found.files_growth == 1.5
-    assert [aim.met for aim in aims_of(found)] == [False, True, True, False]
+    assert [aim.met for aim in found.aims()] == [False, True, True, False]
     # A few files more or less are no growth.
     assert soak_report([0.1] * 1_200, 3).files_growth == 1
     assert soak_report([0.1] * 1_200, 3, requests_log=100).files_growth == 1.5
@@ -131,14 +152,53 @@ def test_a_soak_compares_its_last_sixth_with_its_first() -> None:
 def test_a_commit_is_to_cost_by_what_it_commits() -> None:
     costs = {(10, 1): 4, (10, 100): 1, (10_000, 1): 12, (10_000, 100): 2}
     figures = [
-        HeldFigures(held, a_batch, 1_000 / cost, 5_000, 1)
+        HeldFigures(held, a_batch, 1_000 / cost, 5_000, 5 * cost, 1, 1_000 * cost)
         for (held, a_batch), cost in costs.items()
     ]
-    single, many = aims_of(CommitReport(10, figures))
-    assert single.line() == (
-        "a commit's cost with 10,000 offsets held over 10, 1 a batch <= 2: 3, missed"
-    )
+    single, many = CommitReport(10, figures).aims()
+    name = "a commit's cost with 10,000 offsets held over 10, 1 a batch <= 2"
+    assert single.words() == (name, "3", "missed")
     assert (many.found, many.met) == (2, True)
+
+
+def test_a_table_shows_the_fields_that_have_a_column() -> None:
+    memory = Memory(1_000_000, 2_000_000, 0)
+    laps = [Lap("a", 7, 1_500, memory, 0, {"x": 1_000, "y": 1}), Lap("b", 7, 3_000, memory, 3, {})]
+    table = Passes(laps).table()
+    assert markdown(*table).splitlines() == [
+        "| who | s | time | peak MB: driver | JVM | worker | falls | files |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| a | 1.5 | ██████████ | 1 | 2 | 0 |  | 1,001 |",
+        "| b | 3.0 | ████████████████████ | 1 | 2 | 0 | 3 | 0 |",
+        "| ratio | 2.00 |  |  |  |  |  |  |",
+    ]
+
+
+def test_every_benchmark_has_a_table() -> None:
+    assert all(plan.report.rows is not Report.rows for plan in PLANS)
+
+
+def test_where_the_benchmarks_are_missing_one_line_says_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pipeline.cli.bench.PACKAGE", "pipeline.not_shipped")
+    for words in ([], ["commit"]):
+        monkeypatch.setattr(sys, "argv", ["group-coordinator", "bench", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert str(ended.value).startswith("group-coordinator: the benchmarks are not in the")
+        assert "pip install -e" in str(ended.value)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_without_a_command_the_benchmarks_are_listed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["group-coordinator", "bench"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert "take-over" in capsys.readouterr().out
 
 
 def test_figures_are_drawn() -> None:

@@ -16,7 +16,6 @@ from pipeline.bench.idle import bench_idle
 from pipeline.bench.in_process import session
 from pipeline.bench.kafka_libs import ADVICE
 from pipeline.bench.running import COORDINATOR, FLOOR, running
-from pipeline.bench.tables import table_of
 
 LIBS = os.environ.get("GROUP_COORDINATOR_KAFKA_LIBS")
 # Packs the tables as often as a soak may.
@@ -69,7 +68,7 @@ def test_the_times_of_batches_are_measured(tmp_path: Path) -> None:
     ]
     none, some = idle.figures[2:]
     assert (none.adds_ms, some.adds_ms) == (0, some.batch_ms - none.batch_ms)
-    assert table_of(idle).title == "one request a batch, state.store = memory"
+    assert idle.title() == "one request a batch, state.store = memory"
 
 
 def test_a_rebalance_is_measured(one_start: None) -> None:
@@ -78,7 +77,7 @@ def test_a_rebalance_is_measured(one_start: None) -> None:
     report = rebalance.bench_rebalance(1, libs, said.append, members=3, warm_ups=0)
     assert report.coordinator.members == 3
     assert (report.kafka is None) == (libs is None) == (ADVICE in said)
-    assert table_of(report).rows[0][0] == COORDINATOR
+    assert report.table().rows[0][0] == COORDINATOR
 
 
 def test_throughput_is_measured(one_start: None) -> None:
@@ -114,7 +113,7 @@ def test_lingers_are_compared(one_start: None) -> None:
     (figures,) = report.lingers
     assert figures.linger_ms == 100
     assert figures.answers >= 100
-    assert table_of(report).rows[0][0] == 100
+    assert report.table().rows[0][0] == 100
 
 
 def test_a_soak_is_watched(one_start: None) -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pipeline.bench.producer import MEMBERS, bench_producer
-from pipeline.bench.report import show
+from pipeline.cli.bench import show
 from pipeline.errors import Failure
 
 
