@@ -34,9 +34,9 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, FleetPeer
+from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet
 from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
-from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.rebalance import form
 from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, running
 from pipeline.node.process import CoordinatorProcess
@@ -135,7 +135,7 @@ class _Machine:
         self._unanswered = 0
         self._p50s: list[float] = []
         if name == COORDINATOR:
-            Rebalance(FleetPeer(self._fleet), self._fleet.members).run(self._fleet.members)
+            form(self._fleet)
         process.pause()
 
     def turn(self, seconds: float) -> tuple[list[float], int]:

@@ -34,9 +34,9 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, FleetPeer
+from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet
 from pipeline.bench.in_process import BatchTime, bench_settings, serving, session
-from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.rebalance import form
 from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, FLOOR, STORING
 from pipeline.tables.store import ensure_tables
@@ -117,7 +117,7 @@ def bench_groups(
 def _turn(folder: str, machine: str, fleet: Fleet, batches: int, first: bool) -> list[BatchTime]:
     with serving(str(Path(folder) / machine), bench_settings(), machine) as turn:
         if first and machine == COORDINATOR:
-            Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
+            form(fleet)
         return turn.batches(fleet, batches, lambda: [m.heartbeat() for m in fleet.members])
 
 

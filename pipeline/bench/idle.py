@@ -18,10 +18,10 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, FleetPeer
+from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet
 from pipeline.bench.idle_log import write_idle_groups
 from pipeline.bench.in_process import BatchTime, bench_settings, serving, session
-from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.rebalance import form
 from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, FLOOR
 from pipeline.clock import clock_ms
@@ -83,7 +83,7 @@ class _Case:
         fleet = self._fleet
         with serving(self.root, bench_settings(state_store), self.machine) as turn:
             if not self._formed and self.machine == COORDINATOR:
-                Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
+                form(fleet)
             self._formed = True
             times = turn.batches(fleet, batches, lambda: [m.heartbeat() for m in fleet.members])
         if times[-1].rows < self.idle:

@@ -11,9 +11,9 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.fleet import Fleet, FleetPeer
+from pipeline.bench.fleet import Fleet
 from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
-from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.rebalance import form
 from pipeline.bench.report import Column, Report
 from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
 
@@ -50,7 +50,7 @@ def bench_linger(
     found = []
     with running(COORDINATOR) as (process, root):
         fleet = Fleet(root, GROUPS, MEMBERS, "linger")
-        Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
+        form(fleet)
         pace(fleet, warm_up, process)
         for linger_ms in lingers_ms:
             say(f"linger.ms {linger_ms}, {seconds:.0f} s")

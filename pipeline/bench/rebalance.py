@@ -161,6 +161,11 @@ class Rebalance:
             self._ask(member, member.heartbeat())
 
 
+def form(fleet: Fleet) -> None:
+    """Let every group of a fleet that has yet to join become Stable. Raises Failure."""
+    Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
+
+
 def bench_rebalance(
     rounds: int,
     libs: Path | None,

@@ -21,10 +21,10 @@ from typing import Annotated
 import pyarrow as pa
 from msgspec import Struct
 
-from pipeline.bench.fleet import Fleet, FleetPeer
+from pipeline.bench.fleet import Fleet
 from pipeline.bench.memory import Memory, forget_peaks, peaks_of
 from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
-from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.rebalance import form
 from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
 from pipeline.delta.table import open_delta
@@ -105,7 +105,7 @@ def bench_soak(
     say(f"soak: {minutes:g} minutes after {warm_up:.0f} s")
     with running(COORDINATOR, f'[upkeep]\n"retain.interval.ms" = {pack_ms}\n') as (process, root):
         fleet = Fleet(root, GROUPS, MEMBERS, "soak")
-        Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
+        form(fleet)
         pace(fleet, warm_up, process)
         with _watching(process, root, seconds, say) as watch:
             times, unanswered = pace(fleet, seconds, process, watch.look)

@@ -22,10 +22,10 @@ from typing import Annotated
 from msgspec import Struct
 
 from pipeline.bench.broker import broker
-from pipeline.bench.fleet import Fleet, FleetPeer, Member
+from pipeline.bench.fleet import Fleet, Member
 from pipeline.bench.flood import TableFlood
 from pipeline.bench.kafka_libs import ADVICE, kafka_libs
-from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.rebalance import Rebalance, form
 from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, running
 from pipeline.bench.wire import BrokerPeer, Flood, await_coordinator
@@ -124,7 +124,7 @@ def coordinator_throughput(
     with running(machine) as (process, root):
         fleet = Fleet(root, groups, members, "throughput")
         if machine == COORDINATOR:
-            Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
+            form(fleet)
         flood = TableFlood(fleet)
         flood.run(warm_up, process)
         return ThroughputFigures(machine, groups, members, flood.run(seconds, process))

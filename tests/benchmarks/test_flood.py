@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.bench.fleet import Fleet, FleetPeer
+from pipeline.bench.fleet import Fleet
 from pipeline.bench.flood import TableFlood
-from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.rebalance import form
 from pipeline.tables.sql import Catalog
 from pipeline.tables.store import ensure_tables
 from tests.pipeline.small import SmallCoordinator
@@ -25,7 +25,7 @@ def test_every_heartbeat_is_answered_once(tmp_path: Path) -> None:
     fleet = Fleet(root, 2, 3, "flood")
     coordinator = SmallCoordinator(root, {"group.initial.rebalance.delay.ms": 0})
     try:
-        Rebalance(FleetPeer(fleet), fleet.members).run(fleet.members)
+        form(fleet)
         per_second = TableFlood(fleet).run(0.5, Running())
     finally:
         coordinator.stop()
