@@ -1,0 +1,34 @@
+"""What an installation holds: every package is shipped, or is on the list of those that are not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TOP = Path(__file__).parent.parent
+# Run from a clone: who runs a coordinator or joins a group has no use for them.
+NOT_SHIPPED = {"pipeline.bench", "pipeline.trials"}
+
+
+def test_every_package_is_shipped_or_named_as_not_shipped() -> None:
+    shipped = set(
+        tomllib.loads((TOP / "pyproject.toml").read_text("utf-8"))["tool"]["setuptools"]["packages"]
+    )
+    present = {
+        ".".join(init.parent.relative_to(TOP).parts)
+        for top in ("schemas", "coordinator", "pipeline", "conf")
+        for init in (TOP / top).rglob("__init__.py")
+    }
+    assert shipped | NOT_SHIPPED == present
+    assert not shipped & NOT_SHIPPED
+
+
+def test_a_folder_with_modules_is_a_package() -> None:
+    for top in ("schemas", "coordinator", "pipeline"):
+        for module in (TOP / top).rglob("*.py"):
+            assert (module.parent / "__init__.py").is_file(), module.parent
