@@ -16,7 +16,8 @@ _MALLOPT = {
 def allocate_as_workers_do() -> bool:
     """Set this process's malloc as conf/spark-defaults.conf sets the workers'; False if it cannot.
 
-    Without it a bench would show how glibc gives memory back to the system, which workers do not.
+    With glibc's own settings a bench would also measure how memory is given back to the system,
+    which Spark's workers do not do.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallopt"):

@@ -1,8 +1,9 @@
 """How long an answer takes, beside the same job with a function that decides nothing.
 
-5 groups of 20 members heartbeat once a second each (`pipeline.bench.paced`). Both machines are
-started and then take turns of some seconds, in which the other one is paused with its JVM: so they
-meet the same noise, and have compiled equally long. The first turns do not count, see `WARM_UP_S`.
+Every member of 5 groups of 20 heartbeats once a second (`pipeline.bench.paced`). Both
+machines are started and then take turns of some seconds; during a turn the other machine is paused
+with its JVM. So both meet the same noise and have compiled for equally long. The first turns do not
+count (`WARM_UP_S`).
 
 Profile: a running coordinator's JVM by async-profiler (its library is in a jar on Maven Central),
 its Python processes by py-spy:
@@ -15,14 +16,14 @@ A batch of this load took 190 ms on two cores when Spark's Delta source read the
 
 * 62 were that source: 21 to find the newest version, 10 to list the commits, 31 to plan the scan of
   two files (a query over the log, generated code, a broadcast of Hadoop's settings). See
-  `pipeline/event_source.py`.
-* 40 were chmod, forked for the offset, the commit and the groups' changes. See
-  `pipeline/session.py`.
-* 12 were a shuffle into one partition.
+  `pipeline/stream/event_source.py`.
+* 40 were processes of chmod, for the files of the offset, of the commit and of the state store's
+  changes. See `pipeline/stream/session.py`.
+* 12 were the shuffle into one partition.
 
-Of the 60 to 75 ms that were left, planning was 7, making tasks of the plan 13 (6 of them to hand
-out Hadoop's settings for the state store, now 2: `pipeline/hadoop.py`), and the job and the writing
-of its answers 35 to 45.
+Of the other 60 to 75 ms, planning took 7, making tasks of the plan 13 (6 of them to broadcast
+Hadoop's settings for the state store, now 2: `pipeline/stream/hadoop.py`), and the job and the
+writing of its answers 35 to 45.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, running
 from pipeline.node.process import CoordinatorProcess
 
-# Two minutes of each machine. Nobody may be paused for as long as Spark waits for its own
-# heartbeats, two minutes.
+# Two minutes of each machine. A turn must be shorter than the two minutes after which Spark gives
+# up on its own heartbeats: the other machine's Spark is paused for so long.
 TURN_S = 20.0
 ROUNDS = 6
-# What a paused machine makes up for after its pause is over by then.
+# After so long a resumed machine has worked off what piled up during its pause.
 _SETTLE_S = 2.0
 
 
 class Figures(Struct):
-    """Answer times of one machine, ms; `least_p50_ms` and `most_p50_ms` are of its turns."""
+    """Answer times of one machine, ms; `least_p50_ms` and `most_p50_ms` are of single turns."""
 
     machine: Annotated[str, Column("machine")]
     answers: Annotated[int, Column("answers")]
@@ -95,8 +96,8 @@ def bench_answer(
 ) -> AnswerReport:
     """Measure both machines, `seconds` each in every one of `rounds`; `say` hears of progress.
 
-    `warm_up` is how long each has its turns before, s. Raises Failure, also for a run that is too
-    short.
+    `warm_up`, s, is the length of each machine's turns before the first round. Raises Failure, also
+    for a run that is too short.
     """
     warm_ups = math.ceil(warm_up / seconds)
     with ExitStack() as stack:
@@ -125,7 +126,7 @@ def bench_answer(
 
 
 class _Machine:
-    """A machine that stands still but for its turns, and what they found."""
+    """A machine that is paused except in its turns, and the answer times of its turns."""
 
     def __init__(self, name: str, process: CoordinatorProcess, root: str) -> None:
         self.name = name
@@ -139,7 +140,7 @@ class _Machine:
         process.pause()
 
     def turn(self, seconds: float) -> tuple[list[float], int]:
-        """Let it answer; the answer times, s, and how many answers never came."""
+        """Let the machine answer; return the answer times, s, and how many answers never came."""
         self._process.resume()
         pace(self._fleet, _SETTLE_S, self._process)
         found = pace(self._fleet, seconds, self._process)
@@ -147,13 +148,13 @@ class _Machine:
         return found
 
     def count(self, times: list[float], unanswered: int, p50: float) -> None:
-        """Take what a turn found as measured."""
+        """Add what a turn found to the figures."""
         self._times += times
         self._unanswered += unanswered
         self._p50s.append(p50)
 
     def figures(self) -> Figures:
-        """What all turns found together."""
+        """The figures over all turns."""
         p50, p99 = p50_and_p99(self._times, self.name)
         least, most = min(self._p50s), max(self._p50s)
         return Figures(self.name, len(self._times), self._unanswered, p50, p99, least, most)
@@ -165,5 +166,5 @@ def _standing(name: str) -> Iterator[_Machine]:
         try:
             yield _Machine(name, process, root)
         finally:
-            # What stands still cannot be stopped in order.
+            # A paused process does not see the signal that stops it in order.
             process.resume()

@@ -1,4 +1,4 @@
-"""A real Kafka broker on this machine: one node, its own controller, in a folder of its own."""
+"""A real Kafka broker on this machine: one node with its own controller, in a temporary folder."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def broker(libs: Path) -> Iterator[Broker]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Ports that no process listens on at present."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

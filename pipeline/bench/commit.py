@@ -1,10 +1,10 @@
 """What a commit costs by the number of partitions that its group holds.
 
-A group of one member holds so many committed offsets, and commits a few of them in every batch, in
-turn. It is the pure machine's cost on one core, from the event's JSON to the state's bytes; the
-floor beside it decodes the same event, encodes the same output and copies the state, as whoever
-stores it must: Spark keeps a group's state as one value, and writes all of it after every batch.
-Memory is got as Spark's workers get it (`pipeline.bench.allocator`).
+A group of one member holds a number of committed offsets, and commits a few of them in every batch,
+in turn. Measured is the pure machine on one core, from the event's JSON to the state's bytes. The
+floor decodes the same event, encodes the same output and copies the state, since Spark keeps a
+group's state as one value and writes all of it after every batch. Memory is allocated as in Spark's
+workers (`pipeline.bench.allocator`).
 
 Profile: python -m cProfile -s tottime -m pipeline bench commit
 """
@@ -38,7 +38,7 @@ _TOPIC_PARTITIONS = 100
 
 
 class HeldFigures(Struct):
-    """Commits a second, `a_batch` of them in every batch, in a group that holds so many offsets."""
+    """Commits a second, `a_batch` of them in every batch, in a group that holds `held` offsets."""
 
     held: Annotated[int, Column("partitions held", ",.0f")]
     a_batch: Annotated[int, Column("a batch")]
@@ -97,7 +97,7 @@ def _measure(held: int, a_batch: int, batches: int) -> HeldFigures:
 
     total = Sample()
     with standing_objects_frozen():
-        # What the group holds comes in many small commits, as it does in life.
+        # The group comes to hold its offsets by many small commits, as groups do in production.
         for batch in range(held // PARTITIONS // a_batch + 1):
             run_batch(machine, [group], ask, batch)
         for batch in range(batches):

@@ -1,9 +1,9 @@
 """How long compaction takes, beside its floor: Spark reading and writing the same rows.
 
-The log is made by DuckDB as ten closed segments of offset commits, all of which are superseded but
-the newest of each key, and an active one with one record. Each of the two runs in a process of its
-own, so that a peak of memory is its own too. Compaction moves what it supersedes to the history, so
-it writes every row as well.
+DuckDB makes the log: ten closed segments of offset commits, of which all but the newest of each key
+are superseded, and an active segment with one record. Compaction and floor each run in a process of
+their own, so that each has its own peak of memory. Compaction moves superseded records to the
+history, so it writes every row, as the floor does.
 
     python -m pipeline.bench.compaction compact | spark ROOT
 """
@@ -70,7 +70,7 @@ FROM (SELECT i, (hash(i) % {keys})::BIGINT AS key FROM range({first}, {last}) nu
 class Measured(Struct, frozen=True):
     """One process: its seconds, without its start, and the peak of its own resident memory.
 
-    Of Spark that is the Python side only.
+    For Spark the peak is that of its Python process only, without the JVM.
     """
 
     process: Annotated[str, Column("process")]
@@ -169,7 +169,7 @@ def _spark(root: str) -> Measured:
     spark = create_session(load_settings(), root, f"local[{THREADS}]")
     target = f"{root}/floor"
     try:
-        # What a first query costs is not what is measured.
+        # The first query of a session costs more than the ones after it, and is not to be measured.
         spark.range(1).write.format("delta").save(f"{root}/warm")
         started = time.monotonic()
         rows = spark.read.format("delta").load(table_uri(root, OFFSETS_TOPIC))
@@ -189,7 +189,7 @@ def _to_stderr(text: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one of the two in this process, and print its figures as JSON."""
+    """Run compaction or the floor in this process, and print its figures as JSON."""
     what, root = arguments
     measured = {"compact": _compact, "spark": _spark}[what](root)
     sys.stdout.write(msgspec.json.encode(measured).decode() + "\n")

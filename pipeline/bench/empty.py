@@ -7,7 +7,7 @@ from random import Random
 from coordinator.group.batch import BatchResult, GroupOutput
 from schemas.messages import Malformed, RejectedRequest, Response, decode_request
 
-# Longer than any benchmark.
+# Longer than any benchmark runs.
 _TIMER_MS = 3_600_000
 _NOISE_BYTES = 1 << 20
 
@@ -15,10 +15,10 @@ _NOISE_BYTES = 1 << 20
 class EmptyMachine:
     """Answers every request with error 0 and no body, and keeps one byte of state a group.
 
-    `stored` bytes are written for a group in every batch, with a timer, as a coordinator must that
-    is to know a group's last heartbeat; 0 writes nothing. They are as random as a coordinator's:
-    the JVM hands them to Python as text of UTF-8 and compresses what it stores, and spends 3 us
-    less on 600 zeros.
+    `stored` bytes are written for a group in every batch, with a timer: a coordinator must write
+    the time of a group's last heartbeat, too. 0 writes nothing. The bytes are random, as a
+    coordinator's nearly are: the JVM hands state to Python as UTF-8 text and compresses what it
+    stores, and spends 3 us less on 600 zeros.
     """
 
     def __init__(self, stored: int = 0) -> None:
@@ -58,9 +58,9 @@ class EmptyMachine:
         return BatchResult(state=b"\x00", deadline=None, output=output, changed=state is None)
 
     def _some_bytes(self) -> bytes:
-        """Bytes of which the next call's are others."""
+        """`stored` bytes, different ones in each call."""
         self._at = (self._at + self._stored) % (_NOISE_BYTES - self._stored)
         return self._noise[self._at : self._at + self._stored]
 
     def set_topics(self, topics: dict[str, int] | None) -> None:
-        """Do nothing: no topic is looked at."""
+        """Do nothing: the empty machine knows no topics."""

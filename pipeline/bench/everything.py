@@ -38,7 +38,7 @@ from pipeline.errors import Failure
 
 
 class Plan(NamedTuple):
-    """A benchmark's name, what it reports, and its options: always, in a quick run, in a full."""
+    """A benchmark's name, its report, and its options: of a quick run, of a full one, of both."""
 
     name: str
     report: type[Report]
@@ -81,7 +81,7 @@ def bench_all(
     libs: Path | None = None,
     plans: Sequence[Plan] = PLANS,
 ) -> Page:
-    """Run every plan and write the page, anew after each; `say` hears of progress.
+    """Run every plan, and write the page again after each of them; `say` hears of progress.
 
     A benchmark that fails does not keep the next ones from running. `libs` is the folder of Kafka's
     jars. Raises OSError if the page cannot be written.

@@ -1,4 +1,4 @@
-"""A fleet of members that are already in their groups: requests to send, and no client's logic."""
+"""Members that only make requests: what a client would decide is up to the benchmark."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from schemas.messages import (
 )
 from schemas.tables import RESPONSES
 
-# A version in which members join in one step: the benchmark's members are dynamic and many.
+# The last version in which a member without an id joins in one step (KIP-394).
 _ONE_STEP = 3
 _SESSION_MS = 60_000
-# The longest there is: a fleet may have to wait while another machine has its turn.
+# The broker's default upper bound: a fleet sends nothing while another machine has its turn.
 LONGEST_SESSION_MS = 1_800_000
 # ConsumerProtocolSubscription version 0 of the topic "t", without user data.
 _SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00"
@@ -59,7 +59,7 @@ class Member:
         )
 
     def join(self, again: bool = False) -> RequestEvent:
-        """Ask to join, in one step; `again` with the id that an earlier join was given."""
+        """Ask to join, in one step; `again` true keeps the member id."""
         body = JoinGroupRequest(
             member_id=self.member_id if again else "",
             session_timeout_ms=self._session_ms,
@@ -72,7 +72,7 @@ class Member:
         return self._event("join_group", api_version=_ONE_STEP, join_group=body)
 
     def sync(self, assignments: tuple[SyncGroupAssignment, ...]) -> RequestEvent:
-        """Ask for the assignment, or give it."""
+        """Ask for the assignment; the leader's sync has everybody's."""
         body = SyncGroupRequest(self.generation, self.member_id, assignments=assignments)
         return self._event("sync_group", api_version=_ONE_STEP, sync_group=body)
 
@@ -85,7 +85,7 @@ class Member:
         return self._event("offset_fetch", offset_fetch=body)
 
     def heartbeat(self) -> RequestEvent:
-        """Say that one is there."""
+        """Heartbeat."""
         body = HeartbeatRequest(self.generation, self.member_id)
         return self._event("heartbeat", heartbeat=body)
 
@@ -114,7 +114,7 @@ class Fleet:
 
     @property
     def members(self) -> list[Member]:
-        """Every member of every group."""
+        """The members of all groups."""
         return [member for group in self.groups for member in group]
 
     def form_groups(self) -> None:
@@ -164,12 +164,12 @@ class FleetPeer:
         self._fleet = fleet
 
     def send(self, events: list[RequestEvent]) -> None:
-        """Append requests, in one commit."""
+        """Append requests, all in one commit."""
         if events:
             self._fleet.requests.append(events)
 
     def answers(self) -> list[dict[str, Any]]:
-        """The answers since the last call, or those that come within a moment."""
+        """The answers since the last call, or a few ms later if there are none yet."""
         rows = self._fleet.answers()
         if not rows:
             time.sleep(_MOMENT_S)

@@ -1,7 +1,8 @@
-"""Members that heartbeat as fast as they are answered, at next to no cost to who drives them.
+"""Members that heartbeat as fast as they are answered, at little cost to the load's own process.
 
-Every member's heartbeat is a row made beforehand, as the broker's driver has its bytes: of a new
-one only the request id, which begins with the member's number, and the time are new.
+Every member's heartbeat is made beforehand as a row, as `pipeline.bench.wire.Flood` makes it as
+bytes for the broker. Each time it is sent, only the request id and the time are new. A request id
+begins with the member's number.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS, RESPONSES, to_requests
 
 _POLL_S = 0.002
-# Wait so long for the last answers of a load that has ended, s.
+# How long the last answers are awaited after the load has ended.
 _LAST_ANSWERS_S = 60.0
 
 
 class TableFlood:
-    """The heartbeats of a fleet that is in its groups, one of each member at a time."""
+    """The heartbeats of a fleet whose groups are Stable, one of each member at a time."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._requests = open_appender(table_uri(fleet.root, REQUESTS))
@@ -37,7 +38,9 @@ class TableFlood:
         self._sent = 0
 
     def run(self, seconds: float, process: CoordinatorProcess) -> float:
-        """Heartbeats a second. Raises Failure if the coordinator ends, or answers an error."""
+        """Flood the coordinator; return the heartbeats a second that it answered.
+
+        Raises Failure if the coordinator ends, or answers with an error."""
         began = time.perf_counter()
         ready = np.arange(len(self._rows))
         answered = 0
@@ -69,7 +72,7 @@ class TableFlood:
         self._waiting[members] = True
 
     def _answers(self) -> np.ndarray:
-        """Who has been answered since the last look, or within a moment."""
+        """The numbers of the members that were answered since the last call."""
         rows = self._responses.poll()
         if rows is None:
             time.sleep(_POLL_S)

@@ -1,27 +1,27 @@
 """What a batch costs that has one request from each of very many groups.
 
-2,000 groups of one member, which heartbeats: a fleet of small groups, where what Spark and pandas
-spend on a group counts. The floor is the empty function with the same sources and sinks. The
-storing floor decides nothing either, but writes as many bytes of state for each group as the
-coordinator must, which is to know when a group's members were last heard of. They take turns within
-one Spark; a first turn of each does not count, JVMs compile meanwhile.
+2,000 groups of one member each, which heartbeats: in small groups the cost of a group in Spark and
+pandas counts most. The floor is the empty function with the same sources and sinks. The storing
+floor decides nothing either, but writes as many bytes of state for each group as the coordinator,
+which must store when it last heard of each member. The three take turns within one Spark; the first
+turn of each does not count, because the JVM compiles meanwhile.
 
-Where the time goes, of 145, 183 and 231 ms a batch of the three: 13, 20 and 52 to 61 ms are the
-worker's Python, some 10 the sink in each, and what is left is the JVM's, which compiles all the
-while: to read the states, to make Arrow and pickles of them, to write them to the state store. A
-py-spy profile of the worker (`pipeline.bench.answer` has the command) showed that a third of it was
-the JSON of a schema, parsed for each state (`unpickle` in `pipeline.stream.arrow_groups`). What is
-left of a group's 26 us is flat: 14 decide, of them 2 to decode the state and 1 to encode it, 12
-take the group out of Arrow and put it back. The JVM and Python work beside each other since a piece
-is 500 groups, not all (`maxRecordsPerBatch`), a tenth less; a second partition wins as much
-(`shuffle.partitions`).
+A batch of the three took 145, 183 and 231 ms. Of these the worker's Python took 13, 20 and 52 to 61
+ms, the sink about 10 in each, and the JVM the rest: it reads the states, makes Arrow and pickles of
+them, writes them to the state store, and compiles all the while. In a py-spy profile of the worker
+(the command is in `pipeline.bench.answer`) a third was the JSON of a schema, parsed for each state
+(`unpickle` in `pipeline.stream.arrow_groups` parses it once). Of the 26 us that are left for a
+group, 14 decide (2 of them decode the state, 1 encodes it) and 12 take the group out of Arrow and
+put it back. Arrow batches of 500 groups instead of all (`maxRecordsPerBatch`) let the JVM and
+Python work at the same time, which saved a tenth; a second partition (`shuffle.partitions`) saves
+as much.
 
 State keyed by a shard of groups, as Kafka's own coordinator has it, was tried with the two floors
-and 64 shards: 116 and 128 ms a batch of 2,000 groups where a key for each group takes 176 and 207.
-So it could win 1.6 times before anything is decided, not the five that would pay for states of a
-shard's size being written for every heartbeat in it.
+and 64 shards: a batch of 2,000 groups took 116 and 128 ms, against 176 and 207 with a key for each
+group. That is 1.6 times faster at most, before anything is decided. It would have to be five times,
+because every heartbeat would then rewrite the state of a whole shard.
 
-What the machine itself spends on such a batch is "heartbeats, small groups" of `bench machine`.
+The pure machine's part of such a batch is the load "heartbeats, small groups" of `bench machine`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROUNDS = 3
 
 
 class BatchFigures(Struct):
-    """What a batch takes on one machine: medians, ms; `ms_a_group` is of all of it."""
+    """Medians of one machine's batches, ms; `ms_a_group` is `batch_ms` over the groups."""
 
     machine: Annotated[str, Column("machine")]
     batches: Annotated[int, Column("batches")]

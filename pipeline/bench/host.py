@@ -18,7 +18,7 @@ _PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow", "pandas", "msgspe
 class Host(Struct):
     """Cores, memory in bytes, and versions; `load` is the load average of the last minute.
 
-    A load of more than a few tenths before a benchmark means that others have the machine too.
+    A load of more than a few tenths before a benchmark means that other programs use the machine.
     """
 
     cores: int
@@ -31,7 +31,7 @@ class Host(Struct):
     load: float
 
     def lines(self) -> list[str]:
-        """It, for people."""
+        """The host in words."""
         packages = ", ".join(f"{name} {number}" for name, number in self.packages.items())
         return [
             f"{self.cores} cores ({self.cpu}), {self.memory / 2**30:.0f} GiB of memory; "

@@ -1,11 +1,11 @@
 """What idle groups add to a batch in which one other group asks something.
 
-The idle groups are Empty ones with a committed offset, as a take-over loads them from the offsets
-topic. Every batch has one heartbeat; what a batch takes longer than with no idle group is what they
-add: Spark looks through its whole state for timers that are due. The floor is the empty function,
-which has a byte of state for each of the same groups.
+The idle groups are Empty groups with a committed offset, loaded from the offsets topic as at any
+start. Every batch has one heartbeat. Idle groups make a batch longer because Spark looks through
+its whole state for timers that are due. The floor is the empty function, which has a byte of state
+for each of the same groups.
 
-All take turns within one Spark; a first turn of each loads the groups and does not count.
+All cases take turns within one Spark; the first turn of each loads the groups and does not count.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROUNDS = 3
 
 
 class IdleFigures(Struct):
-    """Batches beside so many idle groups: medians, ms; `adds_ms` over none, of the same machine."""
+    """Medians, ms, of batches beside `idle` groups; `adds_ms` is more than beside none."""
 
     machine: Annotated[str, Column("machine")]
     idle: Annotated[int, Column("idle groups", ",.0f")]
@@ -45,7 +45,7 @@ class IdleFigures(Struct):
 
 
 class IdleReport(Report):
-    """Both machines, by the number of idle groups, from none on."""
+    """Both machines, by rising numbers of idle groups, the first none."""
 
     state_store: str
     figures: list[IdleFigures]
@@ -66,7 +66,7 @@ class IdleReport(Report):
 
 
 class _Case:
-    """One machine with its root and so many idle groups, and the times of its batches."""
+    """One machine with a root of `idle` groups, and the times of its batches."""
 
     def __init__(self, folder: str, machine: str, idle: int) -> None:
         self.machine = machine
@@ -79,7 +79,7 @@ class _Case:
         self._formed = False
 
     def turn(self, state_store: str, batches: int) -> list[BatchTime]:
-        """Let it serve so many batches. Raises Failure if it does not have its groups."""
+        """Serve `batches` batches. Raises Failure if the state lacks idle groups."""
         fleet = self._fleet
         with serving(self.root, bench_settings(state_store), self.machine) as turn:
             if not self._formed and self.machine == COORDINATOR:

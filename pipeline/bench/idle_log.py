@@ -1,4 +1,4 @@
-"""An offsets topic of idle groups: Empty ones that committed an offset each and went."""
+"""An offsets topic of idle groups: each committed one offset, and its members left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from schemas.tables import OFFSETS_TOPIC, to_arrow
 
 
 def write_idle_groups(root: str, groups: int, now: int) -> None:
-    """Write the records of `groups` Empty groups, two each; they were left at `now`, ms."""
+    """Write two records for each of `groups` groups, which became Empty at `now`, ms."""
     if not groups:
         return
     partitions = GroupCoordinatorConfig().offsets_topic_num_partitions

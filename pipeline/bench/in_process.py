@@ -1,7 +1,7 @@
 """A coordinator, or its floor, in this process, for benches that ask for the time of each batch.
 
-The time runs from the commit of a batch's requests, which the stream is then waiting for, to the
-commit of the batch; its end is Spark's own, from the query's progress.
+A batch's time runs from the commit of its requests, for which the stream is waiting, to the end
+that Spark reports in the query's progress.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from pipeline.stream.stateful import MachineFactory
 if TYPE_CHECKING:
     from schemas.messages import RequestEvent
 
-# A first batch may load very many groups.
+# The first batch may load 100,000 groups.
 _FIRST_BATCH_S = 1_200.0
 _BATCH_S = 120.0
 _POLL_S = 0.01
-# What a coordinator stores of a group of one member, bytes.
+# The bytes that a coordinator stores for a group of one member.
 _STORED = 600
 _MACHINES: dict[str, MachineFactory | None] = {
     FLOOR: EmptyMachine,
@@ -47,9 +47,9 @@ T = TypeVar("T")
 
 
 class BatchTime(Struct):
-    """One batch: all of it, of which running its job and writing (`add_batch`), in ms.
+    """The time of a batch, ms, and of it the part in which the job ran and wrote (`addBatch`).
 
-    `rows` is how many groups the state store has.
+    `rows` is the number of groups in the state store.
     """
 
     all_ms: float
@@ -58,9 +58,10 @@ class BatchTime(Struct):
 
 
 def bench_settings(state_store: str = "rocksdb") -> Settings:
-    """A coordinator's defaults, but that nobody waits for long. Raises SettingsError.
+    """A coordinator's defaults, without its waits. Raises SettingsError.
 
-    A first member waits for no others, and a measured batch not for the empty one before it.
+    A first join is not held for others, and a short trigger keeps empty batches from holding up the
+    measured ones.
     """
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     sections["coordinator"]["state.store"] = state_store
@@ -71,7 +72,7 @@ def bench_settings(state_store: str = "rocksdb") -> Settings:
 
 @contextlib.contextmanager
 def session(root: str) -> Iterator[SparkSession]:
-    """A session for benches; one that is there already is used, and left as it is."""
+    """Yield the active session, or one that ends with the block."""
     there = SparkSession.getActiveSession() is not None
     spark = create_session(bench_settings(), root)
     try:
@@ -83,8 +84,8 @@ def session(root: str) -> Iterator[SparkSession]:
 
 @contextlib.contextmanager
 def serving(root: str, settings: Settings, machine: str) -> Iterator[Turn]:
-    """The FLOOR, the STORING one or a COORDINATOR that has answered a batch, for the block."""
-    # Again, because it also tells the session these settings.
+    """Run FLOOR, STORING or COORDINATOR for the block; it has finished its first batch."""
+    # On a session that is there already this sets `settings`.
     spark = create_session(settings, root)
     coordinator = start(spark, root, settings, _MACHINES[machine])
     try:
@@ -103,23 +104,24 @@ class Turn:
     def batches(
         self, fleet: Fleet, count: int, requests: Callable[[], list[RequestEvent]]
     ) -> list[BatchTime]:
-        """Have `count` batches of these requests answered; the time of each. Raises Failure."""
+        """Have `count` batches of requests answered; return their times. Raises Failure."""
         return [self._batch(fleet, requests()) for _ in range(count)]
 
     def _batch(self, fleet: Fleet, events: list[RequestEvent]) -> BatchTime:
         before = self._last_batch()
-        # Just after an empty batch the stream waits for requests.
+        # After an empty batch the stream waits for requests: none of them can fall into a running
+        # batch.
         self._until(lambda: self._last_batch() > before and not had_requests(self._progress()))
         before = self._last_batch()
         fleet.requests.append(events)
         appended = clock_ms()
         waiting = {event.request_id for event in events}
         self._until(functools.partial(self._answered, fleet, waiting))
-        # What was answered is committed a little later, and only then its time is known.
+        # The answers are there a little before Spark ends the batch and reports its time.
         return self._until(lambda: self._time_of(before, appended))
 
     def _until(self, look: Callable[[], T | None]) -> T:
-        """What `look` finds, when it finds something."""
+        """Call `look` until it returns something. Raises Failure if the coordinator ends."""
         limit = time.monotonic() + _BATCH_S
         check = 0.0
         while not (found := look()):

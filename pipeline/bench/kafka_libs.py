@@ -1,7 +1,7 @@
 """Kafka's own jars, for the benches that run a broker beside the coordinator.
 
-They are no part of this project and are fetched only where a folder for them is named, with the Ivy
-that comes with Spark, from where Spark gets Delta's.
+The jars are no part of this project. They are fetched only into a folder that the user names, by
+the Ivy that comes with Spark, from the repositories that Spark fetches Delta's jars from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyspark
 from pipeline.errors import Failure
 
 VERSION = "4.1.0"
-# kafka_2.13 holds the broker and the tool that formats its storage, and names what they need.
+# kafka_2.13 has the broker and the tool that formats its storage, and names their dependencies.
 _MODULE = ("org.apache.kafka", "kafka_2.13", VERSION)
 BROKER_JAR = f"kafka_2.13-{VERSION}.jar"
 ADVICE = (
@@ -27,11 +27,11 @@ ADVICE = (
 
 
 class KafkaMissing(Failure):
-    """Kafka's jars cannot be had; the message says what was tried."""
+    """Kafka's jars, or Java, are missing and cannot be fetched; the message says what was tried."""
 
 
 def java() -> str:
-    """The Java that Spark would start."""
+    """The path of the Java that Spark would start."""
     home = os.environ.get("JAVA_HOME")
     found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if found is None:
@@ -40,7 +40,7 @@ def java() -> str:
 
 
 def kafka_libs(folder: Path, say: Callable[[str], None]) -> Path:
-    """Return the folder, filled with Kafka's jars if the broker's is not in it.
+    """Return the folder, after Kafka's jars are fetched into it unless the broker's is there.
 
     Raises KafkaMissing if they cannot be fetched.
     """

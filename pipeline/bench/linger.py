@@ -1,7 +1,8 @@
-"""How long an answer takes by how long the producer gathers requests before it commits them.
+"""How long an answer takes, by the producer's linger.ms.
 
-A shorter linger is less waiting and more commits: each one is a file that somebody writes, and that
-the next batch opens. One coordinator, the lingers one after the other, the load of `answer`.
+A shorter linger means less waiting and more commits, each of which is a file that the producer
+writes and the next batch opens. One coordinator meets the lingers one after the other, with the
+load of `answer`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ LINGERS_MS = (20, 50, 100, 200)
 
 
 class LingerFigures(Struct):
-    """Answer times at one linger, ms; the linger is part of them."""
+    """Answer times at one linger, ms; they include the linger."""
 
     linger_ms: Annotated[int, Column("linger.ms")]
     answers: Annotated[int, Column("answers")]

@@ -1,9 +1,9 @@
 """How much the pure machine decides on one core, without Spark.
 
 Each load goes through `BatchMachine.process`, the call that Spark's worker makes, from the events'
-JSON to the state's bytes, and its output is encoded as `pipeline/stateful.py` does. The floor in
-the same run decodes the same events, encodes the same outputs, copies the states and decides
-nothing. Seconds are the process's own: what else the machine does is not counted.
+JSON to the state's bytes, and its output is encoded as in `pipeline/stream/stateful.py`. The floor
+in the same run decodes the same events, encodes the same outputs, copies the states and decides
+nothing. Seconds are the process's CPU time: what else runs on the computer does not count.
 
 Profile: python -m cProfile -s tottime -m pipeline bench machine
 """
@@ -37,7 +37,7 @@ from schemas.messages import (
 # Partitions that one commit or one fetch names.
 PARTITIONS = 10
 TOPIC = "t"
-# Any time will do for a start, ms; batches follow one another by this many ms.
+# The time of the first batch, ms; any will do. Batches are `_BATCH_MS` apart.
 START = 1_800_000_000_000
 _BATCH_MS = 200
 
@@ -50,8 +50,8 @@ _decode_output = msgspec.msgpack.Decoder(GroupOutput | None).decode
 class Load(Struct):
     """One load's figures; times are of one core.
 
-    `requests` a batch and group are what Spark would hand over at once; `state_bytes` is what a
-    group's state takes at the end; `ratio` is how many times the floor's time a request takes.
+    `requests` is of one group and batch, which Spark hands over at once; `state_bytes` is the size
+    of a group's state at the end; `ratio` is a request's time over the floor's.
     """
 
     name: Annotated[str, Column("load")]
@@ -65,7 +65,7 @@ class Load(Struct):
 
 
 class Sample(Struct):
-    """What one load has done so far: requests, and seconds of machine and floor."""
+    """The requests of a load so far, and the seconds that machine and floor took for them."""
 
     requests: int = 0
     seconds: float = 0.0
@@ -100,7 +100,7 @@ class MachineReport(Report):
 
 
 class MachineGroup:
-    """One group of the pure machine: its state, and its members as the fleet's are."""
+    """One group of the pure machine: its state and its members."""
 
     def __init__(self, machine: BatchMachine, group_id: str, members: int) -> None:
         self.machine = machine
@@ -137,7 +137,7 @@ class MachineGroup:
         )
 
     def texts(self, events: Iterable[tuple[Member, RequestEvent]]) -> list[str]:
-        """The events as JSON; whose answers they get is remembered."""
+        """The events as JSON; `take` hands each answer to the member that asked."""
         texts = []
         for member, event in events:
             self._by_request[event.request_id] = member
@@ -155,7 +155,7 @@ class MachineGroup:
                 member.generation = response.join_group.generation_id
 
     def form(self, now: int) -> None:
-        """Join and sync everybody. The first joiner is alone at first, and comes again."""
+        """Join and sync everybody. The first member joins alone, and again with the others."""
         first, *others = self.members
         steps: list[Callable[[], list[str]]] = [
             lambda: self.texts([(first, first.join())]),
@@ -188,7 +188,7 @@ def make_machine() -> BatchMachine:
     return BatchMachine(BatchSettings(config=parse_config({"group.initial.rebalance.delay.ms": 0})))
 
 
-# What a group is asked in a batch, in rounds: a round's answers are known before the next.
+# The requests of a group in one batch. A round's answers are known before the next round.
 Round = Callable[[MachineGroup, int], list[str]]
 
 
@@ -224,7 +224,7 @@ PLANS = [
 
 
 def bench_machine(batches: int, scale: int, say: Callable[[str], None]) -> MachineReport:
-    """Measure every load over `batches` batches, after one that does not count.
+    """Measure every load over `batches` batches, after a first one that does not count.
 
     `scale` divides the number of groups: 1 is the full size. `say` hears of progress.
     """
@@ -262,7 +262,7 @@ def _measure(plan: Plan, groups: int, batches: int) -> Load:
 
 @contextmanager
 def standing_objects_frozen() -> Iterator[None]:
-    """Keep what is there already out of the garbage collector's sight, as Spark's worker does."""
+    """Exempt all present objects from garbage collection, as Spark's worker does."""
     gc.collect()
     gc.freeze()
     try:
@@ -272,7 +272,7 @@ def standing_objects_frozen() -> Iterator[None]:
 
 
 def run_batch(machine: BatchMachine, fleet: list[MachineGroup], ask: Round, batch: int) -> Sample:
-    """Let the machine have a batch, and then the floor the same one."""
+    """Give a batch to the machine, and then the same batch to the floor."""
     texts = [ask(group, batch) for group in fleet]
     now = START + batch * _BATCH_MS
     gc.collect()

@@ -11,12 +11,12 @@ from msgspec import Struct
 from pipeline.bench.report import Column
 
 _PROC = Path("/proc")
-# What a process's `clear_refs` is told to forget its peak of resident memory (man proc).
+# Written to a process's `clear_refs`, this resets its peak of resident memory (man proc).
 _PEAKS = "5"
 
 
 class Memory(Struct, frozen=True):
-    """Bytes: the driver's Python, its JVM, and the largest Python worker; 0 if unknown."""
+    """Bytes of the driver's Python, of its JVM and of the largest Python worker; 0 if unknown."""
 
     driver: Annotated[int, Column("peak MB: driver", ".0f", unit=1e6)]
     jvm: Annotated[int, Column("JVM", ".0f", unit=1e6)]
@@ -24,7 +24,7 @@ class Memory(Struct, frozen=True):
 
 
 def peaks_of(pid: int) -> Memory:
-    """The peaks so far of a driver and of what it started; all 0 where there is no /proc."""
+    """The peaks so far of a driver and of its descendants; all 0 where there is no /proc."""
     family = _family(pid)
     java = {member for member, status in family.items() if status.get("Name") == "java"}
     return Memory(
@@ -35,15 +35,15 @@ def peaks_of(pid: int) -> Memory:
 
 
 def forget_peaks(pid: int) -> None:
-    """Let the peaks begin anew; where the kernel has no `clear_refs` they are those of all time."""
+    """Reset the peaks; a kernel without `clear_refs` keeps those since each process began."""
     for member in _family(pid):
-        # What has ended since it was listed has no peak to forget.
+        # A process that has ended since it was listed has no peak to reset.
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             (_PROC / str(member) / "clear_refs").write_text(_PEAKS)
 
 
 def _family(pid: int) -> dict[int, dict[str, str]]:
-    """What /proc tells of a process and of all that it started."""
+    """The `status` in /proc of a process and of all its descendants."""
     try:
         status = {int(p.name): _status(p) for p in _PROC.iterdir() if p.name.isdecimal()}
     except OSError:
@@ -62,7 +62,7 @@ def _status(process: Path) -> dict[str, str]:
     try:
         lines = (process / "status").read_text().splitlines()
     except OSError:
-        # It has ended since it was listed.
+        # The process has ended since it was listed.
         return {}
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 

@@ -1,4 +1,4 @@
-"""A large offsets topic, made by columns: what a coordinator left behind that ran for long."""
+"""A large offsets topic, as a coordinator leaves it that ran for long; made column by column."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KEYS_OF_TEN = 7
 _TOMBSTONE_EVERY = 20
 _PARTITIONS_OF_TOPIC = 10
 _CHUNK = 100_000
-# The longest there is: nobody heartbeats in these groups, and they are to be found as they were.
+# The broker's default upper bound: no member of these groups heartbeats, and none is to expire.
 _SESSION_MS = 1_800_000
 # ConsumerProtocolSubscription version 0 of the topic "t-0", without user data.
 _SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x03t-0\x00\x00\x00\x00"
@@ -42,10 +42,10 @@ def group_names(groups: int) -> list[str]:
 
 
 def write_log(root: str, records: int, groups: int, now: int) -> int:
-    """Write `records` rows, the newest at `now`, ms; return how many offsets are in force.
+    """Write `records` rows, the newest at `now`, ms; return the number of committed offsets.
 
-    Every group has one record of its own, with members, at the end. Raises Failure for fewer than
-    two records a group.
+    The last record of every group is its metadata, with members. Raises Failure for fewer than two
+    records a group.
     """
     if groups < 1 or records < 2 * groups:
         raise Failure(f"{records} records are too few for {groups} groups")
@@ -70,7 +70,7 @@ def _keys(commits: int) -> int:
 
 
 def _in_force(commits: int) -> int:
-    """How many keys' newest commit is no tombstone."""
+    """The number of keys whose newest record is no tombstone."""
     newest = np.arange(commits - _keys(commits), commits)
     return int(np.count_nonzero(newest % _TOMBSTONE_EVERY))
 
@@ -78,7 +78,7 @@ def _in_force(commits: int) -> int:
 def _commits(
     names: list[str], places: np.ndarray, commits: int, started: int
 ) -> Iterator[pa.Table]:
-    """The commits in the order of the log, without `segment`; keys come round again."""
+    """The commits in the order of the log, without `segment`; the keys take turns."""
     groups = pa.array(names)
     schema = pa.schema(field for field in OFFSETS_TOPIC.schema if field.name != "segment")
     for first in range(0, commits, _CHUNK):

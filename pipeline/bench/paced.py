@@ -1,7 +1,7 @@
 """The load of `answer` and `soak`: members that heartbeat once a second each, evenly spread.
 
-An answer's time runs from handing its request to the writer, which commits what has gathered every
-`linger_s`, until a tail of `responses` has read it.
+An answer's time runs from the hand-over of its request to the producer, which commits every
+`linger_s`, until a reader of `responses` has the answer.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ MEMBERS = 20
 INTERVAL_S = 1.0
 # The producer's linger, s: requests handed over within it share a commit.
 LINGER_S = 0.1
-# What a p99 is of, at least.
+# A p99 of fewer answers says nothing.
 LEAST_ANSWERS = 100
 _POLL_S = 0.005
-# Wait so long for the last answers, s.
+# How long the last answers are awaited.
 _LAST_ANSWERS_S = 10.0
 
 
@@ -33,10 +33,10 @@ def pace(
     meanwhile: Callable[[list[float]], None] = lambda _times: None,
     linger_s: float = LINGER_S,
 ) -> tuple[list[float], int]:
-    """Let the members heartbeat; the answer times, s, and how many answers never came.
+    """Let the members heartbeat; return the answer times, s, and how many answers never came.
 
-    `meanwhile` sees the times so far, often. Raises Failure if the coordinator ends, or answers an
-    error.
+    `meanwhile` is called with the times so far, every few ms. Raises Failure if the coordinator
+    ends, or answers with an error.
     """
     members = fleet.members
     began = time.perf_counter()
@@ -71,7 +71,7 @@ def pace(
 
 
 def p50_and_p99(times: list[float], what: str, least: int = LEAST_ANSWERS) -> tuple[float, float]:
-    """Of times in s, in ms; raises Failure, which names `what`, if there are fewer than `least`."""
+    """The p50 and p99, ms, of at least `least` times, s. Raises Failure, which names `what`."""
     if len(times) < least:
         raise Failure(f"{what}: only {len(times)} answers; let it run longer")
     ms = [1000 * each for each in times]

@@ -1,4 +1,4 @@
-"""Whom the benches talk to: the coordinator on Spark, or Kafka's."""
+"""The other side of a benchmark's members: the coordinator on Spark, or Kafka's broker."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ NOT_YET = (
 
 
 class Peer(Protocol):
-    """A coordinator that is asked, and answers when it likes."""
+    """A coordinator that takes requests, and answers them later in any order."""
 
     def send(self, events: list[RequestEvent]) -> None:
-        """Hand over requests."""
+        """Send requests."""
 
     def answers(self) -> list[dict[str, Any]]:
         """The answers since the last call: request_id, api, error_code, responded_at, join_group.

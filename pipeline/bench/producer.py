@@ -1,10 +1,10 @@
 """What the producer's linger costs and gains: acknowledgement times and requests/s by linger.ms.
 
-Two loads for each linger.ms. Paced: 200 members heartbeat once a second each, evenly spread, as in
-a process of consumers; a time runs from `send` until the future is completed. Flat out: one thread
-sends as fast as it is let, until everything is written. The floor beside both, in the same run: the
-batches that the producer made, written once more by bare `RequestLog.append`, one commit each, to a
-table of their own. It is what the batching itself costs: the encoding, the commit, no threads.
+Each linger.ms meets two loads. Paced: 200 members heartbeat once a second each, evenly spread, as
+in a process of many consumers; an acknowledgement's time runs from `send` until the future is
+completed. Flat out: one thread sends as fast as the producer lets it, until everything is written.
+The floor writes the batches that the producer made once more, by bare `RequestLog.append`, one
+commit each, to a table of their own: encoding and commits without threads.
 
 Profile: python -m cProfile -s tottime -m pipeline bench producer
 """
@@ -103,7 +103,7 @@ def bench_producer(
 ) -> ProducerFigures:
     """Measure each linger.ms: `seconds` paced, then `flat_out` requests. `say` hears of progress.
 
-    Raises Failure for less than half a second, in which nothing could be measured.
+    Raises Failure for less than half a second, which is too short to measure anything.
     """
     if seconds < _LEAST_SECONDS:
         raise Failure(f"{seconds:g} s are too short: measure {_LEAST_SECONDS} s at least")

@@ -1,9 +1,10 @@
-"""How long a group takes to be Stable: from nothing, and when one joins it.
+"""How long a group takes to become Stable: when all its members join, and when one more joins.
 
-The coordinator and Kafka's broker take turns, and groups of each come one after the other. The
-members do what clients do: they join, sync what the leader assigned, and join again when they
-hear of a rebalance; but they wait for nothing: whoever is in a group that is not yet Stable asks by
-heartbeats, one after the other. So the figures are the coordinator's, not the members' intervals'.
+Kafka's broker is measured first, then the coordinator, each with one group after the other. Members
+do what clients do: they join, sync what the leader assigned, and join again when they hear of a
+rebalance. But they do not wait between heartbeats: a member of a group that is not yet Stable sends
+the next heartbeat as soon as the last one is answered. So the figures show the coordinator's time
+and not the heartbeat interval.
 """
 
 from __future__ import annotations
@@ -28,16 +29,16 @@ from schemas.errors import ERROR_NAMES, ErrorCode
 from schemas.messages import RequestEvent, SyncGroupAssignment
 
 MEMBERS = 100
-# Groups of each machine that do not count: JVMs compile meanwhile.
+# Groups of each machine that do not count, because the JVM compiles meanwhile.
 WARM_UPS = 10
 _TIMEOUT_S = 120.0
 _ASSIGNMENT = b"\x00" * 32
 
 
 class RebalanceFigures(Struct):
-    """What one machine took, in seconds and batches: the median of all rounds.
+    """The seconds and batches that one machine took: medians of all rounds.
 
-    Batches are those that the members had answers from; 0 where there are none.
+    Batches are those that answered a member; the broker has none: 0.
     """
 
     machine: Annotated[str, Column("machine")]
@@ -57,7 +58,7 @@ class Passage(Struct):
 
 
 class RebalanceReport(Report):
-    """Both machines; no `kafka` where its jars are not at hand."""
+    """Both machines; `kafka` is None where no folder of its jars is named."""
 
     coordinator: RebalanceFigures
     kafka: RebalanceFigures | None
@@ -83,13 +84,13 @@ class RebalanceReport(Report):
 
 
 class Rebalance:
-    """Groups on their way to Stable: all their members."""
+    """The members of groups that become Stable, and their requests."""
 
     def __init__(self, peer: Peer, members: list[Member]) -> None:
         self._peer = peer
         self._members = members
         self._waiting: dict[str, tuple[Member, RequestEvent]] = {}
-        # The generation of which each member has its assignment, by name.
+        # The generation in which each member, by name, was last given its assignment.
         self._synced: dict[str, int] = {}
         self._out: list[RequestEvent] = []
 
@@ -115,7 +116,8 @@ class Rebalance:
                 self._take(member, event, row)
                 batches.add(row["responded_at"])
         seconds = time.perf_counter() - began
-        # Nobody asks any more: what is on the way is awaited, for the next who uses this peer.
+        # The answers that are still to come are awaited, so that the peer's next user does not meet
+        # them.
         while self._waiting.keys() - {event.request_id for event in self._out}:
             for row in self._peer.answers():
                 del self._waiting[row["request_id"]]
@@ -196,7 +198,9 @@ def bench_rebalance(
 def measure(
     machine: str, peer: Peer, groups: list[list[Member]], warm_ups: int
 ) -> RebalanceFigures:
-    """Let each group form but for its last member, and that one join; the first do not count."""
+    """Let all but the last member of each group join, then the last one.
+
+    The first `warm_ups` groups do not count."""
     first, more = [], []
     for group in groups:
         *founders, newcomer = group

@@ -1,7 +1,6 @@
 """What a benchmark reports: its figures, their table, and the aims that they are held to.
 
-A figure says beside its own type how it is shown, so that a field, its heading and its format stand
-in one place:
+A field's `Column` stands beside its type, so that figure, heading and format are in one place:
 
     class LingerFigures(Struct):
         linger_ms: Annotated[int, Column("linger.ms")]
@@ -20,10 +19,10 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 class Column(NamedTuple):
-    """How a field is shown: under `title`, divided by `unit`, by Python's format specification.
+    """How a field is shown: under `title`, divided by `unit`, in Python's format `format`.
 
-    `bar` is the title of a column of bars beside it; `zero` false shows nothing for 0.
-    A mapping of counts is shown as their sum.
+    `bar` is the title of a column of bars beside it; with `zero` false a 0 is left out. A mapping
+    of counts is shown as their sum.
     """
 
     title: str
@@ -33,7 +32,7 @@ class Column(NamedTuple):
     zero: bool = True
 
     def cell(self, value: Any) -> object:
-        """The value as it is shown; one without a format as it is."""
+        """The text of a value; without a format, the value itself."""
         if not self.zero and not value:
             return ""
         total = sum(value.values()) if isinstance(value, Mapping) else value
@@ -69,10 +68,10 @@ class Aim(Struct):
 
 
 class Report(Struct):
-    """The base of every benchmark's report; its own fields are what `--json` prints."""
+    """The base of every benchmark's report; `--json` prints its fields."""
 
     def title(self) -> str | None:
-        """What is to be said over the table."""
+        """The line over the table."""
         return None
 
     def rows(self) -> Sequence[Struct]:
@@ -80,11 +79,11 @@ class Report(Struct):
         raise NotImplementedError
 
     def ratios(self) -> dict[str, dict[str, float]]:
-        """The last rows of the table: a ratio by the title of its column, for each such row."""
+        """The last rows of the table, by their names: each has ratios by the titles of columns."""
         return {}
 
     def aims(self) -> list[Aim]:
-        """The aims of the benchmark with what this run found; none where it only informs."""
+        """The aims of the benchmark with what this run found; a benchmark may have none."""
         return []
 
     def table(self) -> Table:

@@ -1,4 +1,4 @@
-"""A coordinator on Spark, or its floor, for as long as a bench needs it."""
+"""A coordinator on Spark, or its floor, as a process that lives as long as a block."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from pipeline.node.process import CoordinatorProcess
 from pipeline.tables.store import ensure_tables
 
 FLOOR = "floor"
-# The floor that stores every group it has answered.
+# The floor that also writes a state for every group that it answers.
 STORING = "storing floor"
 COORDINATOR = "coordinator"
-# For so long after a start the JVM compiles so much that answers take longer; not counted. Under
-# the load of `answer` a coordinator's p50 was, in stretches of 15 s from the start on, 239, 136,
-# 129, 112, 92, 90 and 91 ms, and 80 and 77 after two minutes; the floor's 265, 147, 115, 100, 127,
-# 82 and 80. Under that of `throughput` it answered, in stretches of 20 s, 24,500, 27,000, 28,500,
-# 31,000, 31,500 and 34,000 heartbeats a second, and 33,500 to 42,500 in the five minutes after.
+# The first two minutes do not count: the JVM compiles meanwhile, and answers take longer. Under the
+# load of `answer` a coordinator's p50 was, in stretches of 15 s from the start on, 239, 136, 129,
+# 112, 92, 90 and 91 ms, and 80 and 77 after two minutes; the floor's 265, 147, 115, 100, 127, 82
+# and 80. Under the load of `throughput` a coordinator answered, in stretches of 20 s, 24,500,
+# 27,000, 28,500, 31,000, 31,500 and 34,000 heartbeats a second, and 33,500 to 42,500 in the next
+# five minutes.
 WARM_UP_S = 120.0
-# As the broker is set up: a first member waits for nobody.
+# A first join is not held for others; the broker of `pipeline.bench.broker` is set up the same.
 _CONFIG = """\
 [group]
 "group.initial.rebalance.delay.ms" = 0
@@ -31,10 +32,10 @@ _CONFIG = """\
 
 @contextlib.contextmanager
 def running(machine: str, config: str = "") -> Iterator[tuple[CoordinatorProcess, str]]:
-    """The process of a `machine`, FLOOR or COORDINATOR, that is ready, and its root.
+    """Yield the process of a `machine`, FLOOR or COORDINATOR, that is ready, and its root.
 
-    `config` is TOML with more settings. Both are gone after the block. Raises Failure if it does
-    not get ready.
+    `config` is TOML with more settings. Process and root are gone after the block. Raises Failure
+    if the process does not get ready.
     """
     folder = Path(tempfile.mkdtemp(prefix="group-coordinator-bench-"))
     try:

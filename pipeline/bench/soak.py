@@ -1,12 +1,12 @@
-"""Whether a coordinator stays what it was: half an hour of the load of `answer`.
+"""Whether answer times, memory and files stay constant: half an hour of the load of `answer`.
 
-Every minute is told: its answer times, the most memory that the coordinator's processes took, and
-the most files that its tables had, those of the newest version and those of the log. The most,
-because packing takes up to 200 MB for some seconds, and files pile up until it: one look a minute
-would meet that by chance. Upkeep packs ten times in the run, so that a table that only grows is
-told from one that is packed. Two things go by their age, an hour at least, so that half an hour
-sees them grow: the files that no version needs any more (`vacuum.retention.ms`), which are not
-counted, and the logs of all tables but `requests`, which are counted but not judged.
+Each minute's sample has its answer times, the peaks of memory of the coordinator's processes, and
+the most files that its tables had, in the newest version and in the log. Peaks, because packing
+takes up to 200 MB for some seconds and files pile up until it: a look once a minute would see that
+by chance. Upkeep packs ten times in the run, which tells a table that only grows from one that is
+packed. Two kinds of files are removed by their age, an hour at least, and so only grow in half an
+hour: those that no version needs (`vacuum.retention.ms`), which are not counted, and the logs of
+all tables but `requests`, which are counted but not judged.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, REQUESTS, RESPONSES
 MINUTES = 30.0
 WATCHED = (REQUESTS, RESPONSES, OFFSETS_TOPIC, GROUP_EVENTS)
 _SAMPLES = 30
-# So often are files counted for a sample.
+# How many times files are counted for one sample.
 _COUNTS = 6
 _LONGEST_SAMPLE_S = 60.0
 _PACKS = 10
 _LEAST_PACK_MS = 10_000
-# A table of fewer files is small, however its files come and go.
+# Fewer files than this count as this many: a few files more or less are no growth.
 _FEW_FILES = 50
 
 
 class Sample(Struct):
-    """One stretch of the run, which ended at `at_s`.
+    """One stretch of the run, up to `at_s` after its begin.
 
-    `memory` is its peaks; `files` and `log_files` are the most that were seen of each table.
+    `memory` has the stretch's peaks, `files` and `log_files` the highest counts by table.
     """
 
     at_s: Annotated[float, Column("minute", ".1f", unit=60)]
@@ -62,9 +62,8 @@ class Sample(Struct):
 class SoakReport(Report):
     """The run. `ratio_p99` is the last sixth's over the first's.
 
-    Growth is the most of the last third over the most of the middle one: 1 is flat, 1.5 is steady
-    growth from nothing. Of the files it is the most that a table, or the log of `requests`,
-    grew.
+    Growth is the maximum of the last third over that of the middle third: 1 is flat, 1.5 is steady
+    growth from nothing. `files_growth` is that of the table, or log of `requests`, that grew most.
     """
 
     seconds: float
@@ -119,7 +118,9 @@ def report(
     sixths: Sequence[int],
     samples: list[Sample],
 ) -> SoakReport:
-    """What a run's answer times, s, and samples say; `sixths`: how many had come by each sixth."""
+    """Sum up a run by its answer times, s, and samples.
+
+    `sixths` has the number of answers by the end of each of the first five sixths."""
     _, first = p50_and_p99(times[: sixths[0]], "the first sixth")
     _, last = p50_and_p99(times[sixths[4] :], "the last sixth")
     tables = [table.name for table in WATCHED]
@@ -141,7 +142,7 @@ def report(
 
 
 def growth(values: Sequence[int]) -> float:
-    """The most of the last third over the most of the middle one; 1 if that is not known."""
+    """The maximum of the last third over that of the middle third; 1 if the middle has none."""
     third = len(values) // 3
     middle = max(values[third : 2 * third], default=0)
     return max(values[2 * third :], default=0) / middle if middle else 1.0
@@ -152,7 +153,7 @@ def _files_growth(counts: Sequence[int]) -> float:
 
 
 class _Watch:
-    """Takes a sample now and then, in a thread of its own: the load must not wait for it."""
+    """Takes samples in a thread of its own, for which the load need not wait."""
 
     def __init__(
         self,
@@ -172,14 +173,14 @@ class _Watch:
         self._counts: list[Future[None]] = []
         self._samples: list[Future[Sample]] = []
         self._seen = 0
-        # The most of each table since the last sample, for the pool's one thread.
+        # The highest counts by table since the last sample; only the pool's one thread uses them.
         self._files: dict[str, int] = {}
         self._log_files: dict[str, int] = {}
         forget_peaks(process.pid)
         self._began = time.perf_counter()
 
     def look(self, times: list[float]) -> None:
-        """See whether it is time."""
+        """Start what is due: a count of files, or a sample."""
         at = time.perf_counter() - self._began
         while len(self.sixths) < 5 and at >= self._seconds / 6 * (len(self.sixths) + 1):
             self.sixths.append(len(times))
@@ -190,7 +191,7 @@ class _Watch:
             self._samples.append(self._pool.submit(self._sample, at, part))
 
     def samples(self) -> list[Sample]:
-        """All samples, once they are there."""
+        """Wait for all samples, and return them."""
         for each in self._counts:
             each.result()
         return [each.result() for each in self._samples]

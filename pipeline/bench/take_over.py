@@ -1,8 +1,9 @@
-"""How long a coordinator takes to come back without its checkpoint, beside Spark reading the same.
+"""How long a start without a streaming checkpoint takes, beside Spark reading the same rows.
 
-The time runs from the start of the process until it prints `ready`: Python, the JVM and the first
-batch included. Each of the two is also started with nothing to read; what is left without that is
-the price of the rows. Every start is a process of its own, so that its peaks of memory are too.
+The time runs from the start of the process until it prints `ready`, and includes the start of
+Python and of the JVM and the first batch. Coordinator and floor are each started with the rows and
+with none; the difference is the cost of the rows. Every start is a process of its own, with its own
+peaks of memory.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ class Start(Struct, frozen=True):
 
 
 class TakeOverFigures(Report):
-    """One run. `ratio` is of the whole times, `ratio_rows` of those without an empty start's.
+    """One run. `ratio` is of the whole times, `ratio_rows` of the cost of the rows.
 
-    The second is None where the floor's rows cost it nothing that can be measured.
+    `ratio_rows` is None where the floor took no longer with rows than without.
     """
 
     records: int
@@ -76,9 +77,9 @@ class TakeOverFigures(Report):
 def bench_take_over(
     records: int = RECORDS, groups: int = GROUPS, say: Callable[[str], None] = print
 ) -> TakeOverFigures:
-    """Make a log, and start a coordinator and the floor on it; `say` hears of progress.
+    """Make a log, and start the floor and a coordinator on it; `say` hears of progress.
 
-    Raises Failure unless the coordinator has every group again.
+    Raises Failure unless the coordinator has loaded every group.
     """
     with tempfile.TemporaryDirectory(prefix="bench-take-over-") as folder:
         here = Path(folder)
@@ -87,7 +88,7 @@ def bench_take_over(
             ensure_tables(str(root))
         say(f"making a log of {records:,} records of {groups:,} groups")
         offsets = write_log(str(full), records, groups, clock_ms())
-        # The floor first: what it reads is what the coordinator will find.
+        # The floor first: a coordinator would add rows to what the floor is to read.
         floor = _measure(FLOOR, empty, full, here, say)
         coordinator = _measure(COORDINATOR, empty, full, here, say)
         loaded = loaded_groups(str(full))
@@ -107,7 +108,7 @@ def bench_take_over(
 
 
 def loaded_groups(root: str) -> set[str]:
-    """The groups that a coordinator at this root says it took over."""
+    """The groups that have a `loaded` event at this root."""
     columns = ["group_id", "event"]
     events = open_table(root, GROUP_EVENTS).to_pyarrow_table(columns=columns)
     loaded = events.filter(pc.field("event") == "loaded")

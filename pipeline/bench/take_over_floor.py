@@ -2,7 +2,7 @@
 
 python -m pipeline.bench.take_over_floor --root ROOT --config FILE
 
-Prints `ready` when it is done, and waits to be stopped: so it is measured as a coordinator is.
+Prints `ready` when it has grouped the rows, and waits to be stopped, as a coordinator does.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Heartbeats a second: members that heartbeat as fast as they are answered.
 
-Each member has one heartbeat on its way. The coordinator, an empty function with the same sources
-and sinks, and Kafka's broker take turns, each alone on the machine but for the process that drives
-it. Either's requests are made beforehand, as bytes or as rows of a table.
+Each member has one heartbeat under way. Kafka's broker, an empty function with the coordinator's
+sources and sinks, and the coordinator are measured one after the other, each alone on the computer
+but for the process that drives it. Requests are made beforehand, as bytes or as rows of a table.
 
-With so many heartbeats under way and no more, a machine that works in batches answers all of them
-once a batch, and it is the batch's time that counts: see what more members do to it. Its stages
-wait for each other, too: with 37,300 heartbeats/s on two cores, where a broker had 66,800, the
-driver's Python had 15 % of a core, the source's 13 %, the worker 26 %, the load's driver 11 % and
-the JVM 66 %, a fifth of that its compiler. So twice the broker's rate would have been a batch of
-10,000 in 75 ms, where deciding alone took 41 (`bench machine`, 1 a member), and the floor 160.
+With a fixed number of heartbeats under way, a machine that works in batches answers all of them
+once a batch, so the batch's time decides, and more members raise the rate. The stages of a batch
+also wait for each other: at 37,300 heartbeats/s on two cores, where a broker had 66,800, the
+driver's Python took 15 % of a core, the source's 13 %, the worker's 26 %, the load's driver 11 %
+and the JVM 66 %, a fifth of that its compiler. Twice the broker's rate would have been a batch of
+10,000 in 75 ms, where deciding alone took 41 (`bench machine`, 1 a member) and the floor 160.
 Profile: as in `pipeline.bench.answer`.
 """
 
@@ -35,7 +35,7 @@ MEMBERS = 100
 
 
 class ThroughputFigures(Struct):
-    """What one machine answered."""
+    """The heartbeats a second that one machine answered."""
 
     machine: Annotated[str, Column("machine")]
     groups: Annotated[int, Column("groups")]
@@ -44,7 +44,7 @@ class ThroughputFigures(Struct):
 
 
 class ThroughputReport(Report):
-    """All machines; no `kafka` where its jars are not at hand."""
+    """All machines; `kafka` is None where no folder of its jars is named."""
 
     floor: ThroughputFigures
     coordinator: ThroughputFigures
@@ -97,7 +97,7 @@ def bench_throughput(
 def kafka_throughput(
     libs: Path, seconds: float, warm_up: float, groups: int, members: int
 ) -> ThroughputFigures:
-    """Heartbeats a second of a broker with the jars in `libs`."""
+    """Measure a broker with the jars in `libs`."""
     fleet = [
         [Member(f"bench-{g}", f"member-{g}-{m}") for m in range(members)] for g in range(groups)
     ]
@@ -119,7 +119,7 @@ def coordinator_throughput(
     members: int,
     say: Callable[[str], None],
 ) -> ThroughputFigures:
-    """Heartbeats a second of the coordinator on Spark, or of its `floor`."""
+    """Measure the COORDINATOR on Spark, or its FLOOR."""
     say(f"{machine}, {seconds:.0f} s")
     with running(machine) as (process, root):
         fleet = Fleet(root, groups, members, "throughput")

@@ -1,7 +1,8 @@
 """Kafka's wire protocol on plain sockets, encoded by kafka-python: many members, few connections.
 
-The broker takes one request at a time from a connection, in order, and so answers in order. A join
-that is parked holds up everything behind it: members of one group have a connection each.
+The broker takes one request at a time from a connection, and so answers in order. A join that waits
+for other members holds up all requests behind it on its connection, so members of one group have a
+connection each.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Connection:
 
 
 def await_coordinator(broker: Broker, group_id: str) -> None:
-    """Wait until the broker coordinates the group: its offsets topic is made at the first question.
+    """Wait until the broker coordinates the group; the first question creates its offsets topic.
 
     Raises Failure if it takes too long.
     """
@@ -112,7 +113,7 @@ def await_coordinator(broker: Broker, group_id: str) -> None:
 class BrokerPeer:
     """The broker as a `Peer`: request events go in, answers come out as rows.
 
-    Members at the same place of their groups share a connection.
+    Members with the same index in their groups share a connection.
     """
 
     def __init__(self, broker: Broker, groups: list[list[Member]]) -> None:
@@ -223,8 +224,8 @@ def _row(event: RequestEvent, answer: bytes) -> dict[str, Any]:
 class Flood:
     """Members of the broker that heartbeat as fast as they are answered.
 
-    Each request is encoded once, since a member's heartbeats differ in nothing: the driver costs
-    little beside the broker.
+    A member's heartbeats are all the same bytes, encoded once: the driver costs little beside the
+    broker.
     """
 
     def __init__(self, broker: Broker, groups: list[list[Member]]) -> None:
@@ -244,7 +245,7 @@ class Flood:
             connection.close()
 
     def run(self, seconds: float) -> float:
-        """Flood the broker; the heartbeats it answered a second. Raises Failure on an error."""
+        """Flood the broker; return the heartbeats a second that it answered. Raises Failure."""
         with selectors.DefaultSelector() as selector:
             for place, connection in enumerate(self._connections):
                 selector.register(connection.socket, selectors.EVENT_READ, place)
