@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from pipeline.node.bootstrap import read
 from pipeline.settings import load_settings
 from pipeline.stream.session import create_session
+from pipeline.tables.store import table_uri
+from schemas.tables import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,7 +45,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     spark = create_session(load_settings(options.config), options.root)
     try:
-        newest_by_group(read(spark, options.root)).write.format("noop").mode("overwrite").save()
+        records = spark.read.format("delta").load(table_uri(options.root, OFFSETS_TOPIC))
+        newest_by_group(records).write.format("noop").mode("overwrite").save()
         print("ready", flush=True)
         stop.wait()
     finally:

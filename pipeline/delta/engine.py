@@ -16,6 +16,8 @@ from pipeline.errors import Failure, first_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import pyarrow as pa
+
     from pipeline.delta.data_files import DataFile
 
 
@@ -53,6 +55,18 @@ class Engine:
         """Show the rows of the files as a view, without the table's partition columns."""
         self._views[view] = (table, files)
         self._define(view, by_name=False)
+
+    def store(self, table: str, rows: pa.RecordBatchReader) -> None:
+        """Keep rows as a temporary table, which may spill; raises Failure as `run` does."""
+        self._connection.register("rows_to_store", rows)
+        try:
+            self._connection.execute(
+                f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM rows_to_store"
+            )
+        except duckdb.Error as error:
+            raise Failure(f"upkeep: {first_line(error)}") from error
+        finally:
+            self._connection.unregister("rows_to_store")
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows; raises Failure with DuckDB's own words."""

@@ -42,6 +42,7 @@ class TableFiles:
     def __init__(self, handle: DeltaTable, scratch: Path) -> None:
         self.handle = handle
         self._scratch = scratch
+        self._copies: dict[str, Path] = {}
         self._folder = local_folder(handle.table_uri)
         # The log's folder where this process may write to the log itself: a table with features may
         # require more of a commit than ours have.
@@ -58,9 +59,9 @@ class TableFiles:
         pq.write_table(pa.schema(fields).empty_table(), self._template)
 
     def rows(self, files: Sequence[DataFile], by_name: bool) -> str:
-        """Return the SQL that reads the files; `by_name` also files that lack a column."""
-        paths = [str(self._template), *(self._local(file) for file in files)]
-        listed = ", ".join(map(quoted, paths))
+        """Return the SQL that reads the files; `by_name` also those that lack a column."""
+        paths = [self._template, *(self.local(file) for file in files)]
+        listed = ", ".join(quoted(str(path)) for path in paths)
         names = ", ".join(f'"{name}"' for name in self.columns)
         options = f"hive_partitioning = false, union_by_name = {str(by_name).lower()}"
         return f"SELECT {names} FROM read_parquet([{listed}], {options})"
@@ -76,14 +77,32 @@ class TableFiles:
 
         `modified_ms` None is the present time.
         """
-        values = dict(partition or {})
-        path = new_path(values, "zstd")
-        target = (self._folder or self._scratch) / path
-        target.parent.mkdir(parents=True, exist_ok=True)
+        path, target = self.new_file(partition)
         ((records,),) = engine.run(
             f"COPY ({query}) TO {quoted(str(target))} "
             f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
         )
+        return self.written(path, records, partition, modified_ms)
+
+    def new_file(self, partition: Mapping[str, str | None] | None = None) -> tuple[str, Path]:
+        """Name a new file of the table; returns its path there, and where to write it."""
+        path = new_path(partition or {}, "zstd")
+        target = (self._folder or self._scratch) / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return path, target
+
+    def written(
+        self,
+        path: str,
+        records: int,
+        partition: Mapping[str, str | None] | None = None,
+        modified_ms: int | None = None,
+    ) -> DataFile | None:
+        """Bring a file of `new_file` to its place, not yet part of the table.
+
+        A file without records goes: None.
+        """
+        target = (self._folder or self._scratch) / path
         size = target.stat().st_size
         if not records:
             target.unlink()
@@ -91,7 +110,7 @@ class TableFiles:
         if self._folder is None:
             self._copy(target, path, upload=True)
             target.unlink()
-        return DataFile(path, size, modified_ms or clock_ms(), records, values)
+        return DataFile(path, size, modified_ms or clock_ms(), records, dict(partition or {}))
 
     def rewrite(
         self,
@@ -111,15 +130,21 @@ class TableFiles:
             commit_elsewhere(self.handle, rewrite)
         refresh(self.handle)
 
-    def _local(self, file: DataFile) -> str:
-        """Return the path at which DuckDB reads the file."""
-        if self._folder is not None:
-            return str(self._folder / file.path)
-        target = self._scratch / "read" / file.path
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._copy(target, file.path, upload=False)
-        return str(target)
+    def local(self, file: DataFile) -> Path:
+        """Return the path at which the file is read: its own, or that of a copy."""
+        copy = self._copies.get(file.path)
+        if copy is None and self._folder is not None:
+            return self._folder / file.path
+        if copy is None:
+            copy = self._scratch / "read" / file.path
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            self._copy(copy, file.path, upload=False)
+            self._copies[file.path] = copy
+        return copy
+
+    def read_instead(self, file: DataFile, copy: Path) -> None:
+        """Read the file's rows from a copy of them from now on."""
+        self._copies[file.path] = copy
 
     def _copy(self, local: Path, path: str, upload: bool) -> None:
         store = fs.PyFileSystem(DeltaStorageHandler.from_table(self.handle._table))

@@ -10,24 +10,21 @@ was killed in between does it again: a group that is loaded twice is the same gr
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, QueryBuilder
+from deltalake import DeltaTable
 
 from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from pipeline.delta.open import open_appender
-from pipeline.delta.table import local_folder
-from pipeline.errors import Failure
-from pipeline.node.bootstrap import append_by_spark, prepare_bootstrap
-from pipeline.node.load_events import add_files, write_load_events
-from pipeline.node.waiting_requests import write_waiting_requests
+from pipeline.node.bootstrap import append_bootstrap, open_engine, prepare_bootstrap
+from pipeline.node.load_events import groups_with_records
+from pipeline.node.waiting_requests import WaitingRequests
 from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.event_source import offset_of
-from pipeline.stream.source import FIRST_KEY, PACKED_SCHEMA
+from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
 from pipeline.tables.store import open_table
-from schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES
+from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -71,57 +68,22 @@ def begin_afresh(
     partition_set: PartitionSet | None,
     epoch: int,
 ) -> Bootstrap:
-    """Forget what a checkpoint holds, and write the bootstrap of a new one for the claims up to
-    `epoch`.
+    """Forget what a streaming checkpoint holds, and write the bootstrap of a new one for the claims
+    up to `epoch`.
 
     `partition_set` None is every partition.
     """
     path, files = _hadoop(spark, checkpoint)
     files.delete(path, True)
-    partitions = None if partition_set is None else sorted(partition_set.partitions)
-    bootstrap = prepare_bootstrap(spark, root, bootstrap_uri, partitions)
+    bootstrap = prepare_bootstrap(root, bootstrap_uri, partition_set)
     open_appender(bootstrap_uri).append(None, CLAIMS, epoch)
     return bootstrap
 
 
-def bring_in(
-    spark: SparkSession, root: str, bootstrap_uri: str, partition_set: PartitionSet, epoch: int
-) -> None:
+def bring_in(root: str, bootstrap_uri: str, partition_set: PartitionSet, epoch: int) -> None:
     """Append what loads newly claimed partitions: their groups, then the requests that wait."""
-    began = time.monotonic()
-    requests = open_table(root, REQUESTS)
-    if not _bring_in_without_spark(root, bootstrap_uri, requests, partition_set):
-        append_by_spark(
-            spark,
-            root,
-            bootstrap_uri,
-            requests.version(),
-            sorted(partition_set.partitions),
-            partition_set,
-        )
+    append_bootstrap(root, bootstrap_uri, open_table(root, REQUESTS), partition_set)
     open_appender(bootstrap_uri).append(None, CLAIMS, epoch)
-    seconds = time.monotonic() - began
-    log.info("loaded %d partitions in %.1f s", len(partition_set.partitions), seconds)
-
-
-def _bring_in_without_spark(
-    root: str, bootstrap_uri: str, requests: DeltaTable, partition_set: PartitionSet
-) -> bool:
-    """Whether it was done; see `pipeline.node.bootstrap.bootstrap_without_spark`."""
-    folder = local_folder(bootstrap_uri)
-    if folder is None or local_folder(root) is None:
-        return False
-    try:
-        files = write_load_events(root, folder, partition_set.partitions)
-        files += write_waiting_requests(
-            root, requests, folder, lambda group: partition_set.has_group(group)
-        )
-    except Failure as error:
-        log.warning("Spark loads the partitions, as DuckDB cannot: %s", error)
-        return False
-    if files:
-        add_files(bootstrap_uri, files)
-    return True
 
 
 def give_up(root: str, bootstrap_uri: str, partition_set: PartitionSet) -> None:
@@ -129,7 +91,10 @@ def give_up(root: str, bootstrap_uri: str, partition_set: PartitionSet) -> None:
 
     Other groups have nobody to be told, and are forgotten by their next timer.
     """
-    groups = _groups_with_records(root, partition_set) | _waiting_groups(root, partition_set)
+    with open_engine() as engine:
+        groups = groups_with_records(engine, root, partition_set.partitions)
+        waiting = WaitingRequests(engine, root, open_table(root, REQUESTS)).groups()
+    groups.update(filter(partition_set.has_group, waiting))
     _append(bootstrap_uri, ((group, UNLOAD_EVENT) for group in sorted(groups)))
 
 
@@ -143,31 +108,6 @@ def _append(bootstrap_uri: str, events: Iterable[tuple[str, str]]) -> None:
     if rows:
         groups, texts = zip(*rows, strict=True)
         open_appender(bootstrap_uri).append(pa.table([groups, texts], schema=PACKED_SCHEMA))
-
-
-def _groups_with_records(root: str, partition_set: PartitionSet) -> set[str]:
-    numbers = ", ".join(map(str, sorted(partition_set.partitions)))
-    query = (
-        f"SELECT DISTINCT group_id FROM log WHERE partition IN ({numbers}) AND group_id IS NOT NULL"
-    )
-    handle = open_table(root, OFFSETS_TOPIC)
-    found = pa.table(QueryBuilder().register("log", handle).execute(query).read_all())
-    return set(found.column("group_id").to_pylist())
-
-
-def _waiting_groups(root: str, partition_set: PartitionSet) -> set[str]:
-    """The groups of the partitions in which somebody may wait for an answer."""
-    query = (
-        "SELECT DISTINCT group_id FROM requests WHERE group_id IS NOT NULL AND NOT EXISTS "
-        "(SELECT 1 FROM responses WHERE responses.request_id = requests.request_id)"
-    )
-    engine = QueryBuilder()
-    for table in (REQUESTS, RESPONSES):
-        engine = engine.register(table.name, open_table(root, table))
-    found = pa.table(engine.execute(query).read_all())
-    return {
-        group for group in found.column("group_id").to_pylist() if partition_set.has_group(group)
-    }
 
 
 def _last_planned(spark: SparkSession, checkpoint: str) -> str | None:

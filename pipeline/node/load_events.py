@@ -1,44 +1,49 @@
-"""The events of a bootstrap, written by DuckDB: no JVM, which costs ten seconds of its first
-queries.
+"""What loads groups: for each group of the offsets topic one event with its newest records.
 
-DuckDB keeps what it gathers for a group in memory. So a log that is too large for that is first cut
-into buckets of whole groups, on disk, and the buckets are taken one after the other. What it writes
-are Parquet files of the columns `group_id` and `event`, which `add_files` makes part of a table.
+DuckDB writes the events: a JVM costs ten seconds of its first queries. DuckDB keeps in memory what
+it gathers for a group. So a log that is too large for that is first cut into buckets of whole
+groups, on disk, and the buckets are taken one after the other.
+
+DuckDB refuses a Parquet file whose strings are not UTF-8. The coordinator writes no such file, but
+another writer may: then pyarrow copies the offending files with U+FFFD for what is invalid.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
+import logging
 import uuid
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from deltalake import Transaction
+import pyarrow.parquet as pq
 
 from coordinator.group.control import PREFIX
-from pipeline.clock import clock_ms
 from pipeline.delta.data_files import DataFile, count_bytes, count_records, data_files
 from pipeline.delta.engine import Engine, quoted
-from pipeline.delta.table import open_delta
 from pipeline.delta.table_files import TableFiles
-from pipeline.stream.source import FIRST_KEY
+from pipeline.errors import Failure
+from pipeline.stream.packed import FIRST_KEY
+from pipeline.stream.packing import is_valid_utf8, valid_utf8
 from pipeline.tables.store import open_table
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT
 from schemas.tables import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 # A record as a group is loaded from it: `reason` and `request_id` are for people.
-RECORD = [
+_RECORD = [
     field for field in OFFSETS_TOPIC.schema if field.name not in ("segment", "reason", "request_id")
 ]
-KEY = ("record_type", "group_id", "topic", "topic_partition")
+_KEY = ("record_type", "group_id", "topic", "topic_partition")
+_READABLE = (
+    f"record_type IN ('{OFFSET_COMMIT}', '{GROUP_METADATA}') "
+    "AND group_id IS NOT NULL AND log_offset IS NOT NULL"
+)
 # A bucket of records of 300 bytes takes a quarter of this.
-_MEMORY = 1 << 30
 _BUCKET_RECORDS = 250_000
 # Compressed, in the log; records that compress well are many, and bounded by their number.
 _BUCKET_BYTES = 64 << 20
@@ -48,91 +53,129 @@ _ROW_GROUP_BYTES = 16 << 20
 _FLUSH_ROWS = 4096
 
 
-@contextlib.contextmanager
-def open_engine() -> Iterator[Engine]:
-    """A DuckDB for a bootstrap, over a folder of its own to spill to."""
-    with (
-        tempfile.TemporaryDirectory(prefix="take-over-") as scratch,
-        Engine(_MEMORY, os.cpu_count() or 1, Path(scratch)) as engine,
-    ):
-        # Nothing here has an order, and row groups can be bounded in bytes only without one.
-        engine.run("SET preserve_insertion_order = false")
-        yield engine
+class OffsetsTopicLog:
+    """The offsets topic's rows as the view `log` of an engine, for statements to run on."""
+
+    def __init__(self, engine: Engine, root: str) -> None:
+        handle = open_table(root, OFFSETS_TOPIC)
+        self.files = data_files(handle)
+        self._engine = engine
+        self._table = TableFiles(handle, engine.scratch)
+        engine.show("log", self._table, self.files)
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Do some work on the view; do it again over valid copies if strings are not UTF-8.
+
+        Raises Failure with what DuckDB says.
+        """
+        try:
+            return work()
+        except Failure as error:
+            if not self._copy_invalid():
+                raise
+            log.warning("the offsets topic has strings that are not UTF-8: %s", error)
+        self._engine.show("log", self._table, self.files)
+        return work()
+
+    def _copy_invalid(self) -> bool:
+        """Have valid copies read in place of files with strings that are not UTF-8."""
+        found = False
+        for file in self.files:
+            parquet = pq.ParquetFile(self._table.local(file))
+            if all(map(is_valid_utf8, _pages(parquet))):
+                continue
+            found = True
+            copy = self._engine.scratch / f"valid-{uuid.uuid4()}.parquet"
+            with pq.ParquetWriter(copy, parquet.schema_arrow) as writer:
+                for page in _pages(parquet):
+                    writer.write_table(valid_utf8(page).cast(parquet.schema_arrow))
+            self._table.read_instead(file, copy)
+        return found
+
+
+def _pages(parquet: pq.ParquetFile) -> Iterator[pa.Table]:
+    return (pa.Table.from_batches([batch]) for batch in parquet.iter_batches())
 
 
 def write_load_events(
+    engine: Engine,
     root: str,
-    target_folder: Path,
+    target: TableFiles,
     partitions: Collection[int] | None = None,
     bucket_records: int = _BUCKET_RECORDS,
 ) -> list[DataFile]:
     """Write one event for each group that loads it from its newest records; return the files.
 
-    The files are not yet part of a table. `partitions` are the offsets partitions whose groups are
-    wanted, None for all. What is an event, and which rows are left out, is told by
-    `pipeline.node.bootstrap.load_events`. Raises Failure with what DuckDB says, also for a log
-    whose strings are not UTF-8.
+    The files are not yet part of the target. `partitions` are the offsets partitions whose groups
+    are wanted, None for all. Left out are groups of tombstones alone; rows that name no group, or
+    have no place in the log, which cannot be anybody's; and record types that nobody here knows: a
+    warning names them. Raises Failure with what DuckDB says.
     """
-    handle = open_table(root, OFFSETS_TOPIC)
-    files = data_files(handle)
+    topic = OffsetsTopicLog(engine, root)
+    files = topic.files
     if not files or (partitions is not None and not partitions):
         return []
     # A commit need not say how many records its file has.
     uncounted = any(file.records is None for file in files)
     size = -(-count_bytes(files) // _BUCKET_BYTES)
     buckets = max(1, size, 0 if uncounted else -(-count_records(files) // bucket_records))
-    with open_engine() as engine:
-        engine.show("log", TableFiles(handle, engine.scratch), files)
-        engine.run(f"CREATE TEMP VIEW records AS {_readable(partitions)}")
-        written = []
-        for source in ["records"] if buckets == 1 else _cut(engine, buckets):
-            file = write_events(engine, _load_events(source), target_folder)
-            if file is not None:
-                written.append(file)
-        return written
+
+    def write() -> list[DataFile]:
+        _warn_of_others(engine)
+        engine.run(f"CREATE OR REPLACE TEMP VIEW records AS {_readable(partitions)}")
+        sources = ["records"] if buckets == 1 else _cut(engine, buckets)
+        written = (_write_events(engine, _load_events(source), target) for source in sources)
+        return [file for file in written if file is not None]
+
+    return topic.run(write)
 
 
-def write_events(engine: Engine, query: str, folder: Path) -> DataFile | None:
-    """Write the events that a query gives as a file of the folder; None if there are none."""
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"part-{uuid.uuid4()}.zstd.parquet"
-    ((records,),) = engine.run(
-        f"COPY ({query}) TO {quoted(str(target))} "
-        f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE_BYTES {_ROW_GROUP_BYTES})"
+def groups_with_records(engine: Engine, root: str, partitions: Collection[int]) -> set[str]:
+    """Return the groups of offsets partitions of which the offsets topic has any record."""
+    query = f"SELECT DISTINCT group_id FROM log WHERE group_id IS NOT NULL AND {_in(partitions)}"
+    topic = OffsetsTopicLog(engine, root)
+    return {group_id for (group_id,) in topic.run(lambda: engine.run(query))}
+
+
+def _write_events(engine: Engine, query: str, target: TableFiles) -> DataFile | None:
+    """Write the events that a query gives as one file; None if there are none."""
+    path, local = target.new_file()
+    try:
+        ((records,),) = engine.run(
+            f"COPY ({query}) TO {quoted(str(local))} "
+            f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE_BYTES {_ROW_GROUP_BYTES})"
+        )
+    except Failure:
+        local.unlink(missing_ok=True)
+        raise
+    return target.written(path, records)
+
+
+def _warn_of_others(engine: Engine) -> None:
+    """Name the rows that are left out."""
+    query = (
+        f"SELECT record_type, count(*) FROM log WHERE ({_READABLE}) IS NOT TRUE "
+        "GROUP BY record_type ORDER BY record_type"
     )
-    if not records:
-        target.unlink(missing_ok=True)
-        return None
-    return as_data_file(target, records)
-
-
-def as_data_file(target: Path, records: int) -> DataFile:
-    """Describe a file that was just written into a table's folder."""
-    return DataFile(target.name, target.stat().st_size, clock_ms(), records)
-
-
-def add_files(uri: str, files: Sequence[DataFile], transaction: Transaction | None = None) -> None:
-    """Append files that lie in the folder of a bootstrap's table to it, in one commit."""
-    with tempfile.TemporaryDirectory(prefix="take-over-") as scratch:
-        TableFiles(open_delta(uri), Path(scratch)).rewrite([], files, transaction)
+    for record_type, count in engine.run(query):
+        log.warning("offsets topic: %d rows of type %r skipped", count, record_type)
 
 
 # --- queries ------------------------------------------------------------------------------------
 
 
 def _readable(partitions: Collection[int] | None) -> str:
-    query = (
-        f"SELECT * FROM log WHERE record_type IN ('{OFFSET_COMMIT}', '{GROUP_METADATA}') "
-        "AND group_id IS NOT NULL AND log_offset IS NOT NULL"
-    )
-    if partitions is None:
-        return query
-    return f'{query} AND "partition" IN ({", ".join(str(int(one)) for one in partitions)})'
+    wanted = "true" if partitions is None else _in(partitions)
+    return f"SELECT * FROM log WHERE {_READABLE} AND {wanted}"
+
+
+def _in(partitions: Collection[int]) -> str:
+    return f'"partition" IN ({", ".join(str(int(one)) for one in partitions)})'
 
 
 def _cut(engine: Engine, buckets: int) -> Iterator[str]:
     """Write the records to buckets of whole groups; yield each bucket's name, as a relation."""
-    folder = engine.scratch / "buckets"
+    folder = engine.scratch / f"buckets-{uuid.uuid4()}"
     engine.run(f"SET partitioned_write_flush_threshold = {_FLUSH_ROWS}")
     engine.run(
         f"COPY (SELECT *, hash(group_id) % {buckets} AS bucket FROM records) "
@@ -145,8 +188,8 @@ def _cut(engine: Engine, buckets: int) -> Iterator[str]:
 
 def _load_events(source: str) -> str:
     """SQL for the events of the groups in a relation of the log's rows."""
-    key = ", ".join(KEY)
-    record = as_json(pa.struct(RECORD))
+    key = ", ".join(_KEY)
+    record = _as_json(pa.struct(_RECORD))
     opening = quoted(f'{FIRST_KEY}{PREFIX}:"load","records":[')
     return f"""
         WITH newest AS (
@@ -159,14 +202,14 @@ def _load_events(source: str) -> str:
     """
 
 
-def as_json(type_: pa.DataType, value: str | None = None, depth: int = 0) -> str:
+def _as_json(type_: pa.DataType, value: str | None = None, depth: int = 0) -> str:
     """SQL for a value of an Arrow type as JSON shall have it: bytes in base64, times in ms.
 
     `value` is the SQL of the value; None stands for a row with the struct's fields as columns.
     """
     if pa.types.is_struct(type_):
         fields = ", ".join(
-            f"{quoted(field.name)}: {as_json(field.type, _field(value, field.name), depth)}"
+            f"{quoted(field.name)}: {_as_json(field.type, _field(value, field.name), depth)}"
             for field in type_
         )
         built = f"{{{fields}}}"
@@ -174,7 +217,7 @@ def as_json(type_: pa.DataType, value: str | None = None, depth: int = 0) -> str
     assert value is not None  # only a struct can stand for a row
     if pa.types.is_list(type_):
         item = f"item_{depth}"
-        return f"[{as_json(type_.value_type, item, depth + 1)} FOR {item} IN {value}]"
+        return f"[{_as_json(type_.value_type, item, depth + 1)} FOR {item} IN {value}]"
     if pa.types.is_binary(type_):
         return f"base64({value})"
     return f"epoch_ms({value})" if pa.types.is_timestamp(type_) else value

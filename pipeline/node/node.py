@@ -306,7 +306,7 @@ class CoordinatorNode:
         new = frozenset(p for p, state in kept.items() if state.epoch > loaded)
         if new:
             wanted = PartitionSet(new, self._num_partitions)
-            bring_in(self._spark, self._root, self._bootstrap, wanted, newest)
+            bring_in(self._root, self._bootstrap, wanted, newest)
         return bootstrap
 
     def _oldest_claim(self) -> int:

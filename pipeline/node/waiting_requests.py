@@ -1,134 +1,180 @@
-"""The requests that a bootstrap must bring again: those that nobody answered; written by DuckDB.
+"""The requests that a bootstrap must bring again: those that nobody answered or rejected.
 
-What comes out means what `pipeline.stream.source.pack` would have made of the same rows.
+Which ones they are DuckDB finds, within its bound of memory, by the ids alone; only they are read
+whole, and packed as the stream packs.
 """
 
 from __future__ import annotations
 
-import uuid
-from typing import TYPE_CHECKING, Any
+import hashlib
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.delta.data_files import data_files
-from pipeline.delta.engine import Engine, quoted
-from pipeline.delta.table_files import TableFiles
-from pipeline.node.load_events import as_data_file, as_json, open_engine, write_events
-from pipeline.stream.source import KEY_WIDTH, NO_TIME, PACKED_SCHEMA
+from pipeline.node.table_scan import TableScan
+from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA, of_partitions
+from pipeline.stream.packing import pack_rows, valid_utf8
 from pipeline.tables.store import open_table
 from schemas.tables import REJECTED_REQUESTS, REQUESTS, RESPONSES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
 
     from deltalake import DeltaTable
 
+    from coordinator.group.partition import PartitionSet
     from pipeline.delta.data_files import DataFile
+    from pipeline.delta.engine import Engine
+from pipeline.delta.table_files import TableFiles
 
-# A request may hold a megabyte of assignments.
-_PAGE_ROWS = 500
-# Nobody can be answered: such a request is rejected.
-_NOBODY = "(request_id IS NULL OR group_id IS NULL)"
+# Whoever reads the bootstrap holds one of its row groups in memory.
+_ROW_GROUP_BYTES = 16 << 20
+_DIGEST_BYTES = 16
 
-_encode = msgspec.json.Encoder().encode
+_PLACE = {"file": pa.int32(), "row": pa.int64()}
+_ASKED = pa.schema({**_PLACE, "request_id": pa.string(), "names_nobody": pa.bool_()})
+_ANSWERED = pa.schema({"request_id": pa.string()})
+_BROKEN = pa.schema({**_PLACE, "digest": pa.binary()})
+_REJECTED = pa.schema({"digest": pa.binary()})
+
+_encode_sorted = msgspec.json.Encoder(order="sorted").encode
 _decode = msgspec.json.Decoder().decode
 
 
-def write_waiting_requests(
-    root: str,
-    requests: DeltaTable,
-    target_folder: Path,
-    wanted: Callable[[str | None], bool] = lambda _group_id: True,
-) -> list[DataFile]:
-    """Write the requests of the handle's version that nobody answered or rejected, packed.
+class WaitingRequests:
+    """The requests of the handle's version that nobody answered or rejected.
 
-    `wanted` says of which groups; None stands for an event that names none.
-
-    Returns the files, which are not yet part of a table. Raises Failure with what DuckDB says, also
-    for requests whose strings are not UTF-8.
+    A request without a request_id or a group_id names nobody to answer: it waits until its text
+    stands in `rejected_requests`. The engine's temporary tables hold which ones wait. Raises
+    Failure with what DuckDB says.
     """
-    files = data_files(requests)
-    if not files:
-        return []
-    with open_engine() as engine:
-        engine.show("requests", TableFiles(requests, engine.scratch), files)
-        for table in (RESPONSES, REJECTED_REQUESTS):
-            handle = open_table(root, table)
-            engine.show(table.name, TableFiles(handle, engine.scratch), data_files(handle))
-        answered = "SELECT 1 FROM responses WHERE responses.request_id = requests.request_id"
-        unanswered = f"NOT {_NOBODY} AND NOT EXISTS ({answered})"
-        waiting = _write(engine, unanswered, target_folder, wanted)
-        broken = _write(engine, _NOBODY, engine.scratch, wanted)
-        if broken is not None:
-            path = quoted(str(engine.scratch / broken.path))
-            broken = write_events(engine, _not_rejected(path), target_folder)
-        return [file for file in (waiting, broken) if file is not None]
 
+    def __init__(self, engine: Engine, root: str, requests: DeltaTable) -> None:
+        self._engine = engine
+        self._requests = TableScan(requests)
+        self._store("asked", _ASKED, self._asked())
+        answered = TableScan(open_table(root, RESPONSES)).pages(["request_id"])
+        self._store("answered", _ANSWERED, (rows.cast(_ANSWERED) for _, _, rows in answered))
+        engine.run(
+            "CREATE OR REPLACE TEMP TABLE waiting AS SELECT file, row FROM asked "
+            "WHERE NOT names_nobody AND NOT EXISTS "
+            "(SELECT 1 FROM answered WHERE answered.request_id = asked.request_id)"
+        )
+        if engine.run("SELECT 1 FROM asked WHERE names_nobody LIMIT 1"):
+            self._add_broken(TableScan(open_table(root, REJECTED_REQUESTS)))
 
-def _write(
-    engine: Engine, condition: str, folder: Path, wanted: Callable[[str | None], bool]
-) -> DataFile | None:
-    """Pack the requests of which a condition holds into a file; None if there are none."""
-    fields = as_json(pa.struct(list(REQUESTS.schema)))
-    engine.run(
-        f"""
-        CREATE OR REPLACE TEMP TABLE chosen AS
-        SELECT group_id,
-            CASE WHEN sent_at IS NULL THEN '{NO_TIME}'
-                ELSE lpad(greatest(epoch_us(sent_at), 0)::VARCHAR, {KEY_WIDTH}, '0') END AS key,
-            to_json({fields})::VARCHAR AS fields
-        FROM requests WHERE {condition}
+    def packed(self, partition_set: PartitionSet | None) -> Iterator[pa.Table]:
+        """Yield the requests of some partitions' groups, None for all, packed, page by page."""
+        for rows in _joined(self._whole()):
+            yield of_partitions(pack_rows(rows), partition_set)
+
+    def groups(self) -> set[str]:
+        """Return the groups in which somebody waits for an answer."""
+        found: set[str] = set()
+        for file, rows in self._places("waiting").items():
+            for _, page in self._requests.take(file, rows, ["group_id"]):
+                found.update(_column(valid_utf8(page), "group_id").unique().drop_null().to_pylist())
+        return found
+
+    def _whole(self) -> Iterator[pa.Table]:
+        for file, rows in self._places("waiting").items():
+            for _, page in self._requests.take(file, rows, REQUESTS.schema.names):
+                yield page
+
+    # --- finding them -----------------------------------------------------------------------------
+
+    def _store(self, table: str, schema: pa.Schema, pages: Iterable[pa.Table]) -> None:
+        batches = (batch for page in pages for batch in page.to_batches())
+        self._engine.store(table, pa.RecordBatchReader.from_batches(schema, batches))
+
+    def _asked(self) -> Iterator[pa.Table]:
+        for file, first, rows in self._requests.pages(["request_id", "group_id"]):
+            request_id, group_id = (_column(rows, name) for name in ("request_id", "group_id"))
+            nobody = pc.or_(pc.is_null(request_id), pc.is_null(group_id))
+            numbers = pa.array(range(first, first + rows.num_rows), pa.int64())
+            yield pa.table([_repeated(file, numbers), numbers, request_id, nobody], schema=_ASKED)
+
+    def _add_broken(self, rejected: TableScan) -> None:
+        """Add the requests that name nobody and were not rejected yet.
+
+        Two texts are the same if they say the same: earlier releases had two other packers, with
+        other escapes and another order of the fields.
         """
-    )
-    ((count,),) = engine.run("SELECT count(*) FROM chosen")
-    if not count:
-        return None
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"part-{uuid.uuid4()}.zstd.parquet"
-    written = 0
-    with pq.ParquetWriter(target, PACKED_SCHEMA, compression="zstd") as writer:
-        for rows in _pages(engine, count):
-            chosen = [row for row in rows if wanted(row[0])]
-            written += len(chosen)
-            groups = [group_id for group_id, _, _ in chosen]
-            events = [key + _without_nulls(fields) for _, key, fields in chosen]
-            writer.write_table(pa.table([groups, events], schema=PACKED_SCHEMA))
-    if not written:
-        target.unlink()
-        return None
-    return as_data_file(target, written)
-
-
-def _pages(engine: Engine, count: int) -> Iterator[list[tuple[Any, ...]]]:
-    for first in range(0, count, _PAGE_ROWS):
-        yield engine.run(
-            f"SELECT * FROM chosen WHERE rowid >= {first} AND rowid < {first + _PAGE_ROWS}"
+        self._engine.run("CREATE OR REPLACE TEMP TABLE nobody AS FROM asked WHERE names_nobody")
+        self._store("broken", _BROKEN, self._broken(self._places("nobody")))
+        texts = (rows.column("event").drop_null() for _, _, rows in rejected.pages(["event"]))
+        self._store("rejected", _REJECTED, (pa.table([_digests(e)], _REJECTED) for e in texts))
+        self._engine.run(
+            "INSERT INTO waiting SELECT file, row FROM broken WHERE NOT EXISTS "
+            "(SELECT 1 FROM rejected WHERE rejected.digest = broken.digest)"
         )
 
+    def _broken(self, places: dict[int, pa.Array]) -> Iterator[pa.Table]:
+        for file, rows in places.items():
+            for found, page in self._requests.take(file, rows, REQUESTS.schema.names):
+                texts = pc.utf8_slice_codeunits(pack_rows(page).column("event"), KEY_WIDTH)
+                yield pa.table([_repeated(file, found), found, _digests(texts)], schema=_BROKEN)
 
-def _not_rejected(path: str) -> str:
-    """SQL for the events of a file that were not rejected.
+    def _places(self, table: str) -> dict[int, pa.Array]:
+        """Return the rows of each file whose places stand in a temporary table, ascending."""
+        found = self._engine.run(f"SELECT file, list(row ORDER BY row) FROM {table} GROUP BY file")
+        return {file: pa.array(rows, pa.int64()) for file, rows in sorted(found)}
 
-    Two engines write the same JSON with other escapes: it is compared as a third one writes it.
+
+def write_waiting_requests(
+    waiting: WaitingRequests, target: TableFiles, partition_set: PartitionSet | None = None
+) -> list[DataFile]:
+    """Write what waits for some partitions, None for all, as a file that is not yet the table's.
+
+    An event that names no group is partition 0's.
     """
-    return f"""
-        SELECT * FROM read_parquet({path}) AS broken WHERE NOT EXISTS (
-            SELECT 1 FROM rejected_requests AS rejected
-            WHERE json_extract(substring(broken.event, {KEY_WIDTH + 1}), '$')
-                = CASE WHEN json_valid(rejected.event) THEN json_extract(rejected.event, '$') END
-        )
-    """
+    path, local = target.new_file()
+    records = 0
+    with pq.ParquetWriter(local, PACKED_SCHEMA, compression="zstd") as writer:
+        for rows in _joined(waiting.packed(partition_set)):
+            records += rows.num_rows
+            if rows.num_rows:
+                writer.write_table(rows)
+    file = target.written(path, records)
+    return [] if file is None else [file]
 
 
-def _without_nulls(text: str) -> str:
-    """A JSON object without the fields that are null, in it and in the objects it holds."""
-    return _encode(_pruned(_decode(text))).decode()
+def _joined(pages: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Join pages of the same columns, up to a row group: to pack a page costs 3 ms of its own."""
+    gathered: list[pa.Table] = []
+    size = 0
+    for page in pages:
+        if gathered and (size >= _ROW_GROUP_BYTES or page.schema != gathered[0].schema):
+            yield pa.concat_tables(gathered)
+            gathered, size = [], 0
+        gathered.append(page)
+        size += page.nbytes
+    if gathered:
+        yield pa.concat_tables(gathered)
 
 
-def _pruned(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _pruned(one) for name, one in value.items() if one is not None}
-    return [_pruned(one) for one in value] if isinstance(value, list) else value
+def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    """A column of strings; nulls if the rows do not have it."""
+    if name not in rows.column_names:
+        return pa.chunked_array([pa.nulls(rows.num_rows, pa.string())])
+    return rows.column(name).cast(pa.string())
+
+
+def _repeated(file: int, numbers: pa.Array) -> pa.Array:
+    return pa.repeat(pa.scalar(file, pa.int32()), len(numbers))
+
+
+def _digests(texts: pa.ChunkedArray) -> pa.Array:
+    """What tells JSON texts apart by what they say."""
+    return pa.array((_digest(text) for text in texts.to_pylist()), pa.binary())
+
+
+def _digest(text: str) -> bytes:
+    try:
+        said = _encode_sorted(_decode(text))
+    except msgspec.DecodeError:
+        said = text.encode()
+    return hashlib.blake2b(said, digest_size=_DIGEST_BYTES).digest()

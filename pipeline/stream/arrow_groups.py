@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyspark
 
 from pipeline.stream import spark_internals
-from pipeline.stream.source import STREAM_COLUMNS
+from pipeline.stream.packed import STREAM_COLUMNS
 
 SETTING = "spark.group-coordinator.arrow.groups"
 

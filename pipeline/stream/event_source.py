@@ -32,8 +32,8 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from coordinator.group.partition import PartitionSet
 from pipeline.delta.table import local_folder, open_delta
 from pipeline.delta.tail import Position, appended, open_files, read_commit
+from pipeline.stream.packed import PACKED_SCHEMA, STREAM_COLUMNS, of_partitions
 from pipeline.stream.packing import pack_rows
-from pipeline.stream.source import PACKED_SCHEMA, STREAM_COLUMNS
 from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS
 
@@ -215,7 +215,10 @@ class EventReader(SimpleDataSourceStreamReader):
                 at = after
                 if rows is None:
                     continue
-                events = rows.cast(PACKED_SCHEMA) if is_bootstrap else self._wanted(pack_rows(rows))
+                if is_bootstrap:
+                    events = rows.cast(PACKED_SCHEMA)
+                else:
+                    events = of_partitions(pack_rows(rows), self._input.partition_set)
                 if events.num_rows:
                     found.append(events)
                 files += 1
@@ -230,15 +233,6 @@ class EventReader(SimpleDataSourceStreamReader):
                 " Delete the node's checkpoint: the tables bring its groups back"
             ) from error
         return at
-
-    def _wanted(self, events: pa.Table) -> pa.Table:
-        """The events of the groups whose offsets partitions are wanted."""
-        partition_set = self._input.partition_set
-        if partition_set is None:
-            return events
-        groups = events.column("group_id")
-        mine = [group for group in groups.unique().to_pylist() if partition_set.has_group(group)]
-        return events.filter(pc.is_in(groups, pa.array(mine, pa.string())))
 
 
 def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:

@@ -1,9 +1,9 @@
-"""Rows of the `requests` table as packed events: `<order key><event as JSON>`.
+"""Packing: rows of the `requests` table as packed events (`pipeline.stream.packed`).
 
-It is what `pipeline.stream.source.pack` makes of the same rows in the JVM. The JSON is put together
-a column at a time by Arrow's own functions, at 1.2 to 1.7 us a heartbeat; only what has lists or
-bytes in it, or characters that JSON escapes, goes through Python's values, at 3.5 us. A file mostly
-holds one api's requests, so the columns and fields that are null throughout are dropped at once.
+Arrow's own functions put the JSON together a column at a time, at 1.2 to 1.7 us a heartbeat; only
+values with lists or bytes in them, or with characters that JSON escapes, go through Python's
+values, at 3.5 us. A file mostly holds one api's requests, so columns and fields that are null
+throughout are dropped at once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.stream.source import KEY_WIDTH, NO_TIME, PACKED_SCHEMA
+from pipeline.stream.packed import KEY_WIDTH, NO_TIME, PACKED_SCHEMA
 
 _MICROS = pa.timestamp("us", tz="UTC")
 # What stands in JSON as something else.
@@ -28,12 +28,9 @@ def pack_rows(rows: pa.Table) -> pa.Table:
     """Return the group id and the packed event of each row, as `PACKED_SCHEMA` has them.
 
     Nulls are left out, bytes are base64, `sent_at` is ms. A column that the rows do not have is
-    null. What is not UTF-8 in a string becomes U+FFFD, as Spark's `make_valid_utf8` has it.
+    null. Strings become valid UTF-8 (`valid_utf8`).
     """
-    try:
-        rows.validate(full=True)
-    except pa.ArrowInvalid:
-        rows = pa.table([_valid(column) for column in _arrays(rows)], names=rows.column_names)
+    rows = valid_utf8(rows)
     columns = dict(zip(rows.column_names, _arrays(rows), strict=True))
     keys = pa.array([NO_TIME] * len(rows), pa.string())
     if "sent_at" in columns:
@@ -44,6 +41,26 @@ def pack_rows(rows: pa.Table) -> pa.Table:
     events = pc.binary_join_element_wise(keys, _object(columns, len(rows)), "")
     groups = columns.get("group_id", pa.nulls(len(rows)))
     return pa.table([groups.cast(pa.string()), events], schema=PACKED_SCHEMA)
+
+
+def valid_utf8(rows: pa.Table) -> pa.Table:
+    """Return the rows with U+FFFD for each invalid byte sequence of a string, however nested.
+
+    It is what Spark's `make_valid_utf8` does. Rows whose strings are all valid come back as they
+    are, with their types; strings that were replaced are of type `string`.
+    """
+    if is_valid_utf8(rows):
+        return rows
+    return pa.table([_valid(column) for column in _arrays(rows)], names=rows.column_names)
+
+
+def is_valid_utf8(rows: pa.Table) -> bool:
+    """Whether every string of the rows is UTF-8, which other writers need not care for."""
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _modulo(numbers: pa.Array, by: int) -> pa.Array:

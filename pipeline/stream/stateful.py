@@ -25,7 +25,7 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from pipeline.stream import arrow_groups
-from pipeline.stream.source import unpack
+from pipeline.stream.packed import unpack
 from pipeline.stream.spark_internals import is_known_spark
 
 if TYPE_CHECKING:

@@ -1,95 +1,138 @@
-"""What a new checkpoint starts from: the groups of the offsets topic, and who still waits."""
+"""What a new streaming checkpoint starts from: the groups of the tables, and who still waits."""
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
-from coordinator.group.control import decode_control, readable_records
-from coordinator.group.log import replay
-from pipeline.node.bootstrap import load_events, prepare_bootstrap, read, warn_of_others
+from coordinator.group.partition import PartitionSet, partition_for
+from pipeline.node.bootstrap import append_bootstrap, prepare_bootstrap
 from pipeline.node.handover import begun_with
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.bootstrap import Bootstrap
+from pipeline.stream.event_source import read_events
+from pipeline.stream.packed import FIRST_KEY
 from pipeline.stream.sink import Sink
-from pipeline.stream.source import FIRST_KEY, KEY_WIDTH
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import open_table
-from schemas.records import GroupMetadataValue, MemberMetadata, OffsetCommitValue, Record
-from schemas.tables import OFFSETS_TOPIC
+from schemas.records import OffsetCommitValue, Record
+from schemas.tables import REQUESTS
 from tests.pipeline.rows import heartbeat, output
 
-pytestmark = pytest.mark.spark
+PARTITIONS = 3
 
 
-def offset(group: str, partition: int, value: int | None, record_type: str = "offset_commit"):
-    committed = None if value is None else OffsetCommitValue(value, -1, "m", 5)
-    return Record(
-        3, record_type, group, 7, topic="t", topic_partition=partition, offset_commit=committed
-    )
-
-
-def group(group_id: str, generation: int) -> Record:
-    member = MemberMetadata("m-1", None, "m", "/h", 60_000, 10_000, b"\x00\xff", b"")
-    value = GroupMetadataValue("consumer", generation, "range", "m-1", 9, (member,))
-    return Record(3, "group_metadata", group_id, 7, group_metadata=value)
-
-
-def write(root: str, *batches: list[Record]) -> None:
-    sink = Sink(root, CoordinatorSettings())
-    for number, records in enumerate(batches):
-        sink.write([output(0, records)], "test", number)
-
-
-def test_the_newest_record_of_each_key_loads_its_group(spark, root):
-    write(
-        root,
-        [group("a", 1), offset("a", 0, 10), offset("a", 1, 11), offset("b", 0, 1)],
-        [group("a", 2), offset("a", 0, 20), offset("a", 1, None), offset("b", 0, None)],
-    )
-    events = {row["group_id"]: row["event"] for row in load_events(read(spark, root)).collect()}
-    assert set(events) == {"a"}, "a group of tombstones is no group"
-    assert events["a"].startswith(FIRST_KEY)
-    records, problems = readable_records(decode_control(events["a"][KEY_WIDTH:]).records)
-    assert not problems
-    loaded = replay("a", records)
-    assert loaded is not None
-    assert loaded.generation_id == 2
-    assert loaded.members["m-1"].metadata("range") == b"\x00\xff"
-    assert {p: v.offset for p, v in loaded.offsets["t"].items()} == {0: 20}
-
-
-def test_rows_of_nobody_and_of_unknown_types_are_left_out_and_named(spark, root, caplog):
-    write(root, [offset("a", 0, 10), offset("a", 1, 5, "share_group"), offset(None, 0, 5)])
-    assert load_events(read(spark, root)).count() == 1
-    with caplog.at_level(logging.WARNING):
-        warn_of_others(open_table(root, OFFSETS_TOPIC))
-    assert sorted(record.getMessage() for record in caplog.records) == [
-        "offsets topic: 1 rows of type 'offset_commit' skipped",
-        "offsets topic: 1 rows of type 'share_group' skipped",
+def write_groups(root: str, *groups: str) -> None:
+    """Commit an offset for each group."""
+    value = OffsetCommitValue(7, -1, "", 5)
+    records = [
+        Record(partition_for(g, PARTITIONS), "offset_commit", g, 5, None, "t", 0, value)
+        for g in groups
     ]
+    Sink(root, CoordinatorSettings()).write([output(0, records)], "test", 0)
 
 
-def test_what_was_answered_is_not_in_the_bootstrap_and_what_waits_is(spark, root):
+def events_of(uri: str) -> list[tuple[str, str]]:
+    rows = DeltaTable(uri).to_pyarrow_table().to_pylist()
+    return [(row["group_id"], row["event"]) for row in rows]
+
+
+def test_what_was_answered_is_not_in_the_bootstrap_and_what_waits_is(root):
     RequestLog(root).append([heartbeat("r0"), heartbeat("waits")])
     Sink(root, CoordinatorSettings()).write([output(1)], "test", 0)
-    bootstrap = prepare_bootstrap(spark, root, f"{root}/bootstrap")
-    (row,) = spark.read.format("delta").load(bootstrap.uri).collect()
-    assert '"request_id":"waits"' in row["event"]
+    bootstrap = prepare_bootstrap(root, f"{root}/bootstrap")
+    ((group, event),) = events_of(bootstrap.uri)
+    assert group == "g"
+    assert '"request_id":"waits"' in event
     assert bootstrap.first_version == 2
 
 
-def test_a_new_root_has_an_empty_bootstrap(spark, root):
-    bootstrap = prepare_bootstrap(spark, root, f"{root}/bootstrap")
-    assert spark.read.format("delta").load(bootstrap.uri).count() == 0
+def test_a_new_root_has_an_empty_bootstrap(root):
+    bootstrap = prepare_bootstrap(root, f"{root}/bootstrap")
+    assert events_of(bootstrap.uri) == []
     assert bootstrap.first_version == 1
 
 
+def test_a_bootstrap_replaces_the_one_before(root):
+    write_groups(root, "a", "b")
+    uri = f"{root}/bootstrap"
+    first = prepare_bootstrap(root, uri)
+    assert first.version == DeltaTable(uri).version(), "the events are the first that is read"
+    once = events_of(uri)
+    second = prepare_bootstrap(root, uri)
+    assert second.version > first.version
+    assert sorted(events_of(uri)) == sorted(once)
+    protocol = DeltaTable(uri).protocol()
+    assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
+
+
+def test_claimed_partitions_are_appended_their_groups_before_their_requests(root):
+    groups = [f"g{n}" for n in range(9)]
+    write_groups(root, *groups)
+    RequestLog(root).append([heartbeat(f"r-{group}", group) for group in groups])
+    uri = f"{root}/bootstrap"
+    prepare_bootstrap(root, uri, PartitionSet({0}, PARTITIONS))
+    before = events_of(uri)
+    requests = open_table(root, REQUESTS)
+    append_bootstrap(root, uri, requests, PartitionSet({1, 2}, PARTITIONS))
+    mine = {group for group in groups if partition_for(group, PARTITIONS) == 0}
+    assert {group for group, _ in before} == mine
+    appended = {}
+    for group, event in events_of(uri):
+        if group not in mine:
+            appended.setdefault(group, []).append(event.startswith(FIRST_KEY))
+    assert appended.keys() == set(groups) - mine
+    assert all(sorted(kinds) == [False, True] for kinds in appended.values())
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Have every table read and written as one that is not on a local disk."""
+    for module in ("table_files", "tail", "open"):
+        monkeypatch.setattr(f"pipeline.delta.{module}.local_folder", lambda _: None)
+
+
+def test_elsewhere_than_on_a_local_disk_a_bootstrap_is_the_same(root, elsewhere):
+    write_groups(root, "a", "b")
+    RequestLog(root).append([heartbeat("r0"), heartbeat("waits")])
+    Sink(root, CoordinatorSettings()).write([output(1)], "test", 1)
+    bootstrap = prepare_bootstrap(root, f"{root}/bootstrap")
+    assert sorted(group for group, _ in events_of(bootstrap.uri)) == ["a", "b", "g"]
+
+
+@pytest.mark.spark
+def test_spark_streams_the_bootstrap_and_what_is_added_to_it(spark, root, tmp_path):
+    write_groups(root, "a", "b")
+    uri = f"{root}/bootstrap"
+    bootstrap = prepare_bootstrap(root, uri, PartitionSet({0, 1, 2}, PARTITIONS))
+    seen: list[str] = []
+    query = (
+        read_events(spark, root, CoordinatorSettings(), bootstrap)
+        .writeStream.foreachBatch(
+            lambda rows, _: seen.extend(
+                row["group_id"] for row in rows.collect() for _ in row["events"].split("\n")
+            )
+        )
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        assert sorted(seen) == ["a", "b"]
+        claimed = PartitionSet({partition_for("b", PARTITIONS)}, PARTITIONS)
+        append_bootstrap(root, uri, open_table(root, REQUESTS), claimed)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert sorted(seen) == ["a", "b", "b"]
+
+
+@pytest.mark.spark
 def test_a_checkpoint_of_another_release_is_begun_anew(spark, root, caplog):
     checkpoint, uri = Path(root, "checkpoint"), f"{root}/bootstrap"
-    prepare_bootstrap(spark, root, uri)
+    prepare_bootstrap(root, uri)
     assert begun_with(spark, str(checkpoint), uri) is None, "nothing is planned"
     (checkpoint / "offsets").mkdir(parents=True)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from coordinator.group.batch import BatchResult, GroupOutput
-from pipeline.node.bootstrap import bootstrap_without_spark
+from pipeline.node.bootstrap import prepare_bootstrap
 from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.stream import arrow_groups, spark_internals
 from pipeline.stream.arrow_groups import (
@@ -24,8 +24,8 @@ from pipeline.stream.arrow_groups import (
     unpickle,
 )
 from pipeline.stream.event_source import read_events
+from pipeline.stream.packed import KEY_WIDTH
 from pipeline.stream.session import create_session
-from pipeline.stream.source import KEY_WIDTH
 from pipeline.stream.stateful import STATE_SCHEMA, GroupFunction, answer
 from pipeline.tables.request_log import RequestLog
 from schemas.messages import RejectedRequest
@@ -213,7 +213,7 @@ def ask(spark, root: str, tmp_path, request) -> Iterator[Callable[..., dict[str,
             told.put({each.reason: each.event for output in outputs for each in output.rejected})
 
     requests = RequestLog(root)
-    bootstrap = bootstrap_without_spark(root, str(tmp_path / "bootstrap"))
+    bootstrap = prepare_bootstrap(root, str(tmp_path / "bootstrap"))
     events = read_events(spark, root, CoordinatorSettings(), bootstrap)
     stream = answer(events, partial(CountingIds, 1500)).writeStream.foreachBatch(write)
     query = stream.option("checkpointLocation", str(tmp_path / "query")).start()

@@ -17,7 +17,7 @@ from coordinator.group.partition import PartitionSet, partition_for
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.tail import Position
 from pipeline.stream.event_source import EventReader, EventsGoneError, Input, offset_of
-from pipeline.stream.source import KEY_WIDTH, PACKED_SCHEMA
+from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS, to_requests

@@ -1,15 +1,13 @@
-"""Requests packed in Python are what the JVM packs, whoever wrote the file."""
+"""Requests are packed alike, whoever wrote the file."""
 
 from __future__ import annotations
 
 import json
 
 import pyarrow as pa
-import pytest
-from deltalake import write_deltalake
 
+from pipeline.stream.packed import KEY_WIDTH
 from pipeline.stream.packing import pack_rows
-from pipeline.stream.source import KEY_WIDTH, pack
 from schemas.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -96,14 +94,6 @@ def test_each_request_comes_back_as_it_was_sent():
     found = packed(to_requests(OF_MANY_KINDS))
     assert [group for group, _ in found] == [event.group_id for event in OF_MANY_KINDS]
     assert [decode_request(event[KEY_WIDTH:]) for _, event in found] == OF_MANY_KINDS
-
-
-@pytest.mark.spark
-def test_the_jvm_packs_the_same(spark, root):
-    write_deltalake(f"{root}/requests", to_requests(OF_MANY_KINDS), mode="append")
-    frame = pack(spark.read.format("delta").load(f"{root}/requests"))
-    jvms = {(row.group_id, row.event) for row in frame.collect()}
-    assert set(packed(to_requests(OF_MANY_KINDS))) == jvms
 
 
 def test_the_key_is_the_time_in_microseconds():

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from coordinator.group.batch import BatchResult, GroupOutput
-from pipeline.stream.source import KEY_WIDTH, unpack
+from pipeline.stream.packed import KEY_WIDTH, unpack
 from pipeline.stream.stateful import GroupFunction
 from tests.pipeline.rows import output
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from coordinator.group.batch import BatchResult, GroupOutput
-from pipeline.node.bootstrap import bootstrap_without_spark
+from pipeline.node.bootstrap import prepare_bootstrap
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream import stateful
 from pipeline.stream.batch_topics import BatchTopics
@@ -63,7 +63,7 @@ def test_a_batch_s_catalogue_reaches_the_workers(spark, root: str, tmp_path: Pat
             told.put({each.reason for output in outputs for each in output.rejected})
 
     requests = RequestLog(root)
-    bootstrap = bootstrap_without_spark(root, str(tmp_path / "bootstrap"))
+    bootstrap = prepare_bootstrap(root, str(tmp_path / "bootstrap"))
     events = read_events(spark, root, CoordinatorSettings(), bootstrap)
     stream = answer(events, Telling).writeStream.foreachBatch(write)
     query = stream.option("checkpointLocation", checkpoint).start()

@@ -1,0 +1,69 @@
+"""A version of a table read by pyarrow, a bounded page at a time; a row is known by its place.
+
+pyarrow reads what Parquet's string columns really hold: where DuckDB refuses a file whose strings
+are not UTF-8, the rows of such a file become valid here. And it reads a table from any store that
+delta-rs knows, without a copy.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.delta.data_files import data_files
+from pipeline.delta.tail import open_files
+from pipeline.stream.packing import valid_utf8
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from deltalake import DeltaTable
+
+# Of a row group's bytes, uncompressed: a request may hold a megabyte of assignments.
+_PAGE_BYTES = 16 << 20
+_PAGE_ROWS = 65_536
+
+
+class TableScan:
+    """Reads the files of the handle's version; partition columns are not in them."""
+
+    def __init__(self, handle: DeltaTable) -> None:
+        self._paths = [file.path for file in data_files(handle)]
+        self._files = open_files(handle.table_uri)
+
+    def pages(self, columns: Sequence[str]) -> Iterator[tuple[int, int, pa.Table]]:
+        """Yield all rows: the number of their file, that of the first row in it, and the rows.
+
+        Strings are made UTF-8. Columns that a file does not have are left out.
+        """
+        for number, path in enumerate(self._paths):
+            for first, rows in self._pages_of(path, columns):
+                yield number, first, valid_utf8(rows)
+
+    def take(
+        self, file: int, rows: pa.Array, columns: Sequence[str]
+    ) -> Iterator[tuple[pa.Array, pa.Table]]:
+        """Yield rows of a file by their numbers in it, which ascend, after these numbers.
+
+        Strings are as the file has them. Columns that the file does not have are left out.
+        """
+        for first, page in self._pages_of(self._paths[file], columns):
+            here = pc.and_(pc.greater_equal(rows, first), pc.less(rows, first + page.num_rows))
+            wanted = rows.filter(here)
+            if len(wanted):
+                yield wanted, page.take(pc.subtract(wanted, first))
+
+    def _pages_of(self, path: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+        first = 0
+        with self._files.open_input_file(path) as opened:
+            parquet = pq.ParquetFile(opened)
+            for group in range(parquet.num_row_groups):
+                described = parquet.metadata.row_group(group)
+                row_bytes = described.total_byte_size // max(1, described.num_rows)
+                size = max(1, min(_PAGE_ROWS, _PAGE_BYTES // max(1, row_bytes)))
+                for batch in parquet.iter_batches(size, [group], list(columns)):
+                    yield first, pa.Table.from_batches([batch])
+                    first += batch.num_rows

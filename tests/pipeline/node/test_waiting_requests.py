@@ -1,0 +1,220 @@
+"""The requests that wait: those that nobody answered or rejected, packed as the stream packs."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import write_deltalake
+
+from coordinator.group.partition import PartitionSet, partition_for
+from pipeline.delta import tail
+from pipeline.delta.open import open_appender
+from pipeline.delta.table_files import TableFiles
+from pipeline.node import table_scan, waiting_requests
+from pipeline.node.bootstrap import open_engine
+from pipeline.node.waiting_requests import WaitingRequests, write_waiting_requests
+from pipeline.settings import CoordinatorSettings
+from pipeline.stream.packed import KEY_WIDTH
+from pipeline.stream.packing import pack_rows
+from pipeline.stream.sink import Sink
+from pipeline.tables.request_log import RequestLog
+from pipeline.tables.store import open_table, table_uri
+from schemas.messages import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeavingMember,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    OffsetDeleteRequest,
+    OffsetDeleteTopic,
+    OffsetFetchRequest,
+    OffsetFetchTopic,
+    RejectedRequest,
+    RequestEvent,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+    decode_request,
+)
+from schemas.tables import REJECTED_REQUESTS, REQUESTS, to_arrow, to_requests
+from tests.pipeline.node.target import new_target, with_column
+from tests.pipeline.rows import heartbeat, output
+
+AWKWARD = 'quotes " and \\ and\nnew\tlines \x00\x1f\x7f, Grüße 🎉 \u2028'
+
+BODIES = {
+    "find_coordinator": FindCoordinatorRequest(0),
+    "join_group": JoinGroupRequest(
+        session_timeout_ms=10_000,
+        protocol_type="consumer",
+        protocols=(JoinGroupProtocol("range", bytes(range(256))), JoinGroupProtocol("b", b"")),
+        reason=AWKWARD,
+    ),
+    "sync_group": SyncGroupRequest(1, "m", None, None, None, (SyncGroupAssignment("m", b"\xff"),)),
+    "heartbeat": heartbeat("x").heartbeat,
+    "leave_group": LeaveGroupRequest((LeavingMember("m", None, AWKWARD), LeavingMember("", "i"))),
+    "offset_commit": OffsetCommitRequest(
+        topics=(OffsetCommitTopic("t", (OffsetCommitPartition(0, 2**63 - 1, None, -1, AWKWARD),)),),
+    ),
+    "offset_fetch": OffsetFetchRequest((OffsetFetchTopic("t", (0, 1)),), True),
+    "describe_groups": DescribeGroupsRequest(False),
+    "delete_groups": DeleteGroupsRequest(),
+    "offset_delete": OffsetDeleteRequest((OffsetDeleteTopic("t", (0,)),)),
+}
+
+
+def requests_of_all_apis() -> list[RequestEvent]:
+    good = [
+        RequestEvent(f"r-{api}", AWKWARD, api, 3, "c", sent_at=1_700_000_000_000, **{api: body})
+        for api, body in BODIES.items()
+    ]
+    return [
+        *good,
+        RequestEvent("before 1970", "g", "heartbeat", sent_at=-5, heartbeat=BODIES["heartbeat"]),
+        RequestEvent("no time", "g", "heartbeat", principal="p", heartbeat=BODIES["heartbeat"]),
+        RequestEvent("no body", "g", "join_group", sent_at=1),
+        RequestEvent("no such api", "g", "produce", sent_at=1),
+        RequestEvent("no api", "g", None, sent_at=1),
+        RequestEvent(None, "g", "heartbeat", sent_at=1, heartbeat=BODIES["heartbeat"]),
+        RequestEvent("no group", None, "heartbeat", client_id=AWKWARD),
+    ]
+
+
+def waiting_of(root: str, partition_set: PartitionSet | None = None) -> list[tuple[str, str]]:
+    with open_engine() as engine:
+        waiting = WaitingRequests(engine, root, open_table(root, REQUESTS))
+        target = new_target(engine)
+        files = write_waiting_requests(waiting, target, partition_set)
+        tables = [pq.read_table(target.local(file)) for file in files]
+    return [(row["group_id"], row["event"]) for table in tables for row in table.to_pylist()]
+
+
+def waiting_groups(root: str) -> set[str]:
+    with open_engine() as engine:
+        return WaitingRequests(engine, root, open_table(root, REQUESTS)).groups()
+
+
+def ids_of(events: list[tuple[str, str]]) -> list[str | None]:
+    return sorted(json.loads(event[KEY_WIDTH:]).get("request_id") for _, event in events)
+
+
+def reject(root: str, *texts: str) -> None:
+    rows = [RejectedRequest(5, "no request_id", text) for text in texts]
+    open_appender(table_uri(root, REJECTED_REQUESTS)).append(to_arrow(REJECTED_REQUESTS, rows))
+
+
+def test_what_waits_is_packed_as_the_stream_packs_it(root):
+    rows = to_requests(requests_of_all_apis())
+    open_appender(table_uri(root, REQUESTS)).append(rows)
+    waiting = waiting_of(root)
+    packed = [(row["group_id"], row["event"]) for row in pack_rows(rows).to_pylist()]
+    assert sorted(waiting, key=repr) == sorted(packed, key=repr)
+    assert {decode_request(event[KEY_WIDTH:]).request_id for _, event in waiting} == {
+        request.request_id for request in requests_of_all_apis()
+    }
+
+
+def test_what_was_answered_does_not_wait(root, monkeypatch):
+    # Pages and row groups of a few rows each.
+    monkeypatch.setattr(table_scan, "_PAGE_ROWS", 7)
+    monkeypatch.setattr(waiting_requests, "_ROW_GROUP_BYTES", 500)
+    log = RequestLog(root)
+    for first in range(0, 1_200, 400):
+        log.append([heartbeat(f"r{n}", f"g{n % 3}") for n in range(first, first + 400)])
+    Sink(root, CoordinatorSettings()).write([output(1_100)], "test", 0)
+    assert ids_of(waiting_of(root)) == [f"r{number}" for number in range(1_100, 1_200)]
+    assert waiting_groups(root) == {"g0", "g1", "g2"}
+
+
+def test_only_the_requests_of_the_partitions_are_written(root):
+    RequestLog(root).append([heartbeat(f"r{n}", f"g{n}") for n in range(10)])
+    RequestLog(root).append([RequestEvent("nobody", None, "heartbeat")])
+    for partition in range(3):
+        expected = [f"r{n}" for n in range(10) if partition_for(f"g{n}", 3) == partition]
+        nobody = ["nobody"] if partition == 0 else []
+        found = waiting_of(root, PartitionSet({partition}, 3))
+        assert ids_of(found) == sorted([*expected, *nobody])
+
+
+def test_what_names_nobody_waits_until_its_text_is_rejected(root):
+    broken = [RequestEvent(None, "g", "heartbeat", client_id=AWKWARD), heartbeat("r", None)]
+    RequestLog(root).append(broken)
+    both = sorted(event[KEY_WIDTH:] for _, event in waiting_of(root))
+    assert len(both) == 2
+    reject(root, both[0])
+    ((_, left),) = waiting_of(root)
+    assert left[KEY_WIDTH:] == both[1]
+    reject(root, both[1])
+    assert waiting_of(root) == []
+
+
+def test_a_text_that_an_earlier_release_rejected_may_be_written_otherwise(root):
+    RequestLog(root).append([RequestEvent(None, "g", "heartbeat", client_id="a/é")])
+    ((_, event),) = waiting_of(root)
+    fields = json.loads(event[KEY_WIDTH:])
+    reject(root, "{", json.dumps({**fields, "client_id": "another"}))
+    assert len(waiting_of(root)) == 1, "what is no JSON, or says something else, rejects nothing"
+    reject(root, json.dumps(dict(reversed(fields.items()))).replace("/", "\\/"))
+    assert waiting_of(root) == []
+
+
+def test_strings_that_are_not_utf8_wait_like_any_other(root):
+    rows = to_requests([heartbeat("waits"), heartbeat("r0")])
+    rows = with_column(rows, "client_id", b"\xff")
+    write_deltalake(table_uri(root, REQUESTS), rows, mode="append")
+    named = with_column(to_requests([heartbeat("named")]), "group_id", b"caf\xe9")
+    write_deltalake(table_uri(root, REQUESTS), named, mode="append")
+    Sink(root, CoordinatorSettings()).write([output(1)], "test", 0)
+    waiting = dict(waiting_of(root))
+    assert waiting.keys() == {"g", "caf\ufffd"}
+    assert '"request_id":"waits"' in waiting["g"]
+    assert '"client_id":"\ufffd"' in waiting["g"]
+
+
+def add_file(root: str, rows: pa.Table) -> None:
+    """Append a Parquet file as it is, as Delta's protocol lets any writer."""
+    handle = open_table(root, REQUESTS)
+    with tempfile.TemporaryDirectory() as scratch:
+        table = TableFiles(handle, Path(scratch))
+        path, local = table.new_file()
+        pq.write_table(rows, local)
+        added = table.written(path, rows.num_rows)
+        assert added is not None
+        table.rewrite([], [added])
+
+
+def test_files_of_other_writers_may_lack_columns_and_have_wider_types(root):
+    rows = pa.table(
+        {
+            "group_id": pa.array(["g", "g"], pa.large_string()),
+            "request_id": pa.array(["waits", "r0"], pa.large_string()),
+        }
+    )
+    add_file(root, rows)
+    add_file(root, rows.select(["group_id"]).slice(1))
+    Sink(root, CoordinatorSettings()).write([output(1)], "test", 0)
+    nameless = ("g", "9" * KEY_WIDTH + '{"group_id":"g"}')
+    waits = ("g", "9" * KEY_WIDTH + '{"request_id":"waits","group_id":"g"}')
+    assert sorted(waiting_of(root)) == [nameless, waits]
+
+
+@pytest.fixture
+def elsewhere(monkeypatch):
+    """Have every table read and written as one that is not on a local disk."""
+    monkeypatch.setattr("pipeline.delta.table_files.local_folder", lambda _: None)
+    monkeypatch.setattr(tail, "local_folder", lambda _: None)
+
+
+def test_elsewhere_than_on_a_local_disk_the_same_requests_wait(root, elsewhere):
+    RequestLog(root).append([heartbeat(f"r{number}") for number in range(20)])
+    Sink(root, CoordinatorSettings()).write([output(15)], "test", 0)
+    assert ids_of(waiting_of(root)) == [f"r{number}" for number in range(15, 20)]
