@@ -23,11 +23,14 @@ from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 from pipeline.node.node import CoordinatorNode, start
 from pipeline.settings import SECTIONS, Settings, to_settings
-from pipeline.stream.event_source import offset_of
+from pipeline.stream.offset import offset_of
 from pipeline.stream.session import create_session
+from pipeline.stream.spark_engine import SparkEngine
 from pipeline.stream.stateful import MachineFactory
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from schemas.messages import RequestEvent
 
 # The first batch may load 100,000 groups.
@@ -87,10 +90,12 @@ def serving(root: str, settings: Settings, machine: str) -> Iterator[Turn]:
     """Run FLOOR, STORING or COORDINATOR for the block; it has finished its first batch."""
     # On a session that is there already this sets `settings`.
     spark = create_session(settings, root)
-    coordinator = start(spark, root, settings, _MACHINES[machine])
+    engine = SparkEngine(spark, root, settings.coordinator, _MACHINES[machine])
+    coordinator = start(engine, root, settings)
     try:
         coordinator.await_ready(_FIRST_BATCH_S)
-        yield Turn(coordinator)
+        assert engine.serving is not None  # it is ready
+        yield Turn(coordinator, engine.serving.query)
     finally:
         coordinator.stop()
 
@@ -98,8 +103,9 @@ def serving(root: str, settings: Settings, machine: str) -> Iterator[Turn]:
 class Turn:
     """A running coordinator that is given one batch after the other."""
 
-    def __init__(self, coordinator: CoordinatorNode) -> None:
+    def __init__(self, coordinator: CoordinatorNode, query: StreamingQuery) -> None:
         self._coordinator = coordinator
+        self._query = query
 
     def batches(
         self, fleet: Fleet, count: int, requests: Callable[[], list[RequestEvent]]
@@ -143,14 +149,14 @@ class Turn:
         return not waiting
 
     def _progress(self) -> Any:
-        return self._coordinator.query.lastProgress
+        return self._query.lastProgress
 
     def _last_batch(self) -> int:
         progress = self._progress()
         return -1 if progress is None else int(progress["batchId"])
 
     def _time_of(self, before: int, appended: int) -> BatchTime | None:
-        for progress in self._coordinator.query.recentProgress:
+        for progress in self._query.recentProgress:
             if progress["batchId"] > before and had_requests(progress):
                 spent = progress["durationMs"]
                 (state,) = progress["stateOperators"]

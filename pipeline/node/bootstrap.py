@@ -17,12 +17,12 @@ import contextlib
 import logging
 import os
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltalake import write_deltalake
 
+from pipeline.clock import monotonic
 from pipeline.delta.engine import Engine
 from pipeline.delta.table import open_delta
 from pipeline.delta.table_files import TableFiles
@@ -80,7 +80,7 @@ def append_bootstrap(
     All of it is one commit. The requests are those up to the handle's version. Raises Failure with
     what DuckDB says.
     """
-    began = time.monotonic()
+    began = monotonic()
     partitions = None if partition_set is None else partition_set.partitions
     with open_engine() as engine:
         target = TableFiles(open_delta(uri), engine.scratch)
@@ -89,4 +89,4 @@ def append_bootstrap(
         files += write_waiting_requests(waiting, target, partition_set)
         if files:
             target.rewrite([], files)
-    log.info("took over from the tables in %.1f s", time.monotonic() - began)
+    log.info("took over from the tables in %.1f s", monotonic() - began)

@@ -23,6 +23,7 @@ from pipeline.node.diagnosis import one_line
 from pipeline.node.node import CoordinatorNode, start
 from pipeline.settings import load_settings
 from pipeline.stream.session import create_session
+from pipeline.stream.spark_engine import SparkEngine
 from pipeline.upkeep.schedule import Upkeep
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ def run(
         # Spark's own handler for Ctrl-C, just installed, would cancel the batch under way.
         _stop_on_signals(stop)
         try:
-            coordinator = start(spark, root, settings, make_machine)
+            engine = SparkEngine(spark, root, settings.coordinator, make_machine)
+            coordinator = start(engine, root, settings)
             _watch(coordinator, stop, Upkeep(root, settings.upkeep, clock_ms))
         finally:
             spark.stop()

@@ -1,23 +1,21 @@
 """A coordinator node: the partitions it owns, and its query, begun anew whenever they change.
 
 A node looks at the cluster state several times a second and does what
-`coordinator.ownership.decide` says. Between two batches its query is stopped; what was given up is
-unloaded and what was claimed is loaded by control events in the stream's bootstrap; and the query
-begins again with the new set, 1 to 2 s later. The other groups' requests wait that long, as do
-those of a partition under way: no request is answered COORDINATOR_LOAD_IN_PROGRESS, because a
-request here is a row that can wait, and an error would cost its sender a round trip and a back-off
-for nothing.
+`coordinator.ownership.decide` says. If its partitions change, it stops its query between two
+batches; control events in the stream's bootstrap unload what it gave up and load what it claimed;
+and the query begins again with the new set, 1 to 2 s later. Requests of the node's other groups
+wait that long, as do requests for a partition under way. No request is answered
+COORDINATOR_LOAD_IN_PROGRESS: a request here is a row that can wait, and the error would cost its
+sender a round trip and a back-off.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from coordinator.config import parse_config
-from coordinator.group.batch import BatchMachine, BatchSettings
+from coordinator.group.batch import BatchSettings
 from coordinator.group.coordinator import Node
 from coordinator.group.partition import PartitionSet
 from coordinator.ownership import (
@@ -33,15 +31,12 @@ from coordinator.ownership import (
     Plan,
     decide,
 )
-from pipeline.clock import clock_ms
+from pipeline.clock import clock_ms, monotonic
 from pipeline.delta.epoch import Epoch, FencedError
 from pipeline.node.handover import begin_afresh, begun_with, bring_in, give_up, wake
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence, fence_dead
 from pipeline.ownership.lease import LeaseRenewal, Observer
-from pipeline.stream.batch_topics import BatchTopics
-from pipeline.stream.serving import Serving, serve
-from pipeline.stream.sink import Sink
 from pipeline.tables.store import ensure_tables, open_table
 from schemas.records import CoordinatorEvent
 from schemas.tables import REQUESTS
@@ -49,13 +44,10 @@ from schemas.tables import REQUESTS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
     from coordinator.config import GroupCoordinatorConfig
+    from pipeline.node.engine import RunningQuery, StreamEngine
     from pipeline.settings import CoordinatorSettings, Settings
     from pipeline.stream.bootstrap import Bootstrap
-    from pipeline.stream.stateful import MachineFactory
 
 log = logging.getLogger(__name__)
 
@@ -72,19 +64,12 @@ def checkpoint_uri(root: str, node_id: int) -> str:
 class CoordinatorNode:
     """A running node. `start` makes one; `tick` is to be called again and again."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        root: str,
-        settings: Settings,
-        make_machine: MachineFactory | None = None,
-    ) -> None:
-        self.serving: Serving | None = None
-        self._spark = spark
+    def __init__(self, engine: StreamEngine, root: str, settings: Settings) -> None:
+        self.serving: RunningQuery | None = None
+        self._engine = engine
         self._root = root
         self._ours = settings.coordinator
         self._config = parse_config(settings.group)
-        self._make_machine = make_machine
         self._num_partitions = self._config.offsets_topic_num_partitions
         ours = settings.coordinator
         self.node = Node(ours.node_id, ours.advertised_host, ours.advertised_port)
@@ -102,12 +87,6 @@ class CoordinatorNode:
         self._lease = LeaseRenewal(root, self.node.node_id, ours.lease_ms)
 
     # --- what others ask ------------------------------------------------------------------------
-
-    @property
-    def query(self) -> StreamingQuery:
-        """The streaming query; there must be one."""
-        assert self.serving is not None
-        return self.serving.query
 
     def is_ready(self) -> bool:
         """Whether the present query, if there is one, has every group that shall be there."""
@@ -140,7 +119,7 @@ class CoordinatorNode:
 
     def tick(self) -> None:
         """Look at the cluster state if it is time, and carry out what there is to do."""
-        now = time.monotonic()
+        now = monotonic()
         if now < self._look_at:
             return
         self._cluster = self._decisions.read()
@@ -150,7 +129,7 @@ class CoordinatorNode:
         if now >= self._trim_at:
             self.trim(alive)
             self._trim_at = now + _TRIM_INTERVAL_S
-        self._look_at = time.monotonic() + _LOOK_INTERVAL_S
+        self._look_at = monotonic() + _LOOK_INTERVAL_S
 
     def trim(self, alive: Collection[int] = ()) -> int:
         """Delete what every node has consumed of the log of `requests`; returns how many files."""
@@ -261,7 +240,7 @@ class CoordinatorNode:
 
     def _begin(self, unload: Collection[int] = ()) -> None:
         """Begin the query, or begin it anew, with the partitions that are this node's by now."""
-        began = time.monotonic()
+        began = monotonic()
         kept = self._cluster.kept_by(self.node.node_id)
         if self.serving is not None:
             self.serving.stop()
@@ -274,33 +253,21 @@ class CoordinatorNode:
                 self._root, self._bootstrap, PartitionSet(frozenset(unload), self._num_partitions)
             )
         wake(self._bootstrap)
-        self.serving = serve(
-            self._spark,
-            self._root,
-            self._ours,
-            self._make_machine or self._machine(),
-            Sink(
-                self._root,
-                self._ours,
-                epoch=self.epoch,
-                topics=BatchTopics(self._root, self._checkpoint, self.epoch),
-            ),
-            self._checkpoint,
-            bootstrap,
-            partition_set,
+        self.serving = self._engine.begin(
+            self._checkpoint, bootstrap, partition_set, self._batch_settings(), self.epoch
         )
         self._served = frozenset(kept)
-        log.info("serving %d partitions after %.1f s", len(kept), time.monotonic() - began)
+        log.info("serving %d partitions after %.1f s", len(kept), monotonic() - began)
 
     def _prepare(
         self, kept: dict[int, PartitionState], partition_set: PartitionSet | None
     ) -> Bootstrap:
         """Have the stream's bootstrap hold what this node's claims bring with them."""
         newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
-        begun = begun_with(self._spark, self._checkpoint, self._bootstrap)
+        begun = begun_with(self._engine, self._checkpoint, self._bootstrap)
         if begun is None or (self.serving is None and begun[1] < self._oldest_claim()):
             return begin_afresh(
-                self._spark, self._root, self._checkpoint, self._bootstrap, partition_set, newest
+                self._engine, self._root, self._checkpoint, self._bootstrap, partition_set, newest
             )
         bootstrap, loaded = begun
         new = frozenset(p for p, state in kept.items() if state.epoch > loaded)
@@ -314,11 +281,10 @@ class CoordinatorNode:
         mine = self._cluster.owned_by(self.node.node_id)
         return min((state.epoch for state in mine.values()), default=0)
 
-    def _machine(self) -> MachineFactory:
+    def _batch_settings(self) -> BatchSettings:
         kept = self._cluster.kept_by(self.node.node_id)
         claims = {partition: state.claimed_at for partition, state in kept.items()}
-        batch = batch_settings(self._ours, self._config, self.node, self._starts, claims)
-        return functools.partial(BatchMachine, batch)
+        return batch_settings(self._ours, self._config, self.node, self._starts, claims)
 
 
 def batch_settings(
@@ -342,18 +308,15 @@ def batch_settings(
     )
 
 
-def start(
-    spark: SparkSession, root: str, settings: Settings, make_machine: MachineFactory | None = None
-) -> CoordinatorNode:
+def start(engine: StreamEngine, root: str, settings: Settings) -> CoordinatorNode:
     """Start a node at `root`, creating the tables that are missing.
 
-    `make_machine` null is the real one. Every earlier start of the same node is fenced off: it can
-    write nothing more, and stops. The query begins at once if there are partitions for it, else
-    once there are. Raises SchemaMismatch, ConfigError, and FencedError if the node was started
-    again meanwhile.
+    Every earlier start of the same node is fenced off: it can write nothing more, and stops. The
+    query begins at once if there are partitions for the node, else once there are. Raises
+    SchemaMismatch, ConfigError, and FencedError if the node was started again meanwhile.
     """
     ensure_tables(root)
-    coordinator = CoordinatorNode(spark, root, settings, make_machine)
+    coordinator = CoordinatorNode(engine, root, settings)
     coordinator.tick()
     return coordinator
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""Who owns which offsets partition: decisions, leases, fencing, and what operators do."""

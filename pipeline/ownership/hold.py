@@ -8,7 +8,6 @@ back, and are loaded with what was written. Killed in between, it is a dead node
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -22,7 +21,7 @@ from coordinator.ownership import (
     ClusterState,
     decide,
 )
-from pipeline.clock import clock_ms
+from pipeline.clock import clock_ms, sleep
 from pipeline.delta.epoch import Epoch, FencedError
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence, fence_dead
@@ -91,7 +90,7 @@ def _take_all(
         if text != said:
             say(text)
             said = text
-        time.sleep(_POLL_S)
+        sleep(_POLL_S)
 
 
 def _given_back(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import datetime, timezone
 
@@ -10,7 +9,7 @@ from deltalake import DeltaTable
 from msgspec import Struct
 
 from coordinator.ownership import CANCELLED, MOVE, ClusterState, PartitionState
-from pipeline.clock import clock_ms
+from pipeline.clock import clock_ms, monotonic, sleep
 from pipeline.errors import Failure
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.tables.store import table_uri
@@ -117,12 +116,12 @@ def await_move(
     say: Callable[[str], None] = lambda _text: None,
 ) -> None:
     """Wait until a node owns a partition; raises Failure if it was cancelled or takes too long."""
-    limit = time.monotonic() + timeout_s
+    limit = monotonic() + timeout_s
     said = ""
     while (state := _known(decisions.read(), partition)).owner != to_node:
         if state.owner is not None and state.to_node != to_node:
             raise Failure(f"the move of partition {partition} was cancelled")
-        if time.monotonic() > limit:
+        if monotonic() > limit:
             raise Failure(
                 f"partition {partition} is not at node {to_node} after {timeout_s:g} s; "
                 "the move goes on once both nodes run, or take it back with --cancel"
@@ -131,7 +130,7 @@ def await_move(
         if text != said:
             say(text)
             said = text
-        time.sleep(_POLL_S)
+        sleep(_POLL_S)
 
 
 def _stage(state: PartitionState) -> str:

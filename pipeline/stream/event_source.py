@@ -32,6 +32,7 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from coordinator.group.partition import PartitionSet
 from pipeline.delta.table import local_folder, open_delta
 from pipeline.delta.tail import Position, appended, open_files, read_commit
+from pipeline.stream.offset import Offset
 from pipeline.stream.packed import PACKED_SCHEMA, STREAM_COLUMNS, of_partitions
 from pipeline.stream.packing import pack_rows
 from pipeline.tables.store import table_uri
@@ -78,13 +79,6 @@ class Input(Struct, frozen=True):
     partition_set: PartitionSet | None
 
 
-class Offset(Struct, frozen=True):
-    """How far a stream has read, as Spark's log of offsets keeps it in JSON."""
-
-    bootstrap: Position
-    requests: Position
-
-
 def read_events(
     spark: SparkSession,
     root: str,
@@ -111,16 +105,6 @@ def read_events(
     events = spark.readStream.format(FORMAT).option(_OPTION, text).load()
     # If the stateful step has one partition too, Spark leaves the shuffle out.
     return events.coalesce(1)
-
-
-def offset_of(text: str | dict[str, Any] | None) -> Offset | None:
-    """Read an offset of this source as Spark reports it; None for another source's offset."""
-    try:
-        if isinstance(text, str):
-            return msgspec.json.decode(text, type=Offset)
-        return msgspec.convert(text, Offset)
-    except msgspec.MsgspecError:
-        return None
 
 
 class EventSource(DataSource):

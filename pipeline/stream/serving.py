@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
+from pipeline.clock import monotonic, sleep
 from pipeline.delta.log_trim import trim_log
 from pipeline.delta.table import local_folder, open_delta
 from pipeline.errors import Failure
-from pipeline.stream.event_source import offset_of, read_events
+from pipeline.stream.event_source import read_events
+from pipeline.stream.offset import offset_of
 from pipeline.stream.sink import Sink
 from pipeline.stream.stateful import answer
 from pipeline.tables.store import table_uri
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from coordinator.group.partition import PartitionSet
     from pipeline.settings import CoordinatorSettings
     from pipeline.stream.bootstrap import Bootstrap
-    from pipeline.stream.event_source import Offset
+    from pipeline.stream.offset import Offset
     from pipeline.stream.stateful import MachineFactory
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,10 @@ class QueryFailed(Failure):
 
 
 class Serving:
-    """A running query and its sink; `bootstrap_end` is the next version of its table."""
+    """A running query and its sink.
+
+    `bootstrap_end` is the version after the last one that the bootstrap's table had at the start.
+    """
 
     def __init__(self, query: StreamingQuery, sink: Sink, root: str, bootstrap_end: int) -> None:
         self.query = query
@@ -48,22 +52,23 @@ class Serving:
         self._requests = local_folder(table_uri(root, REQUESTS))
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
-        """Return once all of the bootstrap was taken in; raises QueryFailed, also if it takes
-        longer.
+        """Return once the query has taken in all of the bootstrap.
 
-        The time is between two batches: a large bootstrap may take many.
+        `timeout_s` bounds the wait between two micro-batches, not the whole bootstrap: a large
+        bootstrap takes many batches. Raises QueryFailed if the query ends, or if no batch ends
+        within that time.
         """
-        batches, limit = 0, time.monotonic() + timeout_s
+        batches, limit = 0, monotonic() + timeout_s
         while not self.is_ready():
             self.check()
             if self.sink.batches > batches:
-                batches, limit = self.sink.batches, time.monotonic() + timeout_s
-            if time.monotonic() > limit:
+                batches, limit = self.sink.batches, monotonic() + timeout_s
+            if monotonic() > limit:
                 raise QueryFailed(f"no batch within {timeout_s:g} s")
-            time.sleep(0.02)
+            sleep(0.02)
 
     def is_ready(self) -> bool:
-        """Whether all of the bootstrap was taken in: every group is there that shall be."""
+        """Whether the query has taken in all of the bootstrap, and so has every group of it."""
         ended = self._offset("endOffset")
         return ended is not None and ended.bootstrap >= (self._bootstrap_end, 0)
 
@@ -76,11 +81,12 @@ class Serving:
         """Raise QueryFailed if the query has ended by itself, FencedError if others ended it."""
         if self.query.isActive:
             return
-        # Two coordinators on one checkpoint also trip over Spark's own log; this says why.
+        # If two coordinators use one streaming checkpoint, Spark fails one with an error about its
+        # own log. Whether this one is fenced is asked first, because that is the reason.
         try:
             self.sink.check_epoch()
         except (DeltaError, OSError) as unread:
-            # Where the tables cannot be read, that is why the query ended.
+            # The tables cannot be read, which is why the query ended as well: its error says so.
             log.debug("the epoch cannot be checked: %s", unread)
         error = self.query.exception()
         raise QueryFailed("the query was stopped" if error is None else innermost(str(error)))
@@ -97,26 +103,28 @@ class Serving:
         try:
             return trim_log(self._requests.resolve(), version)
         except OSError as error:
-            # A longer log is slower, not wrong; if the root is gone, the query will say so.
+            # A log that stays long only makes reading slower. If the root is gone, the query fails
+            # and says so.
             log.warning("the log of requests was not trimmed: %s", error)
             return 0
 
     def stop(self) -> None:
-        """Stop the query, between two batches if one ends soon.
+        """Stop the query: between two batches if a batch ends within 10 s, at once otherwise.
 
-        A batch that is cut off is run again, and written once, by the next start.
+        A batch that is cut off is run again by the next start; each table takes it once.
         """
-        limit = time.monotonic() + _BATCH_WAIT_S
+        limit = monotonic() + _BATCH_WAIT_S
         before = self._last_committed()
-        # Batches follow each other; just after a commit the next one is still looking for requests.
-        while self.query.isActive and self._last_committed() == before and time.monotonic() < limit:
-            time.sleep(0.002)
+        # Just after a batch was committed the source only looks for requests: nothing is cut off.
+        while self.query.isActive and self._last_committed() == before and monotonic() < limit:
+            sleep(0.002)
         self.query.stop()
 
     def abandon(self) -> None:
-        """Stop the query, a batch under way or not; nothing of it runs after that.
+        """Stop the query even within a batch; nothing of it runs after that.
 
-        What Spark has to say of a batch that was cut off comes before the reason, not after it.
+        Called before a failure is reported, so that what Spark logs of a batch that was cut off
+        comes before the reason, not after it.
         """
         try:
             self.query.stop()
@@ -138,7 +146,10 @@ def serve(
     bootstrap: Bootstrap,
     partition_set: PartitionSet | None,
 ) -> Serving:
-    """Begin the query, at its checkpoint or its bootstrap; `partition_set` None: all."""
+    """Begin the query at its streaming checkpoint, or at the bootstrap if that is new.
+
+    `partition_set` names the offsets partitions whose requests are read, None for all.
+    """
     query = (
         answer(read_events(spark, root, settings, bootstrap, partition_set), make_machine)
         .writeStream.foreachBatch(sink)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from deltalake import DeltaTable
 
 from coordinator.group.partition import PartitionSet, partition_for
 from pipeline.node.bootstrap import append_bootstrap, prepare_bootstrap
-from pipeline.node.handover import begun_with
 from pipeline.settings import CoordinatorSettings
-from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.event_source import read_events
 from pipeline.stream.packed import FIRST_KEY
 from pipeline.stream.sink import Sink
@@ -127,20 +123,3 @@ def test_spark_streams_the_bootstrap_and_what_is_added_to_it(spark, root, tmp_pa
     finally:
         query.stop()
     assert sorted(seen) == ["a", "b", "b"]
-
-
-@pytest.mark.spark
-def test_a_checkpoint_of_another_release_is_begun_anew(spark, root, caplog):
-    checkpoint, uri = Path(root, "checkpoint"), f"{root}/bootstrap"
-    prepare_bootstrap(root, uri)
-    assert begun_with(spark, str(checkpoint), uri) is None, "nothing is planned"
-    (checkpoint / "offsets").mkdir(parents=True)
-
-    def plan(batch: int, offset: str) -> None:
-        (checkpoint / "offsets" / str(batch)).write_text(f"v1\n{{}}\n{offset}")
-
-    plan(9, '{"bootstrap":[1,0],"requests":[7,0]}')
-    assert begun_with(spark, str(checkpoint), uri) == (Bootstrap(uri, 0, 0), -1)
-    plan(10, '{"sourceVersion":1,"reservoirVersion":5}')
-    assert begun_with(spark, str(checkpoint), uri) is None
-    assert "another release" in caplog.text

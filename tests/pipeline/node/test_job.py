@@ -20,6 +20,7 @@ from pipeline.node.node import CoordinatorNode, named
 from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.stream.serving import QueryFailed, innermost
 from pipeline.stream.sink import Sink
+from pipeline.stream.spark_engine import SparkEngine
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import ensure_tables, table_uri
 from schemas.tables import REQUESTS
@@ -36,9 +37,9 @@ def start(spark, root) -> Iterator[Callable[..., CoordinatorNode]]:
     running: list[CoordinatorNode] = []
 
     def start_one(make_machine=EmptyMachine, **settings: Any) -> CoordinatorNode:
-        coordinator = node.start(
-            spark, root, Settings(coordinator=CoordinatorSettings(**settings)), make_machine
-        )
+        ours = CoordinatorSettings(**settings)
+        engine = SparkEngine(spark, root, ours, make_machine)
+        coordinator = node.start(engine, root, Settings(coordinator=ours))
         running.append(coordinator)
         return coordinator
 
@@ -61,7 +62,7 @@ def test_every_request_is_answered_once_over_a_restart(start, root):
     log.append([heartbeat("a", "g1"), heartbeat("b", "g2")])
     await_rows(root, "responses", {"a", "b"})
     first.stop()
-    assert not first.query.isActive
+    assert not first.serving.query.isActive
     log.append([heartbeat("c", "g1")])
     second = start(state_store="memory")
     await_rows(root, "responses", {"a", "b", "c"})

@@ -16,7 +16,8 @@ from deltalake import DeltaTable, write_deltalake
 from coordinator.group.partition import PartitionSet, partition_for
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.tail import Position
-from pipeline.stream.event_source import EventReader, EventsGoneError, Input, offset_of
+from pipeline.stream.event_source import EventReader, EventsGoneError, Input
+from pipeline.stream.offset import offset_of
 from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import table_uri

@@ -1,0 +1,77 @@
+"""What a coordinator node needs of the engine that runs its stream.
+
+`pipeline.stream.spark_engine.SparkEngine` is the one in use. A node knows no more of it than this,
+so a simulation can run the node's own code on an engine without Spark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from coordinator.group.batch import BatchSettings
+    from coordinator.group.partition import PartitionSet
+    from pipeline.delta.epoch import Epoch
+    from pipeline.stream.bootstrap import Bootstrap
+
+
+class RunningQuery(Protocol):
+    """A streaming query that decides for a fixed set of partitions."""
+
+    def is_ready(self) -> bool:
+        """Whether the query has every group of the bootstrap that it began with."""
+        ...
+
+    def await_ready(self, timeout_s: float = 120.0) -> None:
+        """Return once `is_ready`; raises Failure if the query ends, or no batch comes in time."""
+        ...
+
+    def check(self) -> None:
+        """Raise Failure if the query has ended by itself, FencedError if others ended it."""
+        ...
+
+    def consumed(self) -> int | None:
+        """The version of `requests` that a restart may read again; None if it is not known."""
+        ...
+
+    def trim(self, version: int) -> int:
+        """Delete the log of `requests` before a version; returns how many files."""
+        ...
+
+    def stop(self) -> None:
+        """Stop the query, between two batches if one ends soon; no error if it has ended."""
+        ...
+
+    def abandon(self) -> None:
+        """Stop the query at once; nothing of it runs after that."""
+        ...
+
+
+class StreamEngine(Protocol):
+    """Begins queries, and knows the files of their streaming checkpoints."""
+
+    def last_planned(self, checkpoint: str) -> str | None:
+        """The offset, as JSON, of the last batch that a streaming checkpoint has planned.
+
+        None if there is no such checkpoint, or no batch was planned.
+        """
+        ...
+
+    def delete_checkpoint(self, checkpoint: str) -> None:
+        """Delete a streaming checkpoint, if it is there."""
+        ...
+
+    def begin(
+        self,
+        checkpoint: str,
+        bootstrap: Bootstrap,
+        partition_set: PartitionSet | None,
+        batch: BatchSettings,
+        epoch: Epoch,
+    ) -> RunningQuery:
+        """Begin a query at its streaming checkpoint, or at the bootstrap if that is new.
+
+        `partition_set` names the offsets partitions whose requests are read, None for all. `batch`
+        is what a batch is decided by. What is written is written under `epoch`.
+        """
+        ...

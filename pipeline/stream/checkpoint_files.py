@@ -1,0 +1,47 @@
+"""A streaming checkpoint as the files that Spark keeps of it, on any store that Hadoop knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pipeline.stream.spark_internals import hadoop_properties, jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def last_planned(spark: SparkSession, checkpoint: str) -> str | None:
+    """Return the offset of the last batch that a streaming checkpoint has planned.
+
+    It is JSON, as the query's one source gave it; None if no batch was planned.
+    """
+    path, files = _hadoop(spark, f"{checkpoint}/offsets")
+    if not files.exists(path):
+        return None
+    batches = [status.getPath() for status in files.listStatus(path)]
+    latest = max(
+        (batch for batch in batches if batch.getName().isdigit()),
+        key=lambda batch: int(batch.getName()),
+        default=None,
+    )
+    if latest is None:
+        return None
+    stream = files.open(latest)
+    try:
+        # A version, the batch's metadata, and a line for each source.
+        text = jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+    finally:
+        stream.close()
+    return str(text).splitlines()[-1]
+
+
+def delete_checkpoint(spark: SparkSession, checkpoint: str) -> None:
+    """Delete a streaming checkpoint, if it is there, and all that it holds."""
+    path, files = _hadoop(spark, checkpoint)
+    files.delete(path, True)
+
+
+def _hadoop(spark: SparkSession, uri: str) -> tuple[Any, Any]:
+    """A path as Hadoop has it, and the file system it is on."""
+    path = jvm(spark).org.apache.hadoop.fs.Path(uri)
+    return path, path.getFileSystem(hadoop_properties(spark))
