@@ -12,6 +12,7 @@ what to ask for. Its `DeltaTable` rewrites tables, which nothing here does throu
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import re
@@ -31,6 +32,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import Failure
 from pipeline.stream.hadoop import forget_clusters, spare_forks
+from pipeline.stream.jars import PACKAGES, start_with_jars
 from pipeline.stream.spark_internals import has_class
 
 if TYPE_CHECKING:
@@ -43,7 +45,6 @@ APP_NAME = "group-coordinator"
 # This project's own settings: Spark keeps them, and does not know that they can be changed.
 OURS = "spark.group-coordinator."
 MASTER = "local[*]"
-PACKAGES = "spark.jars.packages"
 _SCALA = "2.13"
 # 9 kB that spare a batch on a local disk its forks of chmod (`spare_forks`).
 _BARE_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
@@ -95,14 +96,18 @@ def _new_session(wanted: dict[str, str], master: str | None) -> SparkSession:
         return _session_of_submit(wanted)
     check_java()
     _prepare_workers()
-    builder = SparkSession.builder.appName(APP_NAME).master(master or MASTER)
     options = wanted.get("spark.driver.extraJavaOptions", "")
     with resources.as_file(resources.files("conf") / "log4j2.properties") as log4j2:
         logging_option = f"-Dlog4j2.configurationFile={log4j2.as_uri()}"
         wanted["spark.driver.extraJavaOptions"] = f"{logging_option} {options}".strip()
-        for key, value in wanted.items():
-            builder = builder.config(key, value)
-        return builder.getOrCreate()
+        return start_with_jars(wanted, functools.partial(_build, master or MASTER))
+
+
+def _build(master: str, settings: dict[str, str]) -> SparkSession:
+    builder = SparkSession.builder.appName(APP_NAME).master(master)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
 
 
 def spark_settings(settings: Settings, root: str) -> dict[str, str]:

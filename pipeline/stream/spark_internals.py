@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import IO, TYPE_CHECKING, Any
 
 import pyspark
+from pyspark import SparkContext
 from pyspark.serializers import SpecialLengths, pickle_protocol, write_int
 from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer
 
@@ -35,6 +36,11 @@ def jvm(spark: SparkSession) -> Any:
     gateway = spark.sparkContext._jvm
     assert gateway is not None  # only Spark Connect has none
     return gateway
+
+
+def runs_jvm() -> bool:
+    """Whether this process has a JVM, be it one whose session has been stopped."""
+    return SparkContext._gateway is not None
 
 
 def hadoop_properties(spark: SparkSession) -> Any:

@@ -1,0 +1,87 @@
+"""The jars of `spark.jars.packages`: Ivy resolves them once, later starts name the files it found.
+
+Spark has Ivy resolve packages in every JVM that it starts, and Ivy takes no lock on its cache. Of
+five coordinators started in groups of two and three with an empty cache, four ended with
+JAVA_GATEWAY_EXITED ("Downloaded file size (0) doesn't match expected Content Length"); with a
+filled cache it was one of ten in groups of five, because Ivy fetches a POM that has a parent
+anew at every start. So one start at a time resolves, and it writes down the files; a start that
+finds them needs neither Ivy nor the network.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlparse
+
+import msgspec
+
+from pipeline.stream.spark_internals import runs_jvm
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PACKAGES = "spark.jars.packages"
+IVY_FOLDER = "spark.jars.ivy"
+_JARS = "spark.jars"
+# Whatever changes what Ivy finds.
+_ASKED = (
+    PACKAGES,
+    "spark.jars.excludes",
+    "spark.jars.repositories",
+    "spark.jars.ivySettings",
+    IVY_FOLDER,
+    _JARS,
+)
+# Spark's own default of `spark.jars.ivy`.
+_DEFAULT_FOLDER = ".ivy2.5.2"
+
+Start = Callable[[dict[str, str]], "SparkSession"]
+
+
+def start_with_jars(wanted: dict[str, str], start: Start) -> SparkSession:
+    """Call `start` with these settings, or with files instead of packages where they are known.
+
+    Which files Ivy found is kept beside its cache, by the packages asked for: without that file, or
+    without one of those it names, Ivy resolves again. Waits while another process resolves. Raises
+    OSError if Ivy's folder cannot be written.
+    """
+    if not wanted.get(PACKAGES) or runs_jvm():
+        # A JVM that runs already has resolved what it was started with, and resolves no more.
+        return start(wanted)
+    folder = Path(wanted.get(IVY_FOLDER) or Path.home() / _DEFAULT_FOLDER)
+    asked = msgspec.json.encode([wanted.get(key) for key in _ASKED])
+    found = folder / f"group-coordinator-{hashlib.sha256(asked).hexdigest()[:16]}.json"
+    jars = _read(found)
+    if jars is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "group-coordinator.lock").open("ab") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # Another process may have resolved them while this one waited for the lock.
+            jars = _read(found)
+            if jars is None:
+                spark = start(wanted)
+                _write(found, spark.sparkContext.getConf().get(_JARS) or "")
+                return spark
+    named = {key: value for key, value in wanted.items() if key != PACKAGES}
+    return start({**named, _JARS: ",".join(jars)})
+
+
+def _read(found: Path) -> list[str] | None:
+    """Return the jars that were found, if all of them are there."""
+    try:
+        jars = msgspec.json.decode(found.read_bytes(), type=list[str])
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+    return jars if all(Path(unquote(urlparse(jar).path)).is_file() for jar in jars) else None
+
+
+def _write(found: Path, jars: str) -> None:
+    """Keep the jars of a session that has started with them."""
+    draft = found.with_name(f"{found.name}.{os.getpid()}")
+    draft.write_bytes(msgspec.json.encode(jars.split(",")))
+    draft.replace(found)
