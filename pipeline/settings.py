@@ -48,7 +48,6 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_bytes_per_trigger: Positive = field(name="max.bytes.per.trigger", default=33_554_432)
     shuffle_partitions: NotNegative = field(name="shuffle.partitions", default=0)
     state_store: Literal["rocksdb", "memory"] = field(name="state.store", default="rocksdb")
-    append_spark_rows: NotNegative = field(name="append.spark.rows", default=200_000)
     segment_bytes: Positive = field(name="segment.bytes", default=104_857_600)
     segment_ms: Positive = field(name="segment.ms", default=604_800_000)
     request_dedup_window_ms: NotNegative = field(name="request.dedup.window.ms", default=60_000)

@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
+# The most that a row group of a new file holds, bytes in Arrow: who reads or writes a file has one
+# row group in memory.
+ROW_GROUP_BYTES = 16 << 20
+
+
 class DataFile(Struct, frozen=True):
     """One Parquet file of a table. `modified_ms` is when the newest of its rows was written."""
 
@@ -67,3 +72,9 @@ def count_records(files: Sequence[DataFile]) -> int:
 def count_bytes(files: Sequence[DataFile]) -> int:
     """Return the size of the files together."""
     return sum(file.size for file in files)
+
+
+def row_group_rows(rows: pa.Table) -> int:
+    """Return how many of the rows, on average, make a row group of `ROW_GROUP_BYTES`."""
+    groups = max(1, -(-int(rows.nbytes) // ROW_GROUP_BYTES))
+    return max(1, -(-int(rows.num_rows) // groups))

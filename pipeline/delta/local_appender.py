@@ -23,7 +23,7 @@ from pipeline.delta.appender import AppendConflict
 from pipeline.delta.checkpoint import checkpoint
 from pipeline.delta.checksum import write_checksum
 from pipeline.delta.commit import Commit
-from pipeline.delta.data_files import DataFile, new_path
+from pipeline.delta.data_files import DataFile, new_path, row_group_rows
 from pipeline.delta.epoch import Epoch
 from pipeline.delta.snapshot import Snapshot
 from pipeline.delta.table import ATTEMPTS, back_off
@@ -97,7 +97,12 @@ class LocalAppender:
         if values:
             target.parent.mkdir(exist_ok=True)
         try:
-            pq.write_table(rows.drop_columns(names), target, store_schema=False)
+            pq.write_table(
+                rows.drop_columns(names),
+                target,
+                store_schema=False,
+                row_group_size=row_group_rows(rows),
+            )
         except OSError:
             target.unlink(missing_ok=True)
             raise

@@ -6,11 +6,12 @@ import logging
 import uuid
 
 import pyarrow as pa
-from deltalake import Transaction, write_deltalake
+from deltalake import Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from pipeline.clock import clock_ms
 from pipeline.delta.appender import AppendConflict
+from pipeline.delta.data_files import row_group_rows
 from pipeline.delta.epoch import Epoch
 from pipeline.delta.remote_commit import RemoteCommit
 from pipeline.delta.table import ATTEMPTS, back_off, open_delta, refresh
@@ -53,7 +54,13 @@ class RemoteAppender:
             commit = RemoteCommit(self._handle, transactions)
             try:
                 write_deltalake(
-                    self._handle, rows, mode="append", commit_properties=commit.properties
+                    self._handle,
+                    rows,
+                    mode="append",
+                    commit_properties=commit.properties,
+                    writer_properties=WriterProperties(
+                        compression="SNAPPY", max_row_group_size=row_group_rows(rows)
+                    ),
                 )
             except (DeltaError, OSError) as error:
                 log.info("append to %s: %s", self._handle.table_uri, error)

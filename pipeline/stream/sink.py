@@ -5,12 +5,14 @@ function again, and an action that does not read every row would leave state unc
 table gets one commit, in an order that is safe to interrupt: a response is never visible before the
 records it depends on. Every commit carries (query, batch), so a batch that is run again writes only
 what is still missing.
+
+The driver writes batches of any size. Spark's writer must not: it checks neither the node's epoch
+in its commit nor, on a local disk, that nobody else has the version it takes (`session`).
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,15 +36,14 @@ from schemas.tables import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from pipeline.settings import CoordinatorSettings
     from pipeline.stream.batch_topics import BatchTopics
-    from schemas.records import Record
-
-log = logging.getLogger(__name__)
 
 _decode = msgspec.msgpack.Decoder(GroupOutput).decode
+# The rows at which a piece of a batch is ended.
+_PIECE_ROWS = 50_000
 
 
 class Sink:
@@ -56,10 +57,8 @@ class Sink:
         epoch: Epoch | None = None,
         topics: BatchTopics | None = None,
     ) -> None:
-        self._root = root
         self._epoch = epoch
         self._topics = topics
-        self._spark_rows = settings.append_spark_rows
         self._appenders = {
             table.name: open_appender(table_uri(root, table), epoch) for table in WRITTEN
         }
@@ -80,8 +79,8 @@ class Sink:
         if self._topics is not None:
             topics = self._topics.of_batch(app_id, batch_id)
             spark.sparkContext.setLocalProperty(TOPICS_PROPERTY, topics)
-        blobs = frame.toArrow().column(0).to_pylist()
-        self.write([_decode(blob) for blob in blobs], app_id, batch_id, spark)
+        blobs = frame.toArrow().column(0)
+        self.write((_decode(blob.as_py()) for blob in blobs), app_id, batch_id)
         self.batches += 1
 
     def check_epoch(self) -> None:
@@ -91,64 +90,52 @@ class Sink:
         if self._epoch is not None:
             self._epoch.check(RESPONSES.name, appender.last_version(self._epoch.app_id))
 
-    def write(
-        self,
-        outputs: Sequence[GroupOutput],
-        app_id: str,
-        batch_id: int,
-        spark: SparkSession | None = None,
-    ) -> None:
-        """Write the outputs of the groups; a table that has this batch already is left as it is.
+    def write(self, outputs: Iterable[GroupOutput], app_id: str, batch_id: int) -> None:
+        """Write the outputs of the groups; a table that has this batch already is left as it is."""
+        for table, rows in self._to_rows(outputs):
+            written = self._appenders[table.name].append(rows, app_id, batch_id)
+            if written and table is OFFSETS_TOPIC:
+                self._log.advance(rows)
 
-        Without `spark`, batches of any size are written by this process.
+    def _to_rows(self, outputs: Iterable[GroupOutput]) -> list[tuple[Table, pa.Table]]:
+        """The rows of each table that has some, in the order in which they are to be written.
+
+        Rows of Arrow are made piece by piece, because as Python objects a large batch takes several
+        times the memory.
         """
-        records = [record for output in outputs for record in output.records]
-        events = [event for output in outputs for event in output.events]
-        rejected = [reject for output in outputs for reject in output.rejected]
-        responses = [response for output in outputs for response in output.responses]
-        if records:
-            self._write_records(records, app_id, batch_id, spark)
-        if events:
-            self._append(GROUP_EVENTS, to_events(events), app_id, batch_id, spark)
-        for table, rows in ((REJECTED_REQUESTS, rejected), (RESPONSES, responses)):
-            if rows:
-                self._append(table, to_arrow(table, rows), app_id, batch_id, spark)
-
-    def _write_records(
-        self, records: list[Record], app_id: str, batch_id: int, spark: SparkSession | None
-    ) -> None:
-        if self._appenders[OFFSETS_TOPIC.name].last_version(app_id) >= batch_id:
-            return
-        rows = self._log.place(records)
-        if self._append(OFFSETS_TOPIC, rows, app_id, batch_id, spark):
-            self._log.advance(rows)
-
-    def _append(
-        self, table: Table, rows: pa.Table, app_id: str, batch_id: int, spark: SparkSession | None
-    ) -> bool:
-        appender = self._appenders[table.name]
-        if spark is None or rows.num_rows <= self._spark_rows:
-            return appender.append(rows, app_id, batch_id)
-        # Spark's writer knows nothing of epochs: it is asked before the commit, not by it.
-        appender.forget()
-        if self._epoch is not None:
-            self._epoch.check(table.name, appender.last_version(self._epoch.app_id))
-        if appender.last_version(app_id) >= batch_id:
-            return False
-        append_with_spark(spark, self._root, table, rows, app_id, batch_id)
-        appender.forget()
-        return True
+        upcoming: dict[int, int] = {}
+        found: dict[str, list[pa.Table]] = {table.name: [] for table in WRITTEN}
+        for piece in _pieces(outputs):
+            if piece.records:
+                found[OFFSETS_TOPIC.name].append(self._log.place(piece.records, upcoming))
+            if piece.events:
+                found[GROUP_EVENTS.name].append(to_events(piece.events))
+            if piece.rejected:
+                found[REJECTED_REQUESTS.name].append(to_arrow(REJECTED_REQUESTS, piece.rejected))
+            if piece.responses:
+                found[RESPONSES.name].append(to_arrow(RESPONSES, piece.responses))
+        return [
+            (table, pa.concat_tables(found[table.name])) for table in WRITTEN if found[table.name]
+        ]
 
 
-def append_with_spark(
-    spark: SparkSession, root: str, table: Table, rows: pa.Table, app_id: str, version: int
-) -> None:
-    """Append through Spark's executors; Delta skips a version that is already there."""
-    (
-        spark.createDataFrame(rows)
-        .write.format("delta")
-        .mode("append")
-        .option("txnAppId", app_id)
-        .option("txnVersion", version)
-        .save(table_uri(root, table))
-    )
+def _pieces(outputs: Iterable[GroupOutput]) -> Iterator[GroupOutput]:
+    """Join outputs to pieces that end at the first output beyond `_PIECE_ROWS` rows.
+
+    The output of a group stays in one piece: its events are numbered within one.
+    """
+    piece = GroupOutput([], [], [], [])
+    rows = 0
+    for output in outputs:
+        piece.responses += output.responses
+        piece.records += output.records
+        piece.events += output.events
+        piece.rejected += output.rejected
+        rows += len(output.responses) + len(output.records)
+        rows += len(output.events) + len(output.rejected)
+        if rows >= _PIECE_ROWS:
+            yield piece
+            piece = GroupOutput([], [], [], [])
+            rows = 0
+    if rows:
+        yield piece

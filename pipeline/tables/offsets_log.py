@@ -41,9 +41,14 @@ class OffsetsLog:
         self._next = next_offsets(handle)
         self._segment, self._size, self._since = active_segment(handle)
 
-    def place(self, records: Sequence[Record]) -> pa.Table:
-        """Return the records as rows with their log offsets and segment; `advance` takes them."""
-        upcoming: dict[int, int] = {}
+    def place(self, records: Sequence[Record], upcoming: dict[int, int] | None = None) -> pa.Table:
+        """Return the records as rows with their log offsets and segment; `advance` takes them.
+
+        Calls that place the records of one append piece by piece share `upcoming`, empty at first:
+        the next log offset of each partition after the pieces so far.
+        """
+        if upcoming is None:
+            upcoming = {}
         offsets = []
         for record in records:
             partition = record.partition

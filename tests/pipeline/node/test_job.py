@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from chispa import assert_df_equality
 from deltalake import write_deltalake
 
 from coordinator.group.batch import BatchResult
@@ -19,12 +18,11 @@ from pipeline.node import node
 from pipeline.node.node import CoordinatorNode, named
 from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.stream.serving import QueryFailed, innermost
-from pipeline.stream.sink import Sink
 from pipeline.stream.spark_engine import SparkEngine
 from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import ensure_tables, table_uri
+from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS
-from tests.pipeline.rows import commit_record, counts, heartbeat, output, rows
+from tests.pipeline.rows import counts, heartbeat, output, rows
 
 pytestmark = pytest.mark.spark
 
@@ -143,28 +141,6 @@ def test_a_failed_query_is_named_in_one_line(start):
 
 def test_partitions_are_named_as_ranges():
     assert named([7, 1, 0, 2, 9]) == "0-2, 7, 9"
-
-
-def test_both_ways_of_writing_give_the_same_table(spark, root, tmp_path):
-    batches = [
-        [output(3, [commit_record(0, 1), commit_record(7, 1)], 2, 1)],
-        [output(2, [commit_record(7, 2)], 1)],
-        [output(1, [commit_record(0, 3)])],
-    ]
-    other = str(tmp_path / "other")
-    ensure_tables(other)
-    driver, executors = CoordinatorSettings(), CoordinatorSettings(append_spark_rows=0)
-    by_driver = Sink(root, driver)
-    # Batch by batch one way and the other, and every batch again the other way.
-    for i, batch in enumerate(batches):
-        by_driver.write(batch, "query", i, spark)
-        ways = [executors, driver] if i % 2 == 0 else [driver, executors]
-        for way in ways:
-            Sink(other, way).write(batch, "query", i, spark)
-    for name in counts(root):
-        mine = spark.read.format("delta").load(f"{root}/{name}")
-        theirs = spark.read.format("delta").load(f"{other}/{name}")
-        assert_df_equality(mine, theirs, ignore_row_order=True)
 
 
 def test_the_innermost_error_is_the_cause():

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pyarrow.parquet as pq
 import pytest
 
+from coordinator.group.batch import GroupOutput
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.sink import Sink
+from schemas.records import GroupEvent
 from tests.pipeline.rows import commit_record, counts, output, rows, version
 
 QUERY = "query-id"
@@ -146,3 +151,38 @@ def test_a_new_process_knows_the_active_segment_and_its_size(root):
     sink(root).write([output(0, [commit_record(0, 3)])], QUERY, 2)
     sink(root, segment_bytes=1).write([output(0, [commit_record(0, 4)])], QUERY, 3)
     assert segments(root) == [0, 1, 1, 2]
+
+
+def test_a_large_batch_is_one_commit_of_bounded_row_groups(root, monkeypatch):
+    monkeypatch.setattr("pipeline.stream.sink._PIECE_ROWS", 7)
+    monkeypatch.setattr("pipeline.delta.data_files.ROW_GROUP_BYTES", 500)
+    records = [[commit_record(n % 3, n), commit_record(5, n)] for n in range(40)]
+    sink(root).write((output(3, each, 2, 1) for each in records), QUERY, 0)
+    assert counts(root) == {
+        "offsets_topic": 80,
+        "group_events": 80,
+        "rejected_requests": 40,
+        "responses": 120,
+    }
+    assert {version(root, name) for name in counts(root)} == {1}
+    found = sorted(rows(root, "offsets_topic"), key=lambda row: row["log_offset"])
+    for partition in (0, 1, 2, 5):
+        mine = [row for row in found if row["partition"] == partition]
+        assert [row["log_offset"] for row in mine] == list(range(len(mine)))
+        committed = [row["offset_commit"]["offset"] for row in mine]
+        assert committed == sorted(committed), "in the order of the outputs"
+    (file,) = Path(root, "responses").glob("*.parquet")
+    assert pq.ParquetFile(file).num_row_groups > 10
+
+
+def test_a_group_s_events_keep_their_order_in_a_large_batch(root, monkeypatch):
+    monkeypatch.setattr("pipeline.stream.sink._PIECE_ROWS", 5)
+    names = [f"event {n}" for n in range(12)]
+    groups = ("a", "b", "c")
+    outputs = [
+        GroupOutput([], [], [GroupEvent(5, group, name) for name in names], []) for group in groups
+    ]
+    sink(root).write(outputs, QUERY, 0)
+    found = sorted(rows(root, "group_events"), key=lambda row: row["at"])
+    for group in groups:
+        assert [row["event"] for row in found if row["group_id"] == group] == names
