@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -126,14 +125,12 @@ def test_a_batch_is_bounded_by_files_and_by_bytes(log, read):
     assert all_ids(reader, reader.initialOffset()) == bounded
 
 
-def test_a_large_commit_is_many_batches_of_a_row_group_each(root, log, read):
+def test_a_large_commit_is_many_batches_of_a_row_group_each(root, log, read, monkeypatch):
     log.append([heartbeat("first")])
     rows = to_requests([heartbeat(str(number)) for number in range(6)])
     appender = LocalAppender(Path(table_uri(root, REQUESTS)))
-    write = pq.write_table
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pq, "write_table", lambda *a, **named: write(*a, row_group_size=2, **named))
-        appender.append(rows)
+    monkeypatch.setattr("pipeline.delta.data_files.ROW_GROUP_BYTES", rows.nbytes // 3 + 1)
+    appender.append(rows)
     reader = read(max_files=1)
     found = all_ids(reader, reader.initialOffset())
     # Between two batches the position is within the commit, and behind it in a look of its own.
