@@ -32,12 +32,18 @@ def checksum_path(folder: Path, version: int) -> Path:
 def write_checksum(folder: Path, snapshot: Snapshot) -> None:
     """Write the checksum of the snapshot's version; `folder` is the log's.
 
-    A checksum that cannot be written is logged: the commit stands, and the next reader is slower.
+    There is none without the table's description. One that cannot be written is logged: the commit
+    stands, and the next reader is slower.
     """
+    if snapshot.description is None:
+        return
     checksum = {
         "tableSizeBytes": snapshot.bytes,
         "numFiles": snapshot.files,
-        **snapshot.described,
+        "numMetadata": 1,
+        "numProtocol": 1,
+        "metadata": snapshot.description["metaData"],
+        "protocol": snapshot.description["protocol"],
     }
     try:
         partial = write_partial(folder, _encode(checksum))

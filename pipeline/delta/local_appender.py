@@ -25,6 +25,7 @@ from pipeline.delta.checksum import write_checksum
 from pipeline.delta.commit import Commit
 from pipeline.delta.data_files import DataFile, new_path, row_group_rows
 from pipeline.delta.epoch import Epoch
+from pipeline.delta.protocol import UnsupportedTable
 from pipeline.delta.snapshot import Snapshot
 from pipeline.delta.table import ATTEMPTS, back_off
 
@@ -33,13 +34,18 @@ CHECKPOINT_EVERY = 100
 
 
 class LocalAppender:
-    """Appends to a table in a local folder."""
+    """Appends to a table in a local folder.
+
+    Raises UnsupportedTable, when it is made and by any append, if the table asks for more than is
+    written here (`pipeline.delta.protocol`).
+    """
 
     def __init__(self, folder: Path, epoch: Epoch | None = None) -> None:
         self._folder = folder
         self._log = folder / "_delta_log"
         self._epoch = epoch
         self._snapshot = Snapshot(folder)
+        self._check_features()
 
     def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
         """Append in one commit; see `Appender.append`."""
@@ -76,6 +82,7 @@ class LocalAppender:
         """Create the next commit; False if the application's version was written meanwhile."""
         for attempt in range(ATTEMPTS):
             self._snapshot.follow()
+            self._check_features()
             if app_id is not None and self.last_version(app_id) >= version:
                 return False
             if self._epoch is not None:
@@ -87,6 +94,10 @@ class LocalAppender:
             else:
                 return True
         raise AppendConflict(f"{ATTEMPTS} appends to {self._folder} lost")
+
+    def _check_features(self) -> None:
+        if self._snapshot.features:
+            raise UnsupportedTable(str(self._folder), self._snapshot.features)
 
     def _write_file(self, rows: pa.Table) -> DataFile:
         """Write the rows, which are of one partition, as a file that is not yet the table's."""
@@ -112,8 +123,7 @@ class LocalAppender:
 
     def _follow_up(self) -> None:
         """Write what goes with the new version: its checksum, and now and then a checkpoint."""
-        if self._snapshot.is_plain:
-            write_checksum(self._log, self._snapshot)
+        write_checksum(self._log, self._snapshot)
         version = self._snapshot.version
         # A process whose main thread has ended has no time for a checkpoint.
         if version % CHECKPOINT_EVERY == 0 and threading.main_thread().is_alive():

@@ -1,30 +1,73 @@
 """Opening a table for appends, by where it lies; and fencing off earlier writers of it.
 
-A table in a local folder is written by `LocalAppender`, any other by `RemoteAppender`: a local
-commit takes 2 to 4 ms whatever the table's size, and a commit by delta-rs 0.2 ms longer with every
-file in the table, 85 ms at 450 files. delta-rs knows every store's way to create a file once.
+A plain table in a local folder is written by `LocalAppender`, any other by `RemoteAppender`: a
+local commit takes 2 to 4 ms whatever the table's size, and a commit by delta-rs 0.2 ms longer with
+every file in the table, 85 ms at 450 files. delta-rs knows every store's way to create a file once,
+and more of Delta's features.
 """
 
 from __future__ import annotations
 
+import logging
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from pipeline.delta.epoch import Epoch
 from pipeline.delta.local_appender import LocalAppender
+from pipeline.delta.protocol import UnsupportedTable
 from pipeline.delta.remote_appender import RemoteAppender
 from pipeline.delta.table import local_folder
 
 if TYPE_CHECKING:
     from pipeline.delta.appender import Appender
 
+log = logging.getLogger(__name__)
+
 
 def open_appender(uri: str, epoch: Epoch | None = None) -> Appender:
     """Return the appender for an existing table; raises deltalake's TableNotFoundError.
 
-    With an `epoch` it appends only while the table records no later epoch of that node.
+    With an `epoch` it appends only while the table records no later epoch of that node. An append
+    to a table that asks for what delta-rs does not implement either raises UnsupportedTable.
     """
     folder = local_folder(uri)
-    return RemoteAppender(uri, epoch) if folder is None else LocalAppender(folder, epoch)
+    return RemoteAppender(uri, epoch) if folder is None else _FolderAppender(folder, epoch)
+
+
+class _FolderAppender:
+    """Appends to a table in a local folder: by delta-rs once the table asks for more than files."""
+
+    def __init__(self, folder: Path, epoch: Epoch | None) -> None:
+        self._folder, self._epoch = folder, epoch
+        self._appender: Appender
+        try:
+            self._appender = LocalAppender(folder, epoch)
+        except UnsupportedTable as error:
+            self._use_delta_rs(error)
+
+    def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
+        """Append in one commit; see `Appender.append`."""
+        try:
+            return self._appender.append(rows, app_id, version)
+        except UnsupportedTable as error:
+            if isinstance(self._appender, RemoteAppender):
+                raise
+            self._use_delta_rs(error)
+            return self._appender.append(rows, app_id, version)
+
+    def last_version(self, app_id: str) -> int:
+        """Return the last version that the application wrote, -1 if none."""
+        return self._appender.last_version(app_id)
+
+    def forget(self) -> None:
+        """Read what other writers committed; see `Appender.forget`."""
+        self._appender.forget()
+
+    def _use_delta_rs(self, why: UnsupportedTable) -> None:
+        log.warning("%s: delta-rs appends from now on, at up to 85 ms a commit", why)
+        self._appender = RemoteAppender(str(self._folder), self._epoch)
 
 
 def raise_epoch(uri: str, epoch: Epoch) -> None:

@@ -13,10 +13,14 @@ from pipeline.clock import clock_ms
 from pipeline.delta.appender import AppendConflict
 from pipeline.delta.data_files import row_group_rows
 from pipeline.delta.epoch import Epoch
+from pipeline.delta.protocol import UnsupportedTable, writer_features
 from pipeline.delta.remote_commit import RemoteCommit
 from pipeline.delta.table import ATTEMPTS, back_off, open_delta, refresh
 
 log = logging.getLogger(__name__)
+
+# What delta-rs says of a table with features that it does not implement.
+_UNSUPPORTED = "Unsupported table features"
 
 
 class RemoteAppender:
@@ -69,6 +73,9 @@ class RemoteAppender:
                 self.forget()
                 if stands:
                     return True
+                if _UNSUPPORTED in str(error):
+                    features = writer_features(self._handle)
+                    raise UnsupportedTable(self._handle.table_uri, features) from error
                 # An append of delta-rs is not blind: a rewrite that was committed meanwhile fails
                 # it, and the next attempt succeeds.
                 if not isinstance(error, CommitFailedError):

@@ -8,8 +8,10 @@ from typing import Any
 from pipeline.delta.actions import Action
 from pipeline.delta.arrow import to_table
 from pipeline.delta.data_files import DataFile
+from pipeline.delta.description import read_description
 from pipeline.delta.log import LogGone, next_commit
-from pipeline.delta.table import has_features, open_delta
+from pipeline.delta.protocol import writer_features
+from pipeline.delta.table import open_delta
 
 
 class Snapshot:
@@ -59,31 +61,15 @@ class Snapshot:
 
     def _load(self) -> None:
         handle = open_delta(str(self._folder))
-        metadata, protocol = handle.metadata(), handle.protocol()
         files = to_table(handle.get_add_actions(flatten=True))
         self.version: int = handle.version()
         self.files: int = files.num_rows
         self.bytes: int = sum(files.column("size_bytes").to_pylist())
-        self.partition_by: list[str] = list(metadata.partition_columns)
-        # A checksum of a table with features would have to hold more than ours does.
-        self.is_plain = not has_features(handle)
-        # The description of the table as its checksum repeats it.
-        self.described: dict[str, Any] = {
-            "numMetadata": 1,
-            "numProtocol": 1,
-            "metadata": {
-                "id": str(metadata.id),
-                "format": {"provider": "parquet", "options": {}},
-                "schemaString": handle.schema().to_json(),
-                "partitionColumns": self.partition_by,
-                "configuration": metadata.configuration,
-                "createdTime": metadata.created_time,
-            },
-            "protocol": {
-                "minReaderVersion": protocol.min_reader_version,
-                "minWriterVersion": protocol.min_writer_version,
-            },
-        }
+        self.partition_by: list[str] = list(handle.metadata().partition_columns)
+        # What the table asks of its writers.
+        self.features: tuple[str, ...] = writer_features(handle)
+        # The table's metaData and protocol actions; None if the log could not tell them.
+        self.description: dict[str, Any] | None = read_description(self._log, self.version)
         self._transactions: dict[str, int] = {}
 
     def _apply(self, action: Action) -> None:

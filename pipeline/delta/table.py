@@ -39,12 +39,6 @@ def refresh(handle: DeltaTable) -> None:
     _beside_writers(handle.update_incremental)
 
 
-def has_features(handle: DeltaTable) -> bool:
-    """Whether the table's protocol names features, each of which may bind whoever commits."""
-    protocol = handle.protocol()
-    return bool(protocol.reader_features or protocol.writer_features)
-
-
 def _beside_writers(read: Callable[[], T]) -> T:
     """Read a log to which others write, again for as long as it was listed half-written.
 

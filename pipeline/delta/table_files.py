@@ -22,8 +22,9 @@ from pyarrow import fs
 from pipeline.clock import clock_ms
 from pipeline.delta.data_files import DataFile, new_path
 from pipeline.delta.engine import quoted
+from pipeline.delta.protocol import check_readable, check_removable, writer_features
 from pipeline.delta.rewrite import Rewrite, commit_elsewhere, commit_locally
-from pipeline.delta.table import has_features, local_folder, refresh
+from pipeline.delta.table import local_folder, refresh
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,17 +38,20 @@ _ROW_GROUP = 122_880
 
 
 class TableFiles:
-    """One version of a table, whose files are read, written and rewritten."""
+    """One version of a table, whose files are read, written and rewritten.
+
+    Raises UnsupportedTable if the files do not hold the table's rows as they are.
+    """
 
     def __init__(self, handle: DeltaTable, scratch: Path) -> None:
+        check_readable(handle)
         self.handle = handle
         self._scratch = scratch
         self._copies: dict[str, Path] = {}
         self._folder = local_folder(handle.table_uri)
-        # The log's folder where this process may write to the log itself: a table with features may
-        # require more of a commit than ours have.
+        # The log's folder where this process may write to the log itself.
         self._log: Path | None = None
-        if self._folder is not None and not has_features(handle):
+        if self._folder is not None and not writer_features(handle):
             self._log = self._folder / "_delta_log"
         self._partition_by: list[str] = list(handle.metadata().partition_columns)
         schema = pa.schema(handle.schema().to_arrow())
@@ -121,8 +125,11 @@ class TableFiles:
     ) -> None:
         """Commit the removal of files and the addition of others, at once.
 
-        `data_change` False says that the rows are the same. Raises RewriteConflict.
+        `data_change` False says that the rows are the same. Raises RewriteConflict, and
+        UnsupportedTable if rows would be removed from an append-only table.
         """
+        if removed and data_change:
+            check_removable(self.handle)
         rewrite = Rewrite(removed, added, transaction, data_change)
         if self._log is not None and rewrite.is_plain:
             commit_locally(self._log, self.handle.version(), rewrite)

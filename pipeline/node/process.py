@@ -67,9 +67,9 @@ class CoordinatorProcess:
         Raises Failure, with the end of the log, if the coordinator ends or takes too long.
         """
         began = time.monotonic()
-        while b"ready" not in self._out_path.read_bytes().splitlines():
+        while not self.is_ready():
             seconds = time.monotonic() - began
-            if self._process.poll() is not None:
+            if self.has_ended():
                 raise Failure(f"the coordinator ended: {self.last_lines()}")
             if seconds > timeout_s:
                 raise Failure(f"no coordinator after {seconds:.0f} s: {self.last_lines()}")
@@ -77,9 +77,17 @@ class CoordinatorProcess:
             time.sleep(0.1)
         return time.monotonic() - began
 
+    def is_ready(self) -> bool:
+        """Whether it has printed `ready`; it may have ended since."""
+        return b"ready" in self._out_path.read_bytes().splitlines()
+
+    def has_ended(self) -> bool:
+        """Whether the driver's Python has ended; its JVM may not have."""
+        return self._process.poll() is not None
+
     def check(self) -> None:
         """Raise Failure if the coordinator has ended."""
-        if self._process.poll() is not None:
+        if self.has_ended():
             raise Failure(f"the coordinator ended: {self.last_lines()}")
 
     def stop(self) -> int:

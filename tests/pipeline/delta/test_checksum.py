@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.tables.store import ensure_table
 from schemas.tables import RESPONSES, to_arrow
+from tests.pipeline.delta.feature_tables import create, protocol
 from tests.pipeline.rows import response
 
 
@@ -47,3 +48,43 @@ def test_other_properties_are_read_anew(folder):
     appender.append(batch("a"))
     described = json.loads(newest_checksum(folder))["metadata"]["configuration"]
     assert described["delta.checkpointInterval"] == "7"
+
+
+# Unlike what delta-rs would write: blanks, an order of its own, and fields that it does not know.
+SCHEMA = (
+    '{"fields": [{"metadata": {"comment": "a number"}, "name": "n", "nullable": true, '
+    '"type": "long"}], "type": "struct"}'
+)
+
+
+@pytest.mark.parametrize("from_checkpoint", [False, True], ids=["commits", "checkpoint"])
+def test_the_description_is_the_log_s_word_for_word(tmp_path, from_checkpoint):
+    """Spark compares the two texts, and fails with DELTA_STATE_RECOVER_ERROR if they differ."""
+    table = create(
+        tmp_path,
+        protocol(1, 2),
+        {"delta.checkpointInterval": "7", "owner": "me"},
+        schemaString=SCHEMA,
+        name="orders",
+        description="what was ordered",
+    )
+    log = table / "_delta_log"
+    first = (log / f"{0:020}.json").read_text().splitlines()
+    told = {key: value for line in first for key, value in json.loads(line).items()}
+    numbers = pa.table({"n": pa.array([1], pa.int64())})
+    if from_checkpoint:
+        LocalAppender(table).append(numbers)
+        DeltaTable(str(table)).create_checkpoint()
+        (log / f"{0:020}.json").unlink()
+        (log / f"{1:020}.json").unlink()
+    LocalAppender(table).append(numbers)
+    checksum = json.loads(newest_checksum(table))
+    assert checksum["metadata"] == told["metaData"]
+    assert checksum["protocol"] == told["protocol"]
+
+
+def test_a_comment_that_comes_while_the_table_is_open_is_in_the_next_checksum(folder):
+    appender = LocalAppender(folder)
+    DeltaTable(str(folder)).alter.set_table_description("answers")
+    appender.append(batch("a"))
+    assert json.loads(newest_checksum(folder))["metadata"]["description"] == "answers"
