@@ -20,6 +20,7 @@ from pipeline.cli.run import run
 from pipeline.cli.simulate import simulate
 from pipeline.cli.sql import sql
 from pipeline.cli.topics import topics_app
+from pipeline.cli.trial import trial_app
 from pipeline.cli.upkeep import compact, retain
 from pipeline.cli.without_pandas import hide_pandas
 from pipeline.cli.worker import worker
@@ -41,9 +42,10 @@ app.add_typer(partitions_app, name="partitions")
 app.add_typer(topics_app, name="topics")
 app.add_typer(records_app, name="records")
 app.add_typer(bench_app, name="bench")
+app.add_typer(trial_app, name="trial")
 
 # Spark, which these verbs start, needs pandas.
-_WITH_SPARK = {"run", "demo", "bench"}
+_WITH_SPARK = {"run", "demo", "bench", "trial"}
 
 
 def main() -> None:

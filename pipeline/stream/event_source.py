@@ -19,7 +19,6 @@ in batches of its own before all requests: a group is loaded before its requests
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from msgspec import Struct
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from coordinator.group.partition import PartitionSet
+from pipeline.clock import monotonic, sleep
 from pipeline.delta.table import local_folder, open_delta
 from pipeline.delta.tail import Position, appended, open_files, read_commit
 from pipeline.stream.offset import Offset
@@ -142,14 +142,14 @@ class EventReader(SimpleDataSourceStreamReader):
 
         Raises EventsGoneError.
         """
-        limit = time.monotonic() + self._input.wait_ms / 1000
+        limit = monotonic() + self._input.wait_ms / 1000
         began = msgspec.convert(start, Offset)
         self._check(began)
         while True:
             found, end = self._take(began)
-            if end != began or time.monotonic() >= limit:
+            if end != began or monotonic() >= limit:
                 return iter(found), _plain(end)
-            time.sleep(self._look_s)
+            sleep(self._look_s)
 
     def readBetweenOffsets(
         self, start: dict[str, Any], end: dict[str, Any]

@@ -1,0 +1,51 @@
+"""`trial`: what the coordinator's promises survive."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.options import Json, encoded, progress
+from pipeline.errors import Failure
+
+trial_app = typer.Typer(
+    help="Trials of the coordinator's promises, longer than a test.", no_args_is_help=True
+)
+
+Seed = Annotated[int, typer.Option("--seed", help="What the trial's chances follow from.")]
+
+
+@trial_app.command("simulate")
+def trial_simulate(
+    events: Annotated[int, typer.Option("--events", min=1, help="How many requests.")] = 100_000,
+    seed: Seed = 1,
+    processes: Annotated[
+        int | None, typer.Option("--processes", min=1, help="Runs at once; default: one a core.")
+    ] = None,
+    without: Annotated[
+        str | None,
+        typer.Option("--without", help="Faults of a run to leave out, by their numbers: 0,3,7."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The whole system by a seed: nodes, clients, clocks and faults, in simulated time.
+
+    A run that breaks a promise is shrunk to the faults that it takes, told, and can be run again.
+    """
+    from pipeline.cli.show import Format, show
+    from pipeline.tables.sql import Result
+    from pipeline.trials.simulation.trial import run_trial
+
+    left_out = frozenset(int(number) for number in (without or "").split(",") if number)
+    at_once = processes or os.cpu_count() or 1
+    report = run_trial(seed, events, at_once, progress, left_out)
+    if json:
+        typer.echo(encoded(report))
+    else:
+        show(Result(["what", "how many"], report.rows()), Format.TABLE)
+        for finding in report.findings:
+            typer.echo("\n".join(finding.lines()))
+    if report.findings:
+        raise Failure(f"{len(report.findings)} of {report.runs} runs broke a promise")

@@ -1,0 +1,373 @@
+"""Spark's part of a node, simulated: micro-batches that are planned, run, and committed.
+
+What Spark does and what stands here, by the same rules: a batch's offsets and its time go into the
+offset log before it runs; it runs on the state of the batch before; its state and its entry in the
+commit log are there once the sink is done. So a batch that was cut off anywhere is run again, with
+the same offsets and the same time. The source, the stateful function and the sink are the real
+ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+import pyarrow as pa
+from msgspec import Struct
+
+from coordinator.group.batch import BatchMachine
+from pipeline.clock import clock_ms
+from pipeline.delta.table import open_delta
+from pipeline.errors import Failure
+from pipeline.stream import stateful
+from pipeline.stream.batch_topics import BatchTopics
+from pipeline.stream.event_source import EventReader, Input
+from pipeline.stream.serving import Serving
+from pipeline.stream.sink import Sink
+from pipeline.stream.stateful import TOPICS_PROPERTY, GroupFunction
+from pipeline.tables.store import table_uri
+from pipeline.trials.simulation.files import replaced
+from pipeline.trials.simulation.world import Actor
+from schemas.tables import REQUESTS
+
+if TYPE_CHECKING:
+    from coordinator.group.batch import BatchSettings
+    from coordinator.group.partition import PartitionSet
+    from pipeline.delta.epoch import Epoch
+    from pipeline.settings import CoordinatorSettings
+    from pipeline.stream.bootstrap import Bootstrap
+    from pipeline.stream.stateful import MachineFactory
+    from pipeline.trials.simulation.files import Files
+    from pipeline.trials.simulation.world import Process, World
+
+PLANNED = "batch planned"
+DECIDED = "batch decided"
+WRITTEN = "batch written"
+QUERY_ID_PROPERTY = "sql.streaming.queryId"
+# How often a query looks for requests, ms, and how long a batch keeps Spark busy beside our code.
+_LOOK_MS = 40.0
+_BATCH_OVERHEAD_MS = 300.0
+
+
+class ConcurrentUpdate(RuntimeError):
+    """Two queries on one streaming checkpoint: Spark refuses the later one's entry in a log."""
+
+
+# What may end a query; anything else is a bug of ours.
+EXPECTED = (Failure, OSError, ConcurrentUpdate)
+
+
+class Stored(Struct, frozen=True):
+    """A group's state between batches, and when it times out, ms; null is never."""
+
+    state: bytes
+    timeout_at: int | None
+
+
+class PlannedBatch(Struct):
+    """A batch of the offset log. `decided` is a digest of what its first complete run decided."""
+
+    batch_id: int
+    start: dict[str, Any]
+    end: dict[str, Any]
+    time_ms: int
+    decided: str | None = None
+
+
+class StreamingCheckpoint:
+    """What a query keeps on the disk: its id, the offset log, the commit log, and the groups."""
+
+    def __init__(self, query_id: str) -> None:
+        self.query_id = query_id
+        self.latest: PlannedBatch | None = None
+        self.committed = -1
+        self._groups: dict[str | None, Stored] = {}
+
+    def plan(self, batch: PlannedBatch) -> None:
+        """Add a batch to the offset log; raises ConcurrentUpdate."""
+        if self.latest is not None and self.latest.batch_id >= batch.batch_id:
+            raise ConcurrentUpdate(f"batch {batch.batch_id} is planned already")
+        self.latest = batch
+
+    def commit(self, batch: PlannedBatch, groups: dict[str | None, Stored]) -> None:
+        """Keep the state after a batch, and add it to the commit log; raises ConcurrentUpdate."""
+        if self.committed >= batch.batch_id:
+            raise ConcurrentUpdate(f"batch {batch.batch_id} is committed already")
+        self.committed = batch.batch_id
+        self._groups = groups
+
+    def groups(self) -> dict[str | None, Stored]:
+        """The groups after the last committed batch; a copy."""
+        return dict(self._groups)
+
+
+class _State:
+    """A group's state within a call, as Spark's GroupState has it."""
+
+    def __init__(self, stored: Stored | None, now: int, timed_out: bool) -> None:
+        self.stored = stored
+        self.hasTimedOut = timed_out
+        self._now = now
+
+    @property
+    def exists(self) -> bool:
+        return self.stored is not None
+
+    @property
+    def get(self) -> tuple[bytes]:
+        assert self.stored is not None
+        return (self.stored.state,)
+
+    def getCurrentProcessingTimeMs(self) -> int:
+        return self._now
+
+    def remove(self) -> None:
+        self.stored = None
+
+    def update(self, value: tuple[bytes]) -> None:
+        self.stored = Stored(value[0], None)
+
+    def setTimeoutDuration(self, duration_ms: int) -> None:
+        assert self.stored is not None
+        self.stored = Stored(self.stored.state, self._now + duration_ms)
+
+
+class _Frame:
+    """The DataFrame of a batch, and the session and the context behind it: what the sink asks."""
+
+    def __init__(self, query_id: str, decide: Callable[[], list[bytes]]) -> None:
+        self._properties = {QUERY_ID_PROPERTY: query_id}
+        self._decide = decide
+        self.sparkSession = self
+        self.sparkContext = self
+
+    def getLocalProperty(self, name: str) -> str | None:
+        return self._properties.get(name)
+
+    def setLocalProperty(self, name: str, value: str) -> None:
+        self._properties[name] = value
+
+    def toArrow(self) -> pa.Table:
+        with replaced(stateful, "_topics_of_batch", lambda: self.getLocalProperty(TOPICS_PROPERTY)):
+            return pa.table({"output": pa.array(self._decide(), pa.binary())})
+
+
+class Listener(Protocol):
+    """Who is told of queries and their batches."""
+
+    def on_query(self, query_id: str, process: str, node_id: int) -> None:
+        """A process of a node begins a query."""
+        ...
+
+    def on_planned(self, query_id: str, batch: PlannedBatch, read_at: float) -> None:
+        """A batch was planned, of the requests that were there at a true time, ms."""
+        ...
+
+    def on_decided(self, query_id: str, planned: PlannedBatch, digest: str) -> None:
+        """All of a batch was decided; nothing of this run of it is written yet."""
+        ...
+
+
+class SimulatedQuery:
+    """A streaming query: an actor of its node's process that runs one batch after the other."""
+
+    def __init__(
+        self,
+        engine: SimulatedEngine,
+        checkpoint: StreamingCheckpoint,
+        wanted: Input,
+        make_machine: MachineFactory,
+        sink: Sink,
+        interval_ms: int,
+    ) -> None:
+        self.isActive = True
+        self.lastProgress: dict[str, Any] | None = None
+        self._engine = engine
+        self._world = engine.world
+        self._checkpoint = checkpoint
+        self._reader = EventReader(wanted)
+        self._function = GroupFunction(make_machine)
+        self._sink = sink
+        self._interval_ms = interval_ms
+        self._batch_at: float | None = None
+        self._error: Exception | None = None
+        self._actor = Actor(engine.process, "query")
+        self._world.later(_LOOK_MS, self._actor, self._step)
+
+    def stop(self) -> None:
+        """Stop at once; a batch under way does nothing more."""
+        self.isActive = False
+        self._actor.stopped = True
+
+    def exception(self) -> Exception | None:
+        """What ended the query, None while nothing has."""
+        return self._error
+
+    # --- batches ----------------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        try:
+            batch = self._next_batch()
+            if batch is not None:
+                self._run(*batch)
+        # As Spark does: what a batch raises ends its query, and the node finds it so.
+        except EXPECTED as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            self._world.tell(f"the query ended: {type(error).__name__}: {error}")
+            self._world.count(f"queries ended: {type(error).__name__}")
+            self._error = error
+            self.isActive = False
+            return
+        delay = _LOOK_MS if batch is None else _BATCH_OVERHEAD_MS
+        self._world.later(delay, self._actor, self._step)
+
+    def _next_batch(self) -> tuple[PlannedBatch, Iterator[pa.RecordBatch]] | None:
+        """The batch to run and its events; None if it is not yet time for one."""
+        checkpoint, latest = self._checkpoint, self._checkpoint.latest
+        if latest is not None and checkpoint.committed < latest.batch_id:
+            self._world.tell(f"batch {latest.batch_id} is run again")
+            self._world.count("batches run again")
+            return latest, self._reader.readBetweenOffsets(latest.start, latest.end)
+        start = self._reader.initialOffset() if latest is None else latest.end
+        read_at = self._world.now
+        events, end = self._reader.read(start)
+        if end == start and not self._is_time():
+            return None
+        number = 0 if latest is None else latest.batch_id + 1
+        batch = PlannedBatch(number, start, end, clock_ms())
+        checkpoint.plan(batch)
+        self._engine.listener.on_planned(self._checkpoint.query_id, batch, read_at)
+        self._engine.files.point(PLANNED)
+        return batch, events
+
+    def _is_time(self) -> bool:
+        """Whether a batch without requests is to be run, for the timers: not as the first one."""
+        if self._batch_at is None:
+            return False
+        return self._world.now - self._batch_at >= self._interval_ms
+
+    def _run(self, batch: PlannedBatch, events: Iterator[pa.RecordBatch]) -> None:
+        self._batch_at = self._world.now
+        groups = self._checkpoint.groups()
+        frame = _Frame(self._checkpoint.query_id, lambda: self._decide(batch, list(events), groups))
+        self._sink(frame, batch.batch_id)  # type: ignore[arg-type]
+        self._engine.files.point(WRITTEN)
+        self._checkpoint.commit(batch, groups)
+        self._world.count("batches")
+        source = {"startOffset": batch.start, "endOffset": batch.end}
+        self.lastProgress = {"batchId": batch.batch_id, "sources": [source]}
+
+    def _decide(
+        self,
+        batch: PlannedBatch,
+        pieces: list[pa.RecordBatch],
+        groups: dict[str | None, Stored],
+    ) -> list[bytes]:
+        """Call the stateful function for each group with events, then for those that timed out."""
+        rows: dict[str | None, list[str]] = {}
+        for piece in pieces:
+            names, texts = piece.column(0).to_pylist(), piece.column(1).to_pylist()
+            for name, text in zip(names, texts, strict=True):
+                rows.setdefault(name, []).append(text)
+        late = [
+            name
+            for name, stored in groups.items()
+            if stored.timeout_at is not None
+            and stored.timeout_at < batch.time_ms
+            and name not in rows
+        ]
+        outputs = []
+        for name in [*_sorted(rows), *_sorted(late)]:
+            timed_out = name not in rows
+            state = _State(groups.get(name), batch.time_ms, timed_out)
+            output = self._function.decide(name, rows.get(name, []), state)  # type: ignore[arg-type]
+            if state.stored is None:
+                groups.pop(name, None)
+            else:
+                groups[name] = state.stored
+            if output is not None:
+                outputs.append(output)
+        self._engine.listener.on_decided(self._checkpoint.query_id, batch, _digest(outputs))
+        self._engine.files.point(DECIDED)
+        return outputs
+
+
+class SimulatedEngine:
+    """Spark, for one process of a node; see `pipeline.node.engine.StreamEngine`.
+
+    `checkpoints` are the streaming checkpoints on the disk, by where they are. `listener` is told
+    of each batch.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        process: Process,
+        files: Files,
+        root: str,
+        settings: CoordinatorSettings,
+        checkpoints: dict[str, StreamingCheckpoint],
+        listener: Listener,
+    ) -> None:
+        self.world = world
+        self.process = process
+        self.files = files
+        self.listener = listener
+        self._root = root
+        self._settings = settings
+        self._checkpoints = checkpoints
+
+    def last_planned(self, checkpoint: str) -> str | None:
+        """The offset of the last batch that a streaming checkpoint has planned; None if none."""
+        found = self._checkpoints.get(checkpoint)
+        if found is None or found.latest is None:
+            return None
+        return msgspec.json.encode(found.latest.end).decode()
+
+    def delete_checkpoint(self, checkpoint: str) -> None:
+        """Delete a streaming checkpoint, if it is there."""
+        self._checkpoints.pop(checkpoint, None)
+
+    def begin(
+        self,
+        checkpoint: str,
+        bootstrap: Bootstrap,
+        partition_set: PartitionSet | None,
+        batch: BatchSettings,
+        epoch: Epoch,
+    ) -> Serving:
+        """Begin a query; see `pipeline.node.engine.StreamEngine.begin`."""
+        kept = self._checkpoints.get(checkpoint)
+        if kept is None:
+            kept = StreamingCheckpoint(str(self.files.new_name()))
+            self._checkpoints[checkpoint] = kept
+        self.listener.on_query(kept.query_id, self.process.name, self._settings.node_id)
+        topics = BatchTopics(self._root, checkpoint, epoch)
+        sink = Sink(self._root, self._settings, epoch=epoch, topics=topics)
+        wanted = Input(
+            requests=table_uri(self._root, REQUESTS),
+            bootstrap=bootstrap.uri,
+            bootstrap_version=bootstrap.version,
+            first_version=bootstrap.first_version,
+            # The simulated query waits for requests, not the reader.
+            wait_ms=1,
+            max_files=self._settings.max_files_per_trigger,
+            max_bytes=self._settings.max_bytes_per_trigger,
+            partition_set=partition_set,
+        )
+        make_machine = functools.partial(BatchMachine, batch)
+        interval_ms = self._settings.trigger_interval_ms
+        query: Any = SimulatedQuery(self, kept, wanted, make_machine, sink, interval_ms)
+        return Serving(query, sink, self._root, open_delta(bootstrap.uri).version() + 1)
+
+
+def _sorted(names: Any) -> list[str | None]:
+    return sorted(names, key=lambda name: (name is not None, name or ""))
+
+
+def _digest(outputs: list[bytes]) -> str:
+    return hashlib.sha256(b"\x1e".join(outputs)).hexdigest()

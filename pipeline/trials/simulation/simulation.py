@@ -1,0 +1,368 @@
+"""One run: a root in a folder, nodes, clients and faults by a seed, until all is quiet again."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from pipeline import background, clock
+from pipeline.errors import Failure
+from pipeline.ownership.decision_log import DecisionLog
+from pipeline.ownership.partitions import move
+from pipeline.settings import CoordinatorSettings, Settings
+from pipeline.stream import stateful
+from pipeline.tables.sql import Catalog
+from pipeline.tables.store import ensure_tables
+from pipeline.trials.simulation import faults
+from pipeline.trials.simulation.checks import ANSWERED_ONCE, Key, Observer
+from pipeline.trials.simulation.clients import ClientProcess, ForeignProcess
+from pipeline.trials.simulation.clocks import MachineClock, WorldClock
+from pipeline.trials.simulation.faults import Fault, draw_faults
+from pipeline.trials.simulation.files import Files, replaced
+from pipeline.trials.simulation.nodes import ENDINGS, ActorBackground, NodeHost
+from pipeline.trials.simulation.workload import (
+    Admin,
+    Committer,
+    Junk,
+    Member,
+    Offsets,
+    Repeater,
+)
+from pipeline.trials.simulation.world import Actor, Broken, Process, Violation, World
+from pipeline.upkeep.compaction import compact
+from pipeline.upkeep.retention import retain
+from pipeline.upkeep_settings import UpkeepSettings
+from schemas.messages import OffsetFetchRequest, RequestEvent
+
+if TYPE_CHECKING:
+    from pipeline.trials.simulation.engine import StreamingCheckpoint
+    from schemas.messages import Response
+
+PARTITIONS = 8
+CLIENTS = 4
+LEASE_MS = 1_000
+# So long do the requests of a run take on the average: faults are spread over the time of all.
+_MS_AN_EVENT = 1.1
+_QUIET_MS = 200_000.0
+_POLL_MS = 500.0
+
+
+class Plan(Struct, frozen=True):
+    """What a run is made of.
+
+    `kinds` are the kinds of faults that are drawn, none is all of them. `without` leaves faults out
+    of the schedule, by their number.
+    """
+
+    seed: int
+    events: int = 12_500
+    nodes: int = 3
+    faults: int = 12
+    kinds: frozenset[str] = frozenset()
+    without: frozenset[int] = frozenset()
+
+
+class Outcome(Struct, frozen=True):
+    """What came of a run. `broken` null: every promise was kept."""
+
+    plan: Plan
+    broken: Broken | None
+    digest: str
+    counts: dict[str, int]
+    checks: dict[str, int]
+    faults: list[str]
+    story: list[str]
+    simulated_s: float
+    seconds: float
+
+
+class Simulation:
+    """One run of a plan in a folder of its own."""
+
+    def __init__(self, plan: Plan, root: Path) -> None:
+        self.plan = plan
+        self.world = World(plan.seed)
+        self._root = root
+        self._offsets = Offsets()
+        self._clients: list[ClientProcess] = []
+        self.observer = Observer(self.world, PARTITIONS, self._deliver)
+        self._files = Files(self.world, root, self.observer.on_commit)
+        self._checkpoints: dict[str, StreamingCheckpoint] = {}
+        self._retuned = 0
+        self._hosts: list[NodeHost] = []
+        self._operator = Actor(Process("operator", MachineClock()), "operator")
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run all of it; the world has the violation, if there is one."""
+        with self._installed():
+            try:
+                ensure_tables(str(self._root))
+                self._begin()
+                self._work()
+                self._quieten()
+                self._ask_for_all()
+                self._begin_again_without_checkpoints()
+                self._ask_for_all()
+                self._check_tables()
+            except Violation:
+                return
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        world_clock = WorldClock(self.world)
+        actors = ActorBackground(self.world)
+        chance = random.getstate()
+        random.seed(self.plan.seed)
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(clock.use(world_clock))
+                stack.enter_context(background.use(actors))
+                # Over all that the runs of a process leave behind it would take longer and longer.
+                stack.enter_context(replaced(stateful, "gc", _NoCollection()))
+                stack.enter_context(self._files.installed())
+                yield
+        finally:
+            random.setstate(chance)
+
+    def _begin(self) -> None:
+        chance = self.world.rng("machines")
+        for node_id in range(1, self.plan.nodes + 1):
+            machine = MachineClock(chance.randint(-60_000, 60_000), chance.uniform(-1e-3, 1e-3))
+            host = NodeHost(
+                self.world,
+                self._files,
+                self.observer,
+                self._checkpoints,
+                str(self._root),
+                node_id,
+                machine,
+                partial(self._settings, node_id),
+            )
+            self._hosts.append(host)
+            delay = 0.0 if node_id == 1 else chance.uniform(0, 8_000)
+            self.world.later(delay, self._operator, host.supervise)
+        self._begin_clients(chance)
+        for fault in self.schedule():
+            self.world.later(fault.at, self._operator, partial(self._inflict, fault))
+
+    def schedule(self) -> list[Fault]:
+        """The faults of the run."""
+        drawn = draw_faults(
+            self.world.rng("faults"),
+            self.plan.faults,
+            self.plan.kinds,
+            4_000.0,
+            4_000.0 + self.plan.events * _MS_AN_EVENT,
+            self.plan.nodes,
+            PARTITIONS,
+            CLIENTS,
+        )
+        return [fault for number, fault in enumerate(drawn) if number not in self.plan.without]
+
+    def _settings(self, node_id: int) -> Settings:
+        ours = CoordinatorSettings(
+            node_id=node_id,
+            lease_ms=LEASE_MS,
+            segment_bytes=200_000,
+            segment_ms=20_000,
+        )
+        group = {
+            "offsets.topic.num.partitions": PARTITIONS,
+            "group.min.session.timeout.ms": 1_000,
+            "group.initial.rebalance.delay.ms": 300,
+            "group.max.size": 100 if self._retuned % 2 == 0 else 2,
+        }
+        return Settings(coordinator=ours, group=group)
+
+    def _begin_clients(self, chance: Random) -> None:
+        for number in range(CLIENTS):
+            machine = MachineClock(chance.randint(-60_000, 60_000))
+            kind = ForeignProcess if number == CLIENTS - 1 else ClientProcess
+            home = kind(
+                self.world,
+                Process(f"clients {number}", machine),
+                str(self._root),
+                self.observer,
+                chance.uniform(150, 500),
+                chance.choice((5.0, 50.0, 800.0)),
+            )
+            self._clients.append(home)
+            self._fill(number, home)
+
+    def _fill(self, number: int, home: ClientProcess) -> None:
+        offsets = self._offsets
+        for group in range(12):
+            for _ in range(1 + (group + number) % 3):
+                Member(home, f"members-{group}", offsets, 3_000)
+        Member(home, "static", offsets, 4_000, f"instance-{number}")
+        for group in range(number, 24, CLIENTS):
+            for _ in range(5):
+                Committer(home, f"commits-{group}", offsets, 220)
+        Admin(home, f"commits-{number}", offsets, 2_000)
+        Admin(home, f"members-{number}", offsets, 2_000)
+        Junk(home, f"members-{number}", offsets, 1_500)
+        if isinstance(home, ForeignProcess):
+            Repeater(home, "repeats", offsets, 400, 80, 30_000)
+
+    def _deliver(self, response: Response) -> None:
+        for home in self._clients:
+            home.deliver(response)
+
+    def _work(self) -> None:
+        while self.world.counts.get("requests", 0) < self.plan.events:
+            self.world.run_until(self.world.now + _POLL_MS)
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def _inflict(self, fault: Fault) -> None:
+        self.world.tell(f"FAULT {fault.line().strip()}")
+        self.world.count("faults")
+        host = self._hosts[fault.node_id - 1] if fault.node_id else None
+        if fault.commit is not None:
+            self._files.faults.append(fault.commit)
+        elif fault.kind == faults.SILENCE:
+            self._clients[fault.number].process.kill()
+        elif fault.kind == faults.RETUNE:
+            self._retuned += 1
+            if host is not None:
+                host.kill()
+        elif fault.kind in (faults.COMPACT, faults.RETAIN):
+            self._upkeep(fault.kind)
+        elif host is not None:
+            self._inflict_on(host, fault)
+
+    def _inflict_on(self, host: NodeHost, fault: Fault) -> None:
+        if fault.kind == faults.KILL:
+            host.kill()
+        elif fault.kind == faults.LOSE_CHECKPOINT:
+            host.lose_checkpoint()
+        elif fault.kind == faults.SET_CLOCK:
+            host.clock.set_by(fault.ms)
+        elif fault.kind == faults.STOP:
+            host.stop()
+        elif fault.kind == faults.TWIN:
+            host.start()
+        elif fault.kind == faults.MOVE:
+            try:
+                move(DecisionLog(str(self._root)), fault.number, fault.node_id)
+                self.world.count("moves asked for")
+            except Failure as refused:
+                self.world.tell(f"the move was refused: {refused}")
+
+    def _upkeep(self, kind: str) -> None:
+        upkeep = UpkeepSettings(log_cleaner_memory=64 << 20)
+        try:
+            if kind == faults.COMPACT:
+                compact(str(self._root), upkeep, clock.clock_ms(), self.world.tell, force=True)
+            else:
+                for result in retain(str(self._root), upkeep, clock.clock_ms(), self.world.tell):
+                    if result.failure is not None:
+                        self.world.tell(result.line())
+        except ENDINGS as error:
+            self.world.tell(f"{kind} failed: {error}")
+
+    # --- all is quiet -----------------------------------------------------------------------------
+
+    def _quieten(self) -> None:
+        """Begin nothing new, let every node run, and wait until every request is answered."""
+        self.world.tell("all is to be quiet")
+        self._offsets.quiet = True
+        self._files.faults.clear()
+        for host in self._hosts:
+            host.wanted = True
+        self._await_answers()
+
+    def _await_answers(self) -> None:
+        limit = self.world.now + _QUIET_MS
+        while self.world.now < limit:
+            self.world.run_until(self.world.now + _POLL_MS)
+            if not self.observer.waiting() and not self._unsent():
+                return
+        waiting = self.observer.waiting()
+        events = [self.observer.asked[each].event for each in waiting[:5]]
+        shown = ", ".join(f"{each.api} {each.request_id} of {each.group_id}" for each in events)
+        self.world.violate(
+            ANSWERED_ONCE,
+            f"{len(waiting)} requests are not answered {_QUIET_MS / 1000:.0f} s after the last "
+            f"fault, {self._unsent()} not written: {shown}",
+        )
+
+    def _unsent(self) -> int:
+        return sum(home.unsent for home in self._clients if home.process.alive)
+
+    def _ask_for_all(self) -> None:
+        """Fetch the offsets of every group: the observer holds the answers against the log."""
+        home = next(each for each in self._clients if each.process.alive)
+        groups = {event.group_id for event in self.observer.sent.values() if event.group_id}
+        for group in sorted(groups):
+            home.send(
+                RequestEvent(
+                    home.new_id(), group, "offset_fetch", offset_fetch=OffsetFetchRequest(None)
+                )
+            )
+        self._await_answers()
+
+    def _begin_again_without_checkpoints(self) -> None:
+        for host in self._hosts:
+            host.lose_checkpoint()
+        self.world.run_until(self.world.now + 4 * LEASE_MS)
+
+    def _check_tables(self) -> None:
+        catalog = Catalog(str(self._root))
+        found = catalog.query(
+            'SELECT group_id, topic, "partition", committed_offset FROM committed_offsets'
+        )
+        newest: dict[Key, int] = {(row[0], row[1], row[2]): row[3] for row in found.rows}
+        counted = catalog.query("SELECT request_id, count(*) FROM responses GROUP BY ALL")
+        self.observer.check_tables(newest, dict(counted.rows))
+
+
+class _NoCollection:
+    """The module `gc`, for a worker whose garbage is left to the process that runs many of them."""
+
+    def collect(self) -> int:
+        """Collect nothing."""
+        return 0
+
+    def freeze(self) -> None:
+        """Freeze nothing."""
+
+
+def simulate(plan: Plan, keep: Path | None = None) -> Outcome:
+    """Run a plan in a new folder; the folder is deleted unless `keep` names it."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="simulation-", dir=_memory_folder()) as folder:
+        simulation = Simulation(plan, Path(folder))
+        simulation.run()
+        if keep is not None:
+            shutil.copytree(folder, keep)
+    world = simulation.world
+    return Outcome(
+        plan=plan,
+        broken=world.broken,
+        digest=world.digest,
+        counts=world.counts,
+        checks=world.checks,
+        faults=[fault.line() for fault in simulation.schedule()],
+        story=world.story,
+        simulated_s=world.now / 1000,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _memory_folder() -> str | None:
+    """A folder in memory, where the machine has one: a commit takes a fifth of a disk's time."""
+    folder = Path("/dev/shm")
+    return str(folder) if folder.is_dir() else None
