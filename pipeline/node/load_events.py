@@ -23,7 +23,7 @@ from pipeline.delta.engine import Engine, quoted
 from pipeline.delta.table_files import TableFiles
 from pipeline.errors import Failure
 from pipeline.stream.packed import FIRST_KEY
-from pipeline.stream.packing import is_valid_utf8, valid_utf8
+from pipeline.stream.utf8 import is_valid_utf8, valid_utf8
 from pipeline.tables.store import open_table
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT
 from schemas.tables import OFFSETS_TOPIC

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from pipeline.delta.data_files import data_files
 from pipeline.delta.tail import open_files
-from pipeline.stream.packing import valid_utf8
+from pipeline.stream.utf8 import valid_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.node.table_scan import TableScan
+from pipeline.stream.contract_types import in_contract_types, texts
 from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA, of_partitions
-from pipeline.stream.packing import pack_rows, valid_utf8
+from pipeline.stream.packing import pack_rows
 from pipeline.tables.store import open_table
 from schemas.tables import REJECTED_REQUESTS, REQUESTS, RESPONSES
 
@@ -76,7 +77,8 @@ class WaitingRequests:
         found: set[str] = set()
         for file, rows in self._places("waiting").items():
             for _, page in self._requests.take(file, rows, ["group_id"]):
-                found.update(_column(valid_utf8(page), "group_id").unique().drop_null().to_pylist())
+                group_ids = texts(in_contract_types(page), "group_id", page.num_rows)
+                found.update(group_ids.unique().drop_null().to_pylist())
         return found
 
     def _whole(self) -> Iterator[pa.Table]:
@@ -92,7 +94,9 @@ class WaitingRequests:
 
     def _asked(self) -> Iterator[pa.Table]:
         for file, first, rows in self._requests.pages(["request_id", "group_id"]):
-            request_id, group_id = (_column(rows, name) for name in ("request_id", "group_id"))
+            columns = in_contract_types(rows)
+            request_id = texts(columns, "request_id", rows.num_rows)
+            group_id = texts(columns, "group_id", rows.num_rows)
             nobody = pc.or_(pc.is_null(request_id), pc.is_null(group_id))
             numbers = pa.array(range(first, first + rows.num_rows), pa.int64())
             yield pa.table([_repeated(file, numbers), numbers, request_id, nobody], schema=_ASKED)
@@ -105,8 +109,8 @@ class WaitingRequests:
         """
         self._engine.run("CREATE OR REPLACE TEMP TABLE nobody AS FROM asked WHERE names_nobody")
         self._store("broken", _BROKEN, self._broken(self._places("nobody")))
-        texts = (rows.column("event").drop_null() for _, _, rows in rejected.pages(["event"]))
-        self._store("rejected", _REJECTED, (pa.table([_digests(e)], _REJECTED) for e in texts))
+        events = (rows.column("event").drop_null() for _, _, rows in rejected.pages(["event"]))
+        self._store("rejected", _REJECTED, (pa.table([_digests(e)], _REJECTED) for e in events))
         self._engine.run(
             "INSERT INTO waiting SELECT file, row FROM broken WHERE NOT EXISTS "
             "(SELECT 1 FROM rejected WHERE rejected.digest = broken.digest)"
@@ -115,8 +119,8 @@ class WaitingRequests:
     def _broken(self, places: dict[int, pa.Array]) -> Iterator[pa.Table]:
         for file, rows in places.items():
             for found, page in self._requests.take(file, rows, REQUESTS.schema.names):
-                texts = pc.utf8_slice_codeunits(pack_rows(page).column("event"), KEY_WIDTH)
-                yield pa.table([_repeated(file, found), found, _digests(texts)], schema=_BROKEN)
+                events = pc.utf8_slice_codeunits(pack_rows(page).column("event"), KEY_WIDTH)
+                yield pa.table([_repeated(file, found), found, _digests(events)], schema=_BROKEN)
 
     def _places(self, table: str) -> dict[int, pa.Array]:
         """Return the rows of each file whose places stand in a temporary table, ascending."""
@@ -156,20 +160,13 @@ def _joined(pages: Iterable[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(gathered)
 
 
-def _column(rows: pa.Table, name: str) -> pa.ChunkedArray:
-    """A column of strings; nulls if the rows do not have it."""
-    if name not in rows.column_names:
-        return pa.chunked_array([pa.nulls(rows.num_rows, pa.string())])
-    return rows.column(name).cast(pa.string())
-
-
 def _repeated(file: int, numbers: pa.Array) -> pa.Array:
     return pa.repeat(pa.scalar(file, pa.int32()), len(numbers))
 
 
-def _digests(texts: pa.ChunkedArray) -> pa.Array:
+def _digests(events: pa.ChunkedArray) -> pa.Array:
     """What tells JSON texts apart by what they say."""
-    return pa.array((_digest(text) for text in texts.to_pylist()), pa.binary())
+    return pa.array((_digest(text) for text in events.to_pylist()), pa.binary())
 
 
 def _digest(text: str) -> bytes:

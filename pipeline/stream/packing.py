@@ -16,9 +16,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.stream.contract_types import in_contract_types, texts
 from pipeline.stream.packed import KEY_WIDTH, NO_TIME, PACKED_SCHEMA
 
 _MICROS = pa.timestamp("us", tz="UTC")
+# Times that need more digits than a key has are ordered as the last one before `NO_TIME`.
+_LAST_TIME = int(NO_TIME) - 1
 # What stands in JSON as something else.
 _ESCAPED = r'[\x00-\x1f"\\]'
 _encode = msgspec.json.Encoder().encode
@@ -28,49 +31,24 @@ def pack_rows(rows: pa.Table) -> pa.Table:
     """Return the group id and the packed event of each row, as `PACKED_SCHEMA` has them.
 
     Nulls are left out, bytes are base64, `sent_at` is ms. A column that the rows do not have is
-    null. Strings become valid UTF-8 (`valid_utf8`).
+    null, and one of another type is read by `pipeline.stream.contract_types`.
     """
-    rows = valid_utf8(rows)
-    columns = dict(zip(rows.column_names, _arrays(rows), strict=True))
+    columns = in_contract_types(rows)
     keys = pa.array([NO_TIME] * len(rows), pa.string())
-    if "sent_at" in columns:
+    if "sent_at" in columns and pa.types.is_timestamp(columns["sent_at"].type):
         micros = columns["sent_at"].cast(_MICROS, safe=False).cast(pa.int64())
-        known = pc.max_element_wise(micros, 0, skip_nulls=False).cast(pa.string())
+        known = pc.min_element_wise(micros, _LAST_TIME, skip_nulls=False)
+        known = pc.max_element_wise(known, 0, skip_nulls=False).cast(pa.string())
         keys = pc.coalesce(pc.ascii_lpad(known, KEY_WIDTH, "0"), keys)
         columns["sent_at"] = pc.divide(pc.subtract(micros, _modulo(micros, 1000)), 1000)
     events = pc.binary_join_element_wise(keys, _object(columns, len(rows)), "")
-    groups = columns.get("group_id", pa.nulls(len(rows)))
-    return pa.table([groups.cast(pa.string()), events], schema=PACKED_SCHEMA)
-
-
-def valid_utf8(rows: pa.Table) -> pa.Table:
-    """Return the rows with U+FFFD for each invalid byte sequence of a string, however nested.
-
-    It is what Spark's `make_valid_utf8` does. Rows whose strings are all valid come back as they
-    are, with their types; strings that were replaced are of type `string`.
-    """
-    if is_valid_utf8(rows):
-        return rows
-    return pa.table([_valid(column) for column in _arrays(rows)], names=rows.column_names)
-
-
-def is_valid_utf8(rows: pa.Table) -> bool:
-    """Whether every string of the rows is UTF-8, which other writers need not care for."""
-    try:
-        rows.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
+    return pa.table([texts(columns, "group_id", len(rows)), events], schema=PACKED_SCHEMA)
 
 
 def _modulo(numbers: pa.Array, by: int) -> pa.Array:
     """As in Python: not negative."""
     rest = pc.subtract(numbers, pc.multiply(pc.divide(numbers, by), by))
     return pc.if_else(pc.less(rest, 0), pc.add(rest, by), rest)
-
-
-def _arrays(rows: pa.Table) -> list[pa.Array]:
-    return [column.combine_chunks() for column in rows.columns]
 
 
 def _object(fields: dict[str, pa.Array], length: int) -> pa.Array:
@@ -126,22 +104,3 @@ def _plain_values(array: pa.Array) -> Sequence[Any]:
             for length, end in zip(lengths, ends, strict=True)
         ]
     return list(array.to_pylist())
-
-
-def _valid(array: pa.Array) -> pa.Array:
-    """The same array with strings that are UTF-8."""
-    kind = array.type
-    if pa.types.is_struct(kind):
-        children = [_valid(child) for child in array.flatten()]
-        names = [kind.field(index).name for index in range(kind.num_fields)]
-        return pa.StructArray.from_arrays(children, names, mask=array.is_null())
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        items = _valid(array.flatten())
-        lengths = (length or 0 for length in array.value_lengths().to_pylist())
-        offsets = pa.array(accumulate(lengths, initial=0), pa.int32())
-        return pa.ListArray.from_arrays(offsets, items, mask=array.is_null())
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        texts = array.cast(pa.large_binary()).to_pylist()
-        valid = [None if text is None else text.decode("utf-8", "replace") for text in texts]
-        return pa.array(valid, pa.string())
-    return array

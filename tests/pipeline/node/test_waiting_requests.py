@@ -207,6 +207,19 @@ def test_files_of_other_writers_may_lack_columns_and_have_wider_types(root):
     assert sorted(waiting_of(root)) == [nameless, waits]
 
 
+def test_ids_of_any_type_wait(root):
+    """A file that the stream gets past must not keep a coordinator from starting either."""
+    rows = to_requests([heartbeat("a", "g"), heartbeat("b", "h")])
+    for number, values in ((0, [[1.5], None]), (1, [[1.5], None]), (0, [b"a", b"b"])):
+        column = REQUESTS.schema.names[number]
+        add_file(root, rows.set_column(number, column, pa.array(values)))
+    waiting = waiting_of(root)
+    assert [group for group, _ in waiting] == ["g", "h", None, None, "g", "h"]
+    assert waiting_groups(root) == {"g", "h"}
+    reject(root, *(event[KEY_WIDTH:] for _, event in waiting[:4]))
+    assert ids_of(waiting_of(root)) == ["a", "b"]
+
+
 @pytest.fixture
 def elsewhere(monkeypatch):
     """Have every table read and written as one that is not on a local disk."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
+from datetime import date, timedelta
+from decimal import Decimal
 
 import pyarrow as pa
+import pytest
 
 from pipeline.stream.packed import KEY_WIDTH
 from pipeline.stream.packing import pack_rows
@@ -15,6 +19,7 @@ from schemas.messages import (
     JoinGroupRequest,
     LeaveGroupRequest,
     LeavingMember,
+    Malformed,
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,
@@ -138,3 +143,115 @@ def test_what_is_not_utf8_is_replaced_and_nothing_else():
     assert [json.loads(event[KEY_WIDTH:]) for _, event in found] == [
         {**each, "client_id": "caf\ufffd"} for each in expected
     ]
+
+
+# --- columns of other types -----------------------------------------------------------------------
+
+
+def as_other_text(texts: list[bytes], type_: pa.DataType) -> pa.Array:
+    as_bytes = pa.array(texts, pa.binary())
+    if pa.types.is_dictionary(type_):
+        encoded = as_bytes.dictionary_encode()
+        values = encoded.dictionary.view(type_.value_type)
+        return pa.DictionaryArray.from_arrays(encoded.indices, values)
+    if pa.types.is_string_view(type_):
+        return as_bytes.cast(pa.binary_view()).view(type_)
+    if pa.types.is_large_string(type_):
+        return as_bytes.cast(pa.large_binary()).view(type_)
+    return as_bytes.cast(type_)
+
+
+@pytest.mark.parametrize(
+    "type_",
+    [
+        pa.large_string(),
+        pa.string_view(),
+        pa.binary(),
+        pa.large_binary(),
+        pa.binary(4),
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.dictionary(pa.int32(), pa.binary()),
+    ],
+    ids=str,
+)
+def test_a_text_is_read_whatever_type_its_writer_gave_it(type_: pa.DataType) -> None:
+    texts = as_other_text([b"text", b"caf\xe9"], type_)
+    rows = pa.table({"request_id": texts, "group_id": texts, "api": texts})
+    assert [(group, json.loads(event[KEY_WIDTH:])) for group, event in packed(rows)] == [
+        (text, {"request_id": text, "group_id": text, "api": text})
+        for text in ("text", "caf\ufffd")
+    ]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([1.5, math.nan]),
+        pa.array([True, False]),
+        pa.array([Decimal("9" * 38)] * 2),
+        pa.array([date(1, 1, 1)] * 2),
+        pa.array([2**31 - 1] * 2, pa.int32()).view(pa.date32()),
+        pa.array([timedelta(1)] * 2),
+        pa.array([[("k", b"\xff")]] * 2, pa.map_(pa.string(), pa.binary())),
+        pa.array([["x"], [None]]),
+        pa.array([[1, 2]] * 2, pa.list_(pa.int8(), 2)),
+        pa.array([{"a": {"b": 1}}] * 2),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_a_value_of_another_type_is_refused_by_its_field(values: pa.Array) -> None:
+    whole = to_requests([heartbeat("a"), heartbeat("b")])
+    for name in ("api", "heartbeat", "sent_at", "offset_commit", "request_id"):
+        at = whole.schema.get_field_index(name)
+        for _, event in packed(whole.set_column(at, name, values)):
+            malformed = decode_request(event[KEY_WIDTH:])
+            assert isinstance(malformed, Malformed)
+            assert f"`$.{name}" in malformed.message
+            assert malformed.request_id == (None if name == "request_id" else event_id(event))
+
+
+def event_id(event: str) -> str:
+    return json.loads(event[KEY_WIDTH:])["request_id"]
+
+
+def test_a_group_id_of_another_type_names_no_group() -> None:
+    whole = to_requests([heartbeat("a")])
+    found = packed(whole.set_column(1, "group_id", pa.array([[1]])))
+    assert [group for group, _ in found] == [None]
+
+
+def test_a_field_of_another_type_is_refused_and_its_neighbours_are_read() -> None:
+    bodies = pa.array([{"generation_id": 1, "member_id": {"a": 1}, "added": [1.5]}])
+    rows = pa.table({"request_id": ["a"], "heartbeat": bodies})
+    ((_, event),) = packed(rows)
+    assert json.loads(event[KEY_WIDTH:])["heartbeat"] == {
+        "generation_id": 1,
+        "member_id": ["struct<a: int64>"],
+    }
+
+
+def test_fields_of_structs_in_lists_are_read_likewise() -> None:
+    members = [[{"member_id": b"caf\xe9", "reason": 1.5}], None, []]
+    type_ = pa.large_list(pa.struct({"member_id": pa.binary(), "reason": pa.float64()}))
+    bodies = pa.StructArray.from_arrays([pa.array(members, type_)], ["members"])
+    rows = pa.table({"request_id": ["a", "b", "c"], "leave_group": bodies})
+    found = [json.loads(event[KEY_WIDTH:])["leave_group"] for _, event in packed(rows)]
+    assert found == [
+        {"members": [{"member_id": "caf\ufffd", "reason": ["double"]}]},
+        {},
+        {"members": []},
+    ]
+
+
+def test_a_file_without_a_column_of_ours_has_its_rows_all_the_same() -> None:
+    rows = pa.table({"other": [1, 2]}).select([])
+    assert packed(rows) == [(None, "9" * KEY_WIDTH + "{}")] * 2
+
+
+@pytest.mark.parametrize("micros", [2**63 - 1, -(2**63), 10**18, 10**18 - 1])
+def test_a_time_that_no_calendar_has_is_a_time_before_none(micros: int) -> None:
+    whole = to_requests([heartbeat("a"), heartbeat("b", sent_at=None)])
+    times = pa.array([micros, None], pa.timestamp("us", "UTC"))
+    at = whole.schema.get_field_index("sent_at")
+    first, second = packed(whole.set_column(at, "sent_at", times))
+    assert [event_id(event) for _, event in sorted([second, first])] == ["a", "b"]

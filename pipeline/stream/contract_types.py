@@ -1,0 +1,123 @@
+"""Rows of the `requests` table in the contract's types, whatever types their writer gave them.
+
+A Delta table's schema binds its readers, not the Parquet files that others add to it. Two cases:
+
+* The type holds the same values: a text as string, large_string, string view, binary or dictionary,
+  an integer of another width, a list of another layout. The column is converted.
+* The type holds other values, such as a double for a text. The column is *foreign*: each of its
+  values becomes a list of the type's name. No field of a request can be a list of strings, so the
+  decoder refuses the request and names the field. Without this, the first such file would end the
+  stream, and every restart would read it again.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.stream.utf8 import is_valid_utf8, valid_array
+from schemas.tables import REQUESTS
+
+_FOREIGN = pa.list_(pa.string())
+# A nested type's name may be as long as a file's schema.
+_LONGEST_NAME = 100
+
+
+def in_contract_types(rows: pa.Table) -> dict[str, pa.Array]:
+    """Return the columns of the contract that the rows have, by name, in the contract's types.
+
+    Strings are UTF-8: other bytes become U+FFFD, as in Spark's `make_valid_utf8`. Integers and
+    timestamps keep their width; a foreign column is `list<string>`. Columns of nulls are left out.
+    """
+    columns = {}
+    for field in REQUESTS.schema:
+        places = rows.schema.get_all_field_indices(field.name)
+        if places and rows.column(places[0]).null_count < len(rows):
+            array = _whole(rows.column(places[0]))
+            as_it_is = array.type == field.type and is_valid_utf8(array)
+            columns[field.name] = array if as_it_is else _converted(array, field.type)
+    return columns
+
+
+def texts(columns: dict[str, pa.Array], name: str, rows: int) -> pa.Array:
+    """Return a column of strings; nulls if it is foreign, or the file does not have it."""
+    found = columns.get(name)
+    if found is None or not pa.types.is_string(found.type):
+        return pa.nulls(rows, pa.string())
+    return found
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    return array.storage if isinstance(array, pa.ExtensionArray) else array
+
+
+def _converted(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+    kind = array.type
+    if pa.types.is_null(kind):
+        return pa.nulls(len(array), wanted)
+    if pa.types.is_string(wanted) and _is_text(kind):
+        text = _bytes(array).view(pa.string())
+        return text if is_valid_utf8(text) else valid_array(text)
+    if pa.types.is_binary(wanted) and _is_text(kind):
+        return _bytes(array)
+    if pa.types.is_struct(wanted) and pa.types.is_struct(kind):
+        return _struct(array, wanted)
+    if pa.types.is_list(wanted) and _is_list(kind):
+        return _list(array, wanted)
+    for is_kind in (pa.types.is_integer, pa.types.is_timestamp, pa.types.is_boolean):
+        if is_kind(wanted) and is_kind(kind):
+            return array
+    name = pa.scalar([str(kind)[:_LONGEST_NAME]], _FOREIGN)
+    return pc.if_else(array.is_valid(), name, pa.scalar(None, _FOREIGN))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether the type holds bytes; a text's may be annotated as UTF-8 or not."""
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    strings = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    binaries = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+    tests = (*strings, *binaries, pa.types.is_fixed_size_binary)
+    return any(is_kind(kind) for is_kind in tests)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(is_kind(kind) for is_kind in tests)
+
+
+def _bytes(array: pa.Array) -> pa.Array:
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        return _bytes(array.dictionary).take(array.indices)
+    if pa.types.is_large_string(kind):
+        array = array.view(pa.large_binary())
+    elif pa.types.is_string_view(kind):
+        array = array.view(pa.binary_view())
+    elif pa.types.is_string(kind):
+        array = array.view(pa.binary())
+    return array.cast(pa.binary())
+
+
+def _struct(array: pa.Array, wanted: pa.StructType) -> pa.Array:
+    kind, children = array.type, array.flatten()
+    places = {field.name: kind.get_field_index(field.name) for field in wanted}
+    fields = {
+        name: _converted(children[place], wanted.field(name).type)
+        for name, place in places.items()
+        if place >= 0
+    }
+    if not fields:
+        empty = [{} if valid else None for valid in array.is_valid().to_pylist()]
+        return pa.array(empty, pa.struct([]))
+    return pa.StructArray.from_arrays(list(fields.values()), list(fields), mask=array.is_null())
+
+
+def _list(array: pa.Array, wanted: pa.ListType) -> pa.Array:
+    lengths = pc.list_value_length(array).to_pylist()
+    items = _converted(array.flatten(), wanted.value_type)
+    offsets = pa.array(accumulate((length or 0 for length in lengths), initial=0), pa.int32())
+    return pa.ListArray.from_arrays(offsets, items, mask=array.is_null())
