@@ -18,6 +18,8 @@ from schemas.errors import ErrorCode
 from schemas.records import NO_TIMESTAMP, OffsetCommitValue
 
 REASON = "offsets expired"
+# The last time that 64 bits can hold.
+LAST_MS = 2**63 - 1
 
 # The time from which an offset's retention counts, absolute ms.
 BaseTimestamp = Callable[[OffsetCommitValue], int]
@@ -56,11 +58,15 @@ def expired_offsets(group: Group, now: int, retention_ms: int) -> list[tuple[str
 
 
 def next_expiry(group: Group, config: GroupCoordinatorConfig) -> int | None:
-    """When the group's first offset expires unless the group changes, ms; None for never."""
+    """When the group's first offset expires unless the group changes, ms; None for never.
+
+    An offset committed for the end of time expires after `LAST_MS`, which is never: a stream has no
+    timer for it.
+    """
     base = _base_timestamp(group)
     if base is None:
         return None
-    return min(
+    first = min(
         (
             _expires_at(value, base, config.offsets_retention_ms)
             for topic, partitions in group.offsets.items()
@@ -69,6 +75,7 @@ def next_expiry(group: Group, config: GroupCoordinatorConfig) -> int | None:
         ),
         default=None,
     )
+    return None if first is None or first > LAST_MS else first
 
 
 def _expires_at(value: OffsetCommitValue, base: BaseTimestamp, retention_ms: int) -> int:

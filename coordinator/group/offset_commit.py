@@ -122,7 +122,7 @@ def _commit(turn: Turn, body: OffsetCommitRequest, wanted: Wanted, codes: Codes)
         start_session(turn, group.members[body.member_id or NO_MEMBER_ID])
     expire_at = NO_TIMESTAMP
     if body.retention_time_ms is not None and body.retention_time_ms != -1:
-        expire_at = turn.now + body.retention_time_ms
+        expire_at = _as_long(turn.now + body.retention_time_ms)
     reason = f"committed by {body.member_id}" if body.member_id else "committed without membership"
     values: list[tuple[str, int, OffsetCommitValue]] = []
     for topic, partition, place in wanted:
@@ -151,6 +151,11 @@ def _value(partition: OffsetCommitPartition, now: int, expire_at: int) -> Offset
         commit_timestamp=now if committed_at is None or committed_at == -1 else committed_at,
         expire_timestamp=expire_at,
     )
+
+
+def _as_long(number: int) -> int:
+    """A sum as Java's `long` has it: past the last number it wraps around."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def _too_long(metadata: str | None, limit: int) -> bool:

@@ -371,6 +371,14 @@ def test_next_expiry_is_when_a_run_would_first_find_something() -> None:
     assert next_expiry(ctx.group, ctx.config) == MINUTE + 5
 
 
+def test_an_offset_of_the_last_time_never_expires() -> None:
+    """Its expiry is past the last time that a timer of Spark's can have."""
+    ctx = context()
+    ctx.commit({FOO: OffsetCommitPartition(0, 1, commit_timestamp=2**63 - 1)})
+    assert ctx.group is not None
+    assert next_expiry(ctx.group, ctx.config) is None
+
+
 def test_next_expiry_is_never_while_nothing_may_expire() -> None:
     ctx = context()
     leader = immortal(ctx, metadata=subscription("foo"))

@@ -212,6 +212,14 @@ def test_an_explicit_retention_says_when_the_offset_expires(said: int | None, st
     assert committed(ctx.group)[FOO].expire_timestamp == stored
 
 
+def test_a_retention_past_the_last_time_wraps_around_as_in_java() -> None:
+    """Otherwise the record has no row in the offsets topic, and the batch could not be written."""
+    ctx = Context()
+    ctx.advance(700)
+    ctx.commit({FOO: 1}, retention_ms=2**63 - 1)
+    assert committed(ctx.group)[FOO].expire_timestamp == -(2**63) + 699
+
+
 def test_the_later_commit_counts_even_if_it_goes_back() -> None:
     ctx = Context()
     ctx.commit({FOO: 100})
