@@ -1,6 +1,11 @@
 -- The views of a root: what the log and the audit trail say, ready to be asked. DuckDB's dialect.
 -- Each statement may use the tables of the contract and the views before it.
 
+-- A time in ms since 1970 as a timestamp. Clients may commit any 64 bits as a time: one outside of the
+-- years 1 to 9998 is null here, or the whole view would fail for it.
+CREATE MACRO as_time(ms) AS
+CASE WHEN ms BETWEEN -62135596800000 AND 253370764799999 THEN epoch_ms(ms) END;
+
 -- The newest record of every key of the offsets topic; a tombstone's values are null.
 CREATE VIEW newest_records AS
 SELECT * FROM offsets_topic
@@ -18,9 +23,9 @@ SELECT
     offset_commit."offset" AS committed_offset,
     offset_commit.leader_epoch AS leader_epoch,
     offset_commit.metadata AS metadata,
-    epoch_ms(offset_commit.commit_timestamp) AS committed_at,
+    as_time(offset_commit.commit_timestamp) AS committed_at,
     CASE WHEN offset_commit.expire_timestamp >= 0
-         THEN epoch_ms(offset_commit.expire_timestamp) END AS expires_at,
+         THEN as_time(offset_commit.expire_timestamp) END AS expires_at,
     reason,
     request_id
 FROM newest_records
