@@ -10,6 +10,8 @@ the stream's, not Kafka's:
 * A malformed event is answered with what was wrong, or rejected if it names nobody to answer.
 * A bug in a handler costs the one request: it is answered UNKNOWN_SERVER_ERROR, the group is as it
   was before it, and the traceback goes to the audit log.
+* The offsets of a topic that was deleted from the catalogue are deleted before the group's next
+  requests are decided.
 * A group of an offsets partition that this coordinator does not own is not its business. What it
   kept of one from before its latest claim is void: the group was another's in between.
 * The coordinator's own silence is not the members' fault. Requests come before timers. After a
@@ -35,6 +37,8 @@ from coordinator.group.partition import partition_for
 from coordinator.group.snapshot import Snapshot, decode, encode
 from coordinator.group.step import Step, Turn
 from coordinator.group.timers import next_deadline, restart_timers
+from coordinator.group.topic_deletion import delete_offsets, deleted_since
+from schemas.catalogue import Catalogue
 from schemas.errors import ERROR_NAMES, ErrorCode
 from schemas.messages import Malformed, RejectedRequest, RequestEvent, Response, decode_request
 from schemas.records import GroupEvent, Record
@@ -65,7 +69,6 @@ class BatchSettings(Struct, frozen=True):
     dedup_window_ms: int = 60_000
     dedup_max_ids: int = 131_072
     silence_tolerance_ms: int = 2_000
-    topics: dict[str, int] | None = None
     claims: dict[int, int] | None = None
 
 
@@ -119,8 +122,8 @@ class BatchMachine:
             settings.config,
             new_id=new_member_uuid,
             owner_of=lambda _partition: settings.node,
-            topics=settings.topics,
         )
+        self.catalogue: Catalogue | None = None
 
     def process(
         self, group_id: str | None, state: bytes | None, events: list[str], now: int
@@ -143,13 +146,15 @@ class BatchMachine:
         if controls:
             share.take_over(controls)
             events = [text for text in events if not is_control(text)]
+        share.follow(self.catalogue)
         share.take(events)
         share.run_timers()
         return share.result()
 
-    def set_topics(self, topics: dict[str, int] | None) -> None:
-        """Decide by this catalogue from now on: each topic's partitions, None for no catalogue."""
-        self.coordinator.topics = topics
+    def set_topics(self, catalogue: Catalogue | None) -> None:
+        """Decide by this catalogue from now on; None accepts every topic."""
+        self.catalogue = catalogue
+        self.coordinator.topics = None if catalogue is None else catalogue.partitions
 
     def _claimed_at(self, group_id: str | None) -> int | None:
         """When the group became this coordinator's, None if it is another's."""
@@ -241,6 +246,7 @@ class _Share:
             if isinstance(control, Wake):
                 continue
             self.unload()
+            self.snapshot.topics_seen_at = None
             if isinstance(control, Load):
                 records, problems = readable_records(control.records)
                 self._carry_out(self.coordinator.load(self.group_id, records, self.now))
@@ -253,6 +259,17 @@ class _Share:
         """Give the group up, if there is one."""
         if self.turn.group is not None:
             self._carry_out(self.coordinator.unload(self.turn.group, self.now))
+
+    def follow(self, catalogue: Catalogue | None) -> None:
+        """Delete the offsets of topics that were deleted since the group was last decided."""
+        seen_at = self.snapshot.topics_seen_at
+        deleted_at = 0 if catalogue is None else catalogue.deleted_at
+        if seen_at is not None and seen_at >= deleted_at:
+            return
+        self.snapshot.topics_seen_at = deleted_at
+        if catalogue is not None and self.turn.group is not None:
+            delete_offsets(self.turn, deleted_since(catalogue, seen_at))
+            self._begin_new_turn()
 
     def _carry_out(self, step: Step) -> None:
         turn = self.turn

@@ -26,7 +26,8 @@ class Snapshot(Struct, array_like=True):
     `touched_at` is when the group was last looked at. `held_back_at` is when due timers were first
     held back because the coordinator itself had been silent. `cleanup_at` is when its offsets are
     looked through for expired ones. `recent` and `window` are the requests seen lately; a state of
-    an earlier release has no `window`.
+    an earlier release has no `window`. `topics_seen_at` is when the newest deletion of a topic was
+    made that the group was decided under, None if that is not known.
     """
 
     group: Group | None = None
@@ -35,6 +36,7 @@ class Snapshot(Struct, array_like=True):
     held_back_at: int | None = None
     cleanup_at: int | None = None
     window: RequestWindow = field(default_factory=RequestWindow)
+    topics_seen_at: int | None = None
 
 
 _encoder = msgspec.msgpack.Encoder()

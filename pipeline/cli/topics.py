@@ -45,11 +45,12 @@ def topics_list(root: Root, json: Json = False) -> None:
 
 @topics_app.command("delete")
 def topics_delete(name: str, root: Root) -> None:
-    """Take a topic out of the catalogue; the offsets committed for it stay."""
-    from pipeline.tables.topics import delete_topic
+    """Delete a topic, and through the coordinator the offsets that groups committed for it."""
+    from pipeline.client.admin import delete_topic
 
-    delete_topic(root, name)
-    typer.echo(f"topic {name!r} deleted")
+    groups = delete_topic(root, name)
+    offsets = f"; the coordinator deletes its offsets of {groups} groups" if groups else ""
+    typer.echo(f"topic {name!r} deleted{offsets}")
 
 
 def _counted(partitions: int) -> str:

@@ -16,10 +16,13 @@ from pipeline.client.producer_settings import ProducerSettings
 from pipeline.client.request_client import RequestClient
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
+from pipeline.tables.request_log import RequestLog
 from pipeline.tables.sql import Catalog
+from pipeline.tables.topics import delete_topic as delete_from_catalogue
 from schemas.errors import ERROR_NAMES
 from schemas.messages import (
     DeleteGroupsRequest,
+    DescribeGroupsRequest,
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,
@@ -59,6 +62,25 @@ def delete_group(root: str, group_id: str, timeout_s: float = 30.0) -> None:
     """Delete an Empty group with its offsets; raises Failure with the coordinator's reason."""
     request = _request(group_id, "delete_groups", delete_groups=DeleteGroupsRequest())
     _refuse(group_id, [ask(root, request, timeout_s).error_code])
+
+
+def delete_topic(root: str, name: str) -> int:
+    """Delete a topic and, as Kafka does, the offsets committed for it. Raises UnknownTopic.
+
+    Returns how many groups have such offsets. A coordinator deletes them before it decides a
+    group's next request, so each of these groups is sent a DescribeGroups, which waits while no
+    coordinator runs.
+    """
+    delete_from_catalogue(root, name)
+    query = "SELECT DISTINCT group_id FROM committed_offsets WHERE topic = ? ORDER BY ALL"
+    body = DescribeGroupsRequest()
+    requests = [
+        _request(group_id, "describe_groups", describe_groups=body)
+        for (group_id,) in Catalog(root).query(query, [name]).rows
+    ]
+    if requests:
+        RequestLog(root).append(requests)
+    return len(requests)
 
 
 def plan_reset(

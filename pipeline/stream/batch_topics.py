@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from pipeline.delta.open import open_appender, raise_epoch
 from pipeline.delta.table import open_delta
 from pipeline.tables.store import ensure_table, table_uri
 from pipeline.tables.topic_watcher import TopicWatcher
+from schemas.catalogue import encode_catalogue
 from schemas.messages import Int64
 from schemas.tables import Table, arrow_schema, from_arrow, to_arrow
 
@@ -58,14 +58,14 @@ class BatchTopics:
         self._topics = ""
 
     def of_batch(self, query_id: str, batch_id: int) -> str:
-        """Return the catalogue for a batch, as JSON: each topic's number of partitions, or null."""
+        """Return the catalogue for a batch, as JSON (`schemas.catalogue`)."""
         if query_id != self._query_id:
             self._query_id = query_id
             self._topics = self._pinned(batch_id)
             if self._topics:
                 return self._topics
         self._watcher.poll()
-        topics = msgspec.json.encode(self._watcher.counts).decode()
+        topics = encode_catalogue(self._watcher.catalogue)
         if topics != self._topics:
             pin = to_arrow(self._table, [Pin(query_id, batch_id, topics)])
             written = self._appender.append(pin, query_id, batch_id)

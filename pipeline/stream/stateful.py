@@ -27,6 +27,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from pipeline.stream import arrow_groups
 from pipeline.stream.packed import unpack
 from pipeline.stream.spark_internals import is_known_spark
+from schemas.catalogue import Catalogue, decode_catalogue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -55,8 +56,8 @@ class Machine(Protocol):
         """Decide a group's events, JSON in order, and the timers that are due by `now`, ms."""
         ...
 
-    def set_topics(self, topics: dict[str, int] | None) -> None:
-        """Use this catalogue from now on: each topic's partitions, None for no catalogue."""
+    def set_topics(self, catalogue: Catalogue | None) -> None:
+        """Use this catalogue from now on; None accepts every topic."""
         ...
 
 
@@ -129,7 +130,7 @@ class GroupFunction:
             gc.freeze()
         topics = _topics_of_batch()
         if topics is not None and topics != _topics.get(self._name, _NO_CATALOGUE):
-            machine.set_topics(msgspec.json.decode(topics))
+            machine.set_topics(decode_catalogue(topics))
             _topics[self._name] = topics
         return machine
 

@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING
 
 from pipeline.delta.tail import follow
 from pipeline.tables.store import table_uri
-from pipeline.tables.topics import counts_of, has_catalogue, newest_of, read_newest
+from pipeline.tables.topics import counts_of, has_catalogue, newest_of, read_changes
+from schemas.catalogue import Catalogue
 from schemas.tables import TOPICS, TopicChange, from_arrow
 
 if TYPE_CHECKING:
     from pipeline.delta.tail import Tail
+
+
+# How many deletions a coordinator is told of. A group misses a deletion only if it is not decided
+# again before so many others; `pipeline.client.admin` has every group of a deleted topic decided.
+MOST_DELETED = 1000
 
 
 class TopicWatcher:
@@ -24,11 +30,18 @@ class TopicWatcher:
         self._root = root
         self._tail: Tail | None = None
         self._newest: dict[str, TopicChange] = {}
+        self._deleted: dict[str, int] = {}
 
     @property
     def counts(self) -> dict[str, int] | None:
         """Each topic's number of partitions as of the last `poll`; None without a catalogue."""
         return None if self._tail is None else counts_of(self._newest)
+
+    @property
+    def catalogue(self) -> Catalogue | None:
+        """The topics, and the last MOST_DELETED deletions, as of the last `poll`."""
+        counts = self.counts
+        return None if counts is None else Catalogue(counts, self._deleted)
 
     def poll(self) -> dict[str, int] | None:
         """Return each topic's number of partitions if that changed since the last call, else None.
@@ -42,9 +55,18 @@ class TopicWatcher:
             # The tail begins before the rows are read: a change that is committed between the two
             # is read twice instead of being missed.
             self._tail = follow(table_uri(self._root, TOPICS), TOPICS.schema.names)
-            self._newest = read_newest(self._root)
+            self._take(read_changes(self._root))
         rows = self._tail.poll()
         if rows is not None:
-            self._newest = newest_of([*self._newest.values(), *from_arrow(TopicChange, rows)])
+            self._take(from_arrow(TopicChange, rows))
         now = self.counts
         return now if now != before else None
+
+    def _take(self, changes: list[TopicChange]) -> None:
+        self._newest = newest_of([*self._newest.values(), *changes])
+        deleted = dict(self._deleted)
+        for change in changes:
+            if change.partitions is None:
+                deleted[change.topic] = max(change.at, deleted.get(change.topic, 0))
+        newest = sorted(deleted, key=deleted.__getitem__)[-MOST_DELETED:]
+        self._deleted = {topic: deleted[topic] for topic in newest}

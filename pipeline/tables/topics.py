@@ -89,7 +89,11 @@ def alter_topic(root: str, name: str, partitions: int) -> None:
 
 
 def delete_topic(root: str, name: str) -> None:
-    """Delete a topic; raises UnknownTopic. Offsets that groups have committed for it stay."""
+    """Delete a topic; raises UnknownTopic.
+
+    A group's offsets of the topic are deleted before the group's next request is decided:
+    `pipeline.client.admin.delete_topic` sends each such group one.
+    """
 
     def decide(newest: dict[str, TopicChange]) -> None:
         _existing(root, name, newest)
@@ -157,8 +161,13 @@ def counts_of(newest: dict[str, TopicChange]) -> dict[str, int]:
 
 def read_newest(root: str) -> dict[str, TopicChange]:
     """Return the newest change of every topic; raises deltalake's TableNotFoundError."""
+    return newest_of(read_changes(root))
+
+
+def read_changes(root: str) -> list[TopicChange]:
+    """Return every change that was made; raises deltalake's TableNotFoundError."""
     rows = open_table(root, TOPICS).to_pyarrow_table(columns=TOPICS.schema.names)
-    return newest_of(from_arrow(TopicChange, rows))
+    return from_arrow(TopicChange, rows)
 
 
 def newest_of(changes: list[TopicChange]) -> dict[str, TopicChange]:

@@ -61,7 +61,7 @@ class SmallCoordinator:
     def _answer(self, events: dict[str | None, list[str]], now: int, batch: int) -> None:
         outputs = []
         self._topics.poll()
-        self._machine.coordinator.topics = self._topics.counts
+        self._machine.set_topics(self._topics.catalogue)
         for group_id, texts in events.items():
             result = self._machine.process(group_id, self._states.get(group_id), texts, now)
             self._deadlines.pop(group_id, None)

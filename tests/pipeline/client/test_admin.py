@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -22,12 +24,15 @@ from pipeline.client.admin import (
 from pipeline.errors import Failure
 from pipeline.tables.sql import Catalog
 from pipeline.tables.store import ensure_tables
+from pipeline.tables.topics import create_topic
 from schemas.messages import (
     JoinGroupProtocol,
     JoinGroupRequest,
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,
+    OffsetFetchRequest,
+    OffsetFetchTopic,
     RequestEvent,
 )
 from tests.pipeline.small import SmallCoordinator
@@ -74,6 +79,41 @@ def test_a_reset_can_be_undone_once_and_again(root: str) -> None:
     carry_out(root, "g", undo)
     assert offsets(root) == {0: 10, 1: 20}
     assert plan_undo(root, "g") == [Change("t", 0, 10, 7), Change("t", 1, 20, 7)]
+
+
+def test_a_deleted_topic_takes_its_offsets_along(root: str) -> None:
+    """Of every group, though nobody talks to them."""
+    create_topic(root, "t", 2)
+    create_topic(root, "u", 1)
+    commit(root, "h", 30)
+    body = OffsetCommitRequest(topics=(OffsetCommitTopic("u", (OffsetCommitPartition(0, 5),)),))
+    assert ask(root, RequestEvent("u", "h", "offset_commit", offset_commit=body)).error == "NONE"
+    told = CliRunner().invoke(app, ["topics", "delete", "t", "--root", root]).output
+    assert told == "topic 't' deleted; the coordinator deletes its offsets of 2 groups\n"
+    what = "SELECT group_id, reason FROM group_events WHERE event = 'offsets_deleted' ORDER BY ALL"
+    assert wait_for_rows(root, what, 2) == [
+        ("g", "2 offsets of deleted topics: t-0, t-1"),
+        ("h", "1 offsets of deleted topics: t-0"),
+    ]
+    left = "SELECT group_id, topic FROM committed_offsets"
+    assert Catalog(root).query(left).rows == [("h", "u")]
+    told = CliRunner().invoke(app, ["topics", "delete", "u", "--root", root]).output
+    assert told == "topic 'u' deleted; the coordinator deletes its offsets of 1 groups\n"
+    create_topic(root, "u", 1)
+    fetch = OffsetFetchRequest((OffsetFetchTopic("u", (0,)),))
+    answer = ask(root, RequestEvent("f", "h", "offset_fetch", offset_fetch=fetch))
+    assert answer.offset_fetch is not None
+    assert answer.offset_fetch.topics[0].partitions[0].committed_offset == -1
+
+
+def wait_for_rows(root: str, query: str, count: int) -> list[tuple[Any, ...]]:
+    """The query's rows as soon as there are so many; fails if there never are."""
+    for _ in range(500):
+        rows = Catalog(root).query(query).rows
+        if len(rows) >= count:
+            return rows
+        time.sleep(0.02)
+    raise AssertionError(f"{len(rows)} rows of {count}")
 
 
 def test_what_was_never_reset_cannot_be_undone(root: str) -> None:

@@ -17,6 +17,7 @@ from pipeline.stream.event_source import read_events
 from pipeline.stream.stateful import TOPICS_PROPERTY, GroupFunction, answer
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.topics import alter_topic, create_topic
+from schemas.catalogue import Catalogue
 from schemas.messages import RejectedRequest
 from tests.pipeline.rows import heartbeat
 
@@ -27,13 +28,13 @@ class Telling:
     """A machine that tells every group which topics it knows, and keeps nothing."""
 
     def __init__(self) -> None:
-        self.told: list[dict[str, int] | None] = []
+        self.told: list[Catalogue | None] = []
 
-    def set_topics(self, topics: dict[str, int] | None) -> None:
-        self.told.append(topics)
+    def set_topics(self, catalogue: Catalogue | None) -> None:
+        self.told.append(catalogue)
 
     def process(self, _group_id, _state, events: list[str], now: int) -> BatchResult:
-        topics = msgspec.json.encode(self.told[-1:]).decode()
+        topics = msgspec.json.encode([told and told.partitions for told in self.told[-1:]]).decode()
         rejected = [RejectedRequest(now, topics, event) for event in events]
         return BatchResult(None, None, GroupOutput([], [], [], rejected))
 
@@ -41,10 +42,10 @@ class Telling:
 def test_a_machine_is_told_of_each_catalogue_once(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Telling()
     function = GroupFunction(lambda: machine)
-    for topics in (None, "null", "null", '{"t":2}', '{"t":2}', '{"t":3}'):
+    for topics in (None, "null", "null", '[{"t":2},{}]', '[{"t":2},{}]', '[{"t":3},{"u":9}]'):
         monkeypatch.setattr(stateful, "_topics_of_batch", lambda topics=topics: topics)
         assert function._machine() is machine
-    assert machine.told == [{"t": 2}, {"t": 3}]
+    assert machine.told == [Catalogue({"t": 2}), Catalogue({"t": 3}, {"u": 9})]
 
 
 @pytest.mark.spark

@@ -16,7 +16,7 @@ from pipeline.client.admin import ask
 from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
 from pipeline.stream.batch_topics import BatchTopics
-from pipeline.tables import topics
+from pipeline.tables import topic_watcher, topics
 from pipeline.tables.sql import Catalog
 from pipeline.tables.store import ensure_table, ensure_tables
 from pipeline.tables.topic_watcher import TopicWatcher
@@ -31,6 +31,7 @@ from pipeline.tables.topics import (
     delete_topic,
     read_counts,
 )
+from schemas.catalogue import decode_catalogue
 from schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
@@ -190,6 +191,37 @@ def test_a_catalogue_whose_first_commit_was_cleaned_up_is_one(root: str) -> None
     assert TopicWatcher(root).poll() == {"orders": 6}
 
 
+def test_a_watcher_knows_when_topics_were_deleted_last(root: str) -> None:
+    for name in ("orders", "clicks"):
+        create_topic(root, name, 6)
+    before = TopicWatcher(root)
+    before.poll()
+    delete_topic(root, "orders")
+    create_topic(root, "orders", 2)
+    delete_topic(root, "clicks")
+    before.poll()
+    after = TopicWatcher(root)
+    after.poll()
+    assert before.catalogue == after.catalogue
+    assert before.catalogue is not None
+    assert before.catalogue.partitions == {"orders": 2}
+    assert list(before.catalogue.deleted) == ["orders", "clicks"]
+    assert before.catalogue.deleted_at == before.catalogue.deleted["clicks"]
+
+
+def test_a_watcher_knows_the_last_deletions_only(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_watcher, "MOST_DELETED", 2)
+    for name in ("a", "b", "c"):
+        create_topic(root, name, 1)
+        delete_topic(root, name)
+    watcher = TopicWatcher(root)
+    watcher.poll()
+    assert watcher.catalogue is not None
+    assert list(watcher.catalogue.deleted) == ["b", "c"]
+
+
 # --- a batch's catalogue ------------------------------------------------------------------------
 
 
@@ -201,14 +233,25 @@ def checkpoint(root: str) -> str:
 def test_a_batch_that_is_run_again_knows_the_same_topics(root: str, checkpoint: str) -> None:
     create_topic(root, "orders", 6)
     running = BatchTopics(root, checkpoint)
-    assert running.of_batch("q", 0) == '{"orders":6}'
+    assert running.of_batch("q", 0) == '[{"orders":6},{}]'
     alter_topic(root, "orders", 8)
-    assert running.of_batch("q", 1) == '{"orders":8}'
-    assert running.of_batch("q", 2) == '{"orders":8}'
+    assert running.of_batch("q", 1) == '[{"orders":8},{}]'
+    assert running.of_batch("q", 2) == '[{"orders":8},{}]'
     create_topic(root, "clicks", 1)
     restarted = BatchTopics(root, checkpoint)
-    assert restarted.of_batch("q", 2) == '{"orders":8}'
-    assert restarted.of_batch("q", 3) == '{"clicks":1,"orders":8}'
+    assert restarted.of_batch("q", 2) == '[{"orders":8},{}]'
+    assert restarted.of_batch("q", 3) == '[{"clicks":1,"orders":8},{}]'
+
+
+def test_a_deletion_is_part_of_a_batch_s_catalogue(root: str, checkpoint: str) -> None:
+    create_topic(root, "orders", 6)
+    running = BatchTopics(root, checkpoint)
+    running.of_batch("q", 0)
+    delete_topic(root, "orders")
+    create_topic(root, "orders", 6)
+    again = decode_catalogue(running.of_batch("q", 1))
+    assert again is not None
+    assert (again.partitions, list(again.deleted)) == ({"orders": 6}, ["orders"])
 
 
 def test_that_there_was_no_catalogue_is_kept_too(root: str, checkpoint: str) -> None:
@@ -216,13 +259,13 @@ def test_that_there_was_no_catalogue_is_kept_too(root: str, checkpoint: str) -> 
     create_topic(root, "orders", 6)
     restarted = BatchTopics(root, checkpoint)
     assert restarted.of_batch("q", 0) == "null"
-    assert restarted.of_batch("q", 1) == '{"orders":6}'
+    assert restarted.of_batch("q", 1) == '[{"orders":6},{}]'
 
 
 def test_another_query_begins_anew(root: str, checkpoint: str) -> None:
     assert BatchTopics(root, checkpoint).of_batch("q", 7) == "null"
     create_topic(root, "orders", 6)
-    assert BatchTopics(root, checkpoint).of_batch("another", 0) == '{"orders":6}'
+    assert BatchTopics(root, checkpoint).of_batch("another", 0) == '[{"orders":6},{}]'
 
 
 def test_only_changes_are_written(root: str, checkpoint: str) -> None:

@@ -1,0 +1,43 @@
+"""Deletion of the offsets of topics that were deleted from the catalogue.
+
+Source: Apache Kafka, OffsetMetadataManager.onPartitionsDeleted: whatever the group's state and its
+members' subscriptions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from coordinator.group.step import Turn
+from schemas.catalogue import Catalogue
+from schemas.errors import ErrorCode
+
+REASON = "topic deleted"
+
+
+def deleted_since(catalogue: Catalogue, seen_at: int | None) -> set[str]:
+    """The topics whose committed offsets are of a topic that no longer exists.
+
+    `seen_at` is when the newest deletion was made that the group was decided under (ms): whatever
+    is committed of a topic that was deleted later was committed before. If that is not known, as
+    for a group that was loaded from its records, the offsets of a topic that was created again may
+    be the new topic's, and are kept.
+    """
+    if seen_at is None:
+        return catalogue.deleted.keys() - catalogue.partitions.keys()
+    return {topic for topic, at in catalogue.deleted.items() if at > seen_at}
+
+
+def delete_offsets(turn: Turn, topics: Iterable[str]) -> None:
+    """Delete every committed offset of these topics."""
+    offsets = turn.present.offsets
+    deleted = []
+    for topic in sorted(topics):
+        for index in sorted(offsets.get(topic)):
+            # One by one: all of them may exceed max.message.bytes.
+            if turn.append(turn.offset_record(topic, index, None, REASON)) is ErrorCode.NONE:
+                offsets.drop(topic, index)
+                deleted.append(f"{topic}-{index}")
+    if deleted:
+        names = ", ".join(deleted)
+        turn.note("offsets_deleted", f"{len(deleted)} offsets of deleted topics: {names}")
