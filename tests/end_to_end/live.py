@@ -7,7 +7,7 @@ from collections import Counter
 
 from deltalake import DeltaTable
 
-from pipeline.bench.fleet import Fleet, Member
+from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, Member
 from schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
@@ -24,7 +24,8 @@ class LiveFleet:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.fleet = Fleet(root, GROUPS, MEMBERS)
+        # Sessions outlast a start on a machine that is short of everything.
+        self.fleet = Fleet(root, GROUPS, MEMBERS, session_ms=LONGEST_SESSION_MS)
         self.asked: dict[str, tuple[Member, int | None]] = {}
         self.answers: Counter[str] = Counter()
         self.errors: list[tuple[str, int]] = []

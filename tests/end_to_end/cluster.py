@@ -1,0 +1,111 @@
+"""A root that lives through several tests, with its coordinators and the members of its groups.
+
+A start of a coordinator costs more than what most tests do with it. So a test takes the cluster as
+the one before left it, with one coordinator, and leaves it so; whoever fails leaves none.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+from pipeline.errors import Failure
+from pipeline.node.process import CoordinatorProcess
+from pipeline.tables.store import ensure_tables
+from tests.end_to_end.live import LiveFleet, committed_offsets
+
+PARTITIONS = 2
+CONFIG = f"""
+[group]
+group.initial.rebalance.delay.ms = 1000
+offsets.topic.num.partitions = {PARTITIONS}
+[coordinator]
+lease.ms = 8000
+[spark]
+spark.driver.memory = "1g"
+"""
+
+
+class Cluster:
+    """Coordinators of one root by their node, and the members' answers since its beginning.
+
+    `disk` is where the root is, `folder` has the rest. `jars` is an Ivy folder of its own.
+    """
+
+    def __init__(self, disk: Path, folder: Path, jars: Path | None = None) -> None:
+        self.disk = disk
+        self.folder = folder
+        self.root = str(disk / "root")
+        self.nodes: dict[int, CoordinatorProcess] = {}
+        self.sound = False
+        self._config = folder / "c.toml"
+        self._config.write_text(CONFIG + (f'spark.jars.ivy = "{jars}"\n' if jars else ""))
+        self._starts = 0
+        ensure_tables(self.root)
+        self.live = LiveFleet(self.root)
+
+    def start(self, *node_ids: int) -> None:
+        """Start these nodes at once; return when all of them are ready."""
+        for node_id in node_ids:
+            self._starts += 1
+            log = self.folder / f"{self._starts}-node-{node_id}.log"
+            self.nodes[node_id] = CoordinatorProcess(self.root, self._config, log, node_id=node_id)
+        for node_id in node_ids:
+            self.nodes[node_id].await_ready()
+
+    def begin(self) -> None:
+        """Start one coordinator, and form the groups."""
+        self.start(1)
+        self.live.fleet.form_groups()
+
+    def one(self) -> tuple[int, CoordinatorProcess]:
+        """The node that runs, of which there is one, and its process."""
+        ((node_id, process),) = self.nodes.items()
+        return node_id, process
+
+    def ask_for(self, rounds: int) -> None:
+        """Members ask so many times, and have all answers."""
+        for _ in range(rounds):
+            self.live.ask()
+            self.live.listen()
+            time.sleep(0.1)
+        self.live.await_all()
+
+    def check(self) -> None:
+        """Nothing of all that the members ever asked was lost or done twice."""
+        live = self.live
+        live.await_all()
+        live.ask()
+        live.await_all()
+        self._check_answers()
+        self.sound = len(self.nodes) == 1
+
+    def _check_answers(self) -> None:
+        live = self.live
+        live.listen()
+        assert live.acknowledged, "something was acknowledged"
+        assert set(live.answers.values()) == {1}, "every request is answered once"
+        assert not live.errors, "everybody is still a member of the generation it was in"
+        assert committed_offsets(self.root) == live.acknowledged
+
+    def stop(self) -> None:
+        """Stop what runs, in order."""
+        for process in self.nodes.values():
+            assert process.stop() == 0
+        self._check_answers()
+
+    def kill(self) -> None:
+        """End what runs, and remove what is left."""
+        for process in self.nodes.values():
+            process.kill()
+        self.nodes.clear()
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+def has_ended(process: CoordinatorProcess) -> bool:
+    try:
+        process.check()
+    except Failure:
+        return True
+    return False
