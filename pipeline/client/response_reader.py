@@ -21,6 +21,8 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from pipeline.delta.log import LogGone
+from pipeline.delta.scan import newest_first
 from pipeline.delta.table import local_folder
 from pipeline.delta.tail import follow
 from pipeline.errors import Failure
@@ -134,7 +136,11 @@ class ResponseReader:
             if tail is None:
                 continue
             try:
-                rows = tail.poll()
+                try:
+                    rows = tail.poll()
+                except LogGone:
+                    self._catch_up()
+                    continue
                 if rows is not None:
                     self._deliver(rows)
                 elif time.monotonic() - looked_at > _LOOK_EVERY_S:
@@ -147,6 +153,23 @@ class ResponseReader:
             except Exception as error:
                 log.warning("responses of %s: %s", self._root, error)
                 self._fail_all(f"{self._uri} cannot be read: {error}")
+
+    def _catch_up(self) -> None:
+        """Follow from the newest version, and look in the table for the answers before it.
+
+        This process was suspended for longer than the log is kept. The files are read newest first,
+        until every request that waits now has its answer or waits no more.
+        """
+        with self._lock:
+            # Before the table is read: an answer that comes between the two is then read twice.
+            self._tail = self._follow()
+            missing = set(self._waiting)
+        for rows in newest_first(self._uri, RESPONSES.schema.names) if missing else ():
+            self._deliver(rows)
+            with self._lock:
+                missing &= self._waiting.keys()
+            if not missing:
+                return
 
     def _slow_down(self) -> None:
         with self._lock:

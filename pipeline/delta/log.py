@@ -34,9 +34,16 @@ class LastCheckpoint(msgspec.Struct):
 def last_checkpoint(folder: Path) -> LastCheckpoint | None:
     """Return the newest Delta checkpoint by the log's own note of it, None without a note."""
     try:
-        content = (folder / "_last_checkpoint").read_bytes()
+        return decode_last_checkpoint((folder / "_last_checkpoint").read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def decode_last_checkpoint(content: bytes) -> LastCheckpoint | None:
+    """Return the note of a Delta checkpoint from its file's content, None if it is not readable."""
+    try:
         return msgspec.json.decode(content, type=LastCheckpoint)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except msgspec.MsgspecError:
         return None
 
 

@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
-from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileSystem
 
 from pipeline.delta.actions import parse_commit
-from pipeline.delta.table import local_folder, open_delta
+from pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
+from pipeline.delta.log import LogGone
+from pipeline.delta.table import open_delta
 
 
 class Position(NamedTuple):
@@ -31,24 +32,6 @@ def follow(uri: str, columns: Sequence[str]) -> Tail:
     Raises deltalake's TableNotFoundError.
     """
     return Tail(open_files(uri), open_delta(uri).version(), columns)
-
-
-def open_files(uri: str) -> FileSystem:
-    """Return the file system of a table, with the table at its root."""
-    folder = local_folder(uri)
-    if folder is None:
-        return PyFileSystem(DeltaStorageHandler(uri))
-    return SubTreeFileSystem(str(folder), LocalFileSystem())
-
-
-def read_commit(files: FileSystem, version: int) -> bytes | None:
-    """Return the content of a version's commit, None if there is no such version yet."""
-    try:
-        with files.open_input_stream(f"_delta_log/{version:020}.json") as stream:
-            # No writer commits nothing: an empty file is one that is being written in place.
-            return bytes(stream.read()) or None
-    except FileNotFoundError:
-        return None
 
 
 def appended(
@@ -100,12 +83,23 @@ class Tail:
         self._files = files
         self._at = Position(version + 1)
         self._columns = list(columns)
+        self._check_gone = GoneCheck(files)
 
     def poll(self) -> pa.Table | None:
-        """Return the new rows, in the order of their commits; None if there are none."""
+        """Return the new rows, in the order of their commits; None if there are none.
+
+        Raises LogGone if commits, or data files, that the tail has not read were deleted. Rows that
+        were read before are then lost to the caller, too: whoever goes on reads the table.
+        """
         found = []
-        for rows, at in appended(self._files, self._at, self._columns):
-            self._at = at
-            if rows is not None:
-                found.append(rows)
-        return pa.concat_tables(found) if found else None
+        try:
+            for rows, at in appended(self._files, self._at, self._columns):
+                self._at = at
+                if rows is not None:
+                    found.append(rows)
+        except FileNotFoundError as error:
+            raise LogGone(f"a data file of version {self._at.version} is gone: {error}") from error
+        if found:
+            return pa.concat_tables(found)
+        self._check_gone(self._at.version)
+        return None

@@ -30,8 +30,9 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from coordinator.group.partition import PartitionSet
 from pipeline.clock import monotonic, sleep
+from pipeline.delta.commit_reader import open_files, read_commit
 from pipeline.delta.table import local_folder, open_delta
-from pipeline.delta.tail import Position, appended, open_files, read_commit
+from pipeline.delta.tail import Position, appended
 from pipeline.stream.offset import Offset
 from pipeline.stream.packed import PACKED_SCHEMA, STREAM_COLUMNS, of_partitions
 from pipeline.stream.packing import pack_rows

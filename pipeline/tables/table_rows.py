@@ -18,8 +18,9 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
+from pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
+from pipeline.delta.log import LogGone
 from pipeline.delta.table import open_delta
-from pipeline.delta.tail import open_files, read_commit
 from pipeline.errors import Failure
 
 # Tables with deletion vectors or renamed columns require later reader versions, and are refused.
@@ -103,6 +104,7 @@ class TableRows:
         self.columns: tuple[str, ...] = tuple(pa.schema(schema).names)
         self._types = {field.name: field.type for field in pa.schema(schema)}
         self._files = open_files(uri)
+        self._check_gone = GoneCheck(self._files)
         self._version = -1
         self._added: list[_File] = []
         self._starts: list[int] = []
@@ -119,11 +121,15 @@ class TableRows:
         while (content := read_commit(self._files, self._version + 1)) is not None:
             self._version += 1
             self._take([_decode_action(line) for line in content.splitlines() if line])
-        if self._version < 0:
+        try:
+            if self._version < 0:
+                raise LogGone("it does not begin with version 0")
+            self._check_gone(self._version + 1)
+        except LogGone as error:
             raise NotALog(
-                f"the log of {self._uri} does not begin with version 0: it was cleaned up, and the "
-                "order of its rows with it (delta.logRetentionDuration says how long it is kept)"
-            )
+                f"the log of {self._uri} was cleaned up, and the order of its rows with it: "
+                f"{error} (delta.logRetentionDuration says how long it is kept)"
+            ) from error
         return self.end > before
 
     def read(self, first: int, most: int) -> Rows:

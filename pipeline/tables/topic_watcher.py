@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pipeline.delta.log import LogGone
 from pipeline.delta.tail import follow
 from pipeline.tables.store import table_uri
 from pipeline.tables.topics import counts_of, has_catalogue, newest_of, read_changes
@@ -52,15 +53,26 @@ class TopicWatcher:
         if self._tail is None:
             if not has_catalogue(self._root):
                 return None
-            # The tail begins before the rows are read: a change that is committed between the two
-            # is read twice instead of being missed.
-            self._tail = follow(table_uri(self._root, TOPICS), TOPICS.schema.names)
-            self._take(read_changes(self._root))
-        rows = self._tail.poll()
-        if rows is not None:
-            self._take(from_arrow(TopicChange, rows))
+            self._read()
+        else:
+            self._follow(self._tail)
         now = self.counts
         return now if now != before else None
+
+    def _read(self) -> None:
+        # The tail begins before the rows are read: a change that is committed between the two is
+        # read twice instead of being missed.
+        self._tail = follow(table_uri(self._root, TOPICS), TOPICS.schema.names)
+        self._take(read_changes(self._root))
+
+    def _follow(self, tail: Tail) -> None:
+        try:
+            rows = tail.poll()
+        except LogGone:
+            self._read()
+            return
+        if rows is not None:
+            self._take(from_arrow(TopicChange, rows))
 
     def _take(self, changes: list[TopicChange]) -> None:
         self._newest = newest_of([*self._newest.values(), *changes])

@@ -9,9 +9,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
 from pipeline.client import (
     DeliveryFailed,
@@ -24,6 +26,8 @@ from pipeline.client import (
     ResponsesLost,
     response_reader,
 )
+from pipeline.delta.actions import add_action, encode_commit
+from pipeline.delta.data_files import DataFile
 from pipeline.delta.open import open_appender
 from pipeline.tables.store import ensure_tables
 from schemas.messages import (
@@ -126,6 +130,44 @@ def test_a_reader_that_nobody_asked_for_long_misses_nothing(root: str) -> None:
         assert future.result(SOON_S) == response("a")
 
 
+class Suspended:
+    """A tail whose reader is suspended until the test resumes it."""
+
+    def __init__(self, tail: Any) -> None:
+        self.tail, self.asleep, self.resumed = tail, Event(), Event()
+
+    def poll(self) -> Any:
+        self.asleep.set()
+        assert self.resumed.wait(SOON_S)
+        return self.tail.poll()
+
+
+def test_a_client_that_was_suspended_past_the_log_s_retention_gets_its_answers(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    with ResponseReader(root) as reader:
+        suspended = reader._tail = Suspended(reader._tail)  # type: ignore[assignment]
+        before, unanswered = reader.register("before"), reader.register("unanswered")
+        assert suspended.asleep.wait(SOON_S)
+        answer(root, response("before"))
+        answer(root, response("another process's"))
+        clean_log_up(Path(root) / "responses")
+        suspended.resumed.set()
+        assert before.result(SOON_S) == response("before")
+        after = reader.register("after")
+        answer(root, response("after"))
+        assert after.result(SOON_S) == response("after")
+        assert not unanswered.done()
+
+
+def clean_log_up(table: Path) -> None:
+    """Leave of the log a checkpoint of its newest version."""
+    DeltaTable(str(table)).create_checkpoint()
+    for commit in (table / "_delta_log").glob("*.json"):
+        commit.unlink()
+
+
 def test_asyncio_can_wait_and_give_up(root: str, reader: ResponseReader) -> None:
     async def wait() -> Response:
         given_up = asyncio.wrap_future(reader.register("b"))
@@ -172,7 +214,8 @@ def test_a_file_that_cannot_be_read_is_told_to_who_waits(root: str, reader: Resp
     future = reader.register("a")
     commit = Path(root) / "responses/_delta_log" / f"{1:020}.json"
     partial = commit.with_suffix(".tmp")
-    partial.write_text('{"add": {"path": "no-such-file.parquet", "size": 1}}')
+    file = DataFile("no-such-file.parquet", 1, 5, 1)
+    partial.write_bytes(encode_commit([add_action(file)]))
     partial.rename(commit)
     with pytest.raises(ResponsesLost, match=r"no-such-file\.parquet"):
         future.result(SOON_S)

@@ -9,7 +9,9 @@ from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
+from pipeline.delta import commit_reader
 from pipeline.delta.local_appender import LocalAppender
+from pipeline.delta.log import LogGone
 from pipeline.delta.tail import Tail, follow
 from pipeline.tables.store import table_uri
 from schemas.tables import RESPONSES, to_arrow
@@ -57,3 +59,87 @@ def test_a_compaction_brings_nothing_new(root, append, open_tail):
     DeltaTable(f"{root}/responses").optimize.compact()
     append("c")
     assert seen(tail) == ["c"]
+
+
+# --- a log that was cleaned up ------------------------------------------------------------------
+
+
+def clean_up(root: str) -> int:
+    """Leave of the log what comes from a new checkpoint on; return the checkpoint's version."""
+    handle = DeltaTable(f"{root}/responses")
+    handle.create_checkpoint()
+    for commit in Path(root, "responses", "_delta_log").glob("*.json"):
+        if int(commit.stem) <= handle.version():
+            commit.unlink()
+    return int(handle.version())
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 0)
+
+
+def test_a_tail_that_slept_past_the_log_s_retention_is_told(root, append, open_tail, at_once):
+    tail = open_tail()
+    append("missed")
+    assert clean_up(root) == 1
+    append("later")
+    with pytest.raises(LogGone, match="no longer has version 1"):
+        tail.poll()
+
+
+def test_a_tail_whose_data_file_was_deleted_is_told(root, append, open_tail):
+    tail = open_tail()
+    append("missed")
+    for file in Path(root, "responses").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(LogGone, match=r"version 1 is gone: .*part-"):
+        tail.poll()
+
+
+def test_a_tail_at_the_end_of_a_cleaned_log_is_not_behind(root, append, open_tail, at_once):
+    tail = open_tail()
+    append("a")
+    assert seen(tail) == ["a"]
+    assert clean_up(root) == 1
+    assert seen(tail) is None
+    append("b")
+    assert seen(tail) == ["b"]
+
+
+def test_a_commit_that_comes_with_its_checkpoint_during_the_look_is_not_gone(
+    root, append, open_tail, at_once, monkeypatch
+):
+    tail = open_tail()
+    noted = commit_reader.noted_checkpoint
+
+    def slow(files):
+        monkeypatch.undo()
+        append("a")
+        DeltaTable(f"{root}/responses").create_checkpoint()
+        return noted(files)
+
+    monkeypatch.setattr(commit_reader, "noted_checkpoint", slow)
+    monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 0)
+    assert seen(tail) is None
+    assert seen(tail) == ["a"]
+
+
+def test_a_look_is_one_attempt_to_open_a_commit(append, open_tail, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(commit_reader, "monotonic", lambda: now)
+    opened: list[str] = []
+    read = commit_reader._read
+
+    def counting(files, path):
+        opened.append(path.rpartition(".")[2])
+        return read(files, path)
+
+    monkeypatch.setattr(commit_reader, "_read", counting)
+    tail = open_tail()
+    for _ in range(100):
+        assert seen(tail) is None
+    assert opened == ["json"] * 100
+    now += commit_reader.GONE_CHECK_S
+    assert seen(tail) is None
+    assert opened[100:] == ["json", "_delta_log/_last_checkpoint"]

@@ -112,6 +112,18 @@ def test_a_log_that_was_cleaned_up_has_no_order_any_more(uri: str) -> None:
         TableRows(uri).look()
 
 
+def test_a_reader_that_slept_while_the_log_was_cleaned_up_says_so(uri: str, monkeypatch) -> None:
+    append(uri, 1)
+    rows = TableRows(uri)
+    rows.look()
+    append(uri, 2)
+    DeltaTable(uri).create_checkpoint()
+    (Path(uri) / "_delta_log" / f"{1:020}.json").unlink()
+    monkeypatch.setattr("pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    with pytest.raises(NotALog, match="no longer has version 1"):
+        rows.look()
+
+
 def test_files_that_were_vacuumed_are_missed_by_name(uri: str) -> None:
     append(uri, 1)
     append(uri, 2)

@@ -9,6 +9,7 @@ from threading import Barrier, Thread
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from pipeline.cli.main import app
@@ -274,6 +275,24 @@ def test_only_changes_are_written(root: str, checkpoint: str) -> None:
         running.of_batch("q", batch)
     pins = open_appender(f"{checkpoint}-topics")
     assert pins.last_version("q") == 0
+
+
+def test_a_watcher_that_slept_past_the_log_s_retention_reads_the_catalogue_anew(
+    empty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    create_topic(empty, "orders", 2)
+    watcher = TopicWatcher(empty)
+    assert watcher.poll() == {"orders": 2}
+    alter_topic(empty, "orders", 3)
+    create_topic(empty, "clicks", 1)
+    DeltaTable(f"{empty}/topics").create_checkpoint()
+    for commit in Path(empty, "topics", "_delta_log").glob("*.json"):
+        commit.unlink()
+    assert watcher.poll() == {"clicks": 1, "orders": 3}
+    assert watcher.poll() is None
+    alter_topic(empty, "orders", 4)
+    assert watcher.poll() == {"clicks": 1, "orders": 4}
 
 
 # --- what a commit is told ----------------------------------------------------------------------

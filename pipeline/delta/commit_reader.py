@@ -1,0 +1,70 @@
+"""Reading a table's commits one by one, on any store.
+
+A look at the next commit is one attempt to open a file, whatever the table's size.
+"""
+
+from __future__ import annotations
+
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+
+from pipeline.clock import monotonic
+from pipeline.delta.log import LastCheckpoint, LogGone, decode_last_checkpoint
+from pipeline.delta.table import local_folder
+
+# How often a reader that finds no commit asks whether it was cleaned up, s.
+GONE_CHECK_S = 1.0
+
+
+def open_files(uri: str) -> FileSystem:
+    """Return the file system of a table, with the table at its root."""
+    folder = local_folder(uri)
+    if folder is None:
+        return PyFileSystem(DeltaStorageHandler(uri))
+    return SubTreeFileSystem(str(folder), LocalFileSystem())
+
+
+def read_commit(files: FileSystem, version: int) -> bytes | None:
+    """Return the content of a version's commit, None if there is no such version yet."""
+    # No writer commits nothing: an empty file is one that is being written in place.
+    return _read(files, f"_delta_log/{version:020}.json") or None
+
+
+def noted_checkpoint(files: FileSystem) -> LastCheckpoint | None:
+    """Return the newest Delta checkpoint by the log's own note of it, None without a note."""
+    content = _read(files, "_delta_log/_last_checkpoint")
+    return None if content is None else decode_last_checkpoint(content)
+
+
+class GoneCheck:
+    """Tells a commit that was cleaned up from one that nobody has written yet.
+
+    A reader that was suspended for longer than `delta.logRetentionDuration` would wait for ever for
+    the first commit that it missed. A call costs one more file to open, and that only every
+    `GONE_CHECK_S`.
+    """
+
+    def __init__(self, files: FileSystem) -> None:
+        self._files = files
+        self._checked_s = monotonic()
+
+    def __call__(self, version: int) -> None:
+        """Raise LogGone if `version`, whose commit was not found, is one that was cleaned up."""
+        now = monotonic()
+        if now - self._checked_s < GONE_CHECK_S:
+            return
+        self._checked_s = now
+        noted = noted_checkpoint(self._files)
+        if noted is None or noted.version < version:
+            return
+        # The commit and the checkpoint may both have been written since the reader looked.
+        if read_commit(self._files, version) is None:
+            raise LogGone(f"the log no longer has version {version}")
+
+
+def _read(files: FileSystem, path: str) -> bytes | None:
+    try:
+        with files.open_input_stream(path) as stream:
+            return bytes(stream.read())
+    except FileNotFoundError:
+        return None
