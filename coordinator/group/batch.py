@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import traceback
 import uuid
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -69,6 +70,7 @@ class BatchSettings(Struct, frozen=True):
     dedup_window_ms: int = 60_000
     dedup_max_ids: int = 131_072
     silence_tolerance_ms: int = 2_000
+    catalogue: Catalogue | None = None
     claims: dict[int, int] | None = None
 
 
@@ -123,7 +125,7 @@ class BatchMachine:
             new_id=new_member_uuid,
             owner_of=lambda _partition: settings.node,
         )
-        self.catalogue: Catalogue | None = None
+        self.set_topics(settings.catalogue)
 
     def process(
         self, group_id: str | None, state: bytes | None, events: list[str], now: int
@@ -146,14 +148,14 @@ class BatchMachine:
         if controls:
             share.take_over(controls)
             events = [text for text in events if not is_control(text)]
-        share.follow(self.catalogue)
+        share.follow_catalogue()
         share.take(events)
         share.run_timers()
         return share.result()
 
     def set_topics(self, catalogue: Catalogue | None) -> None:
         """Decide by this catalogue from now on; None accepts every topic."""
-        self.catalogue = catalogue
+        self.settings = replace(self.settings, catalogue=catalogue)
         self.coordinator.topics = None if catalogue is None else catalogue.partitions
 
     def _claimed_at(self, group_id: str | None) -> int | None:
@@ -260,8 +262,9 @@ class _Share:
         if self.turn.group is not None:
             self._carry_out(self.coordinator.unload(self.turn.group, self.now))
 
-    def follow(self, catalogue: Catalogue | None) -> None:
+    def follow_catalogue(self) -> None:
         """Delete the offsets of topics that were deleted since the group was last decided."""
+        catalogue = self.settings.catalogue
         seen_at = self.snapshot.topics_seen_at
         deleted_at = 0 if catalogue is None else catalogue.deleted_at
         if seen_at is not None and seen_at >= deleted_at:
@@ -378,14 +381,14 @@ class _Share:
         self._begin_new_turn()
         fired = 0
         try:
-            while self.coordinator.fire_earliest(self.turn):
+            for _ in self.coordinator.fire_due(self.turn):
                 fired += 1
         # As for requests: a bug in one group's timer must not stop the others.
         except Exception:
             reason = traceback.format_exc()
             restored = self._undo_last()
-            for _ in range(fired):
-                self.coordinator.fire_earliest(restored)
+            for _ in islice(self.coordinator.fire_due(restored), fired):
+                pass
             if restored.group is not None:
                 restart_timers(restored.group, self.now + _FAILED_TIMER_RETRY_MS)
             restored.note("handler_failed", f"timer: {reason}")

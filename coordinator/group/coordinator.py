@@ -8,7 +8,7 @@ GroupMetadataManager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum
 from typing import Any
 
@@ -32,7 +32,7 @@ from coordinator.group.removal import expire_pending_join, expire_session
 from coordinator.group.state import GroupState
 from coordinator.group.step import Append, NewId, Step, Turn, shape_join, shape_sync
 from coordinator.group.sync import sync_group
-from coordinator.group.timers import TimerKind, earliest_timer, next_deadline
+from coordinator.group.timers import Timer, TimerKind, due_timers, is_running, next_deadline
 from schemas.errors import ErrorCode
 from schemas.messages import (
     NEWEST_VERSION,
@@ -146,14 +146,26 @@ class GroupCoordinator:
     def fire(self, group: Group, now: int) -> Step:
         """Let the group's earliest timer act if it is due at `now` (ms); one timer a call."""
         turn = self.turn(group.group_id, group, now)
-        self.fire_earliest(turn)
+        next(self.fire_due(turn), None)
         return _step(turn)
 
-    def fire_earliest(self, turn: Turn) -> bool:
-        """Let the earliest timer act within a turn; False if none is due."""
-        timer = None if turn.group is None else earliest_timer(turn.group)
-        if timer is None or timer[0] > turn.now:
-            return False
+    def fire_due(self, turn: Turn) -> Iterator[None]:
+        """Let every timer act that is due, the earliest first, and pause after each.
+
+        The due timers are sorted once: to look for the earliest one each time took 0.35 s of CPU
+        for 5,000 sessions that end together. A timer that an earlier one stopped is skipped. Timers
+        that are started meanwhile and are due at once come after.
+        """
+        while turn.group is not None:
+            due = due_timers(turn.group, turn.now)
+            if not due:
+                return
+            for timer in due:
+                if turn.group is not None and is_running(turn.group, timer):
+                    self._fire(turn, timer)
+                    yield
+
+    def _fire(self, turn: Turn, timer: Timer) -> None:
         turn.request_id = None
         _, kind, member_id = timer
         if kind is TimerKind.SESSION:
@@ -164,7 +176,6 @@ class GroupCoordinator:
             expire_pending_syncs(turn)
         else:
             fire_delayed_join(turn)
-        return True
 
     def cleanup(self, group: Group, now: int) -> Step:
         """One run of delete-expired-group-metadata over the group at `now` (ms)."""

@@ -21,6 +21,10 @@ class TimerKind(IntEnum):
     DELAYED_JOIN = 3
 
 
+# Its deadline, its kind, and the member it is about ("" if none).
+Timer = tuple[int, TimerKind, str]
+
+
 def next_deadline(group: Group) -> int | None:
     """When the group's earliest timer is due, or None if none runs."""
     # Called twice a batch for every group: a list is twice as fast as a generator.
@@ -38,22 +42,37 @@ def next_deadline(group: Group) -> int | None:
     return min(deadlines, default=None)
 
 
-def earliest_timer(group: Group) -> tuple[int, TimerKind, str] | None:
-    """The timer to fire first: its deadline, its kind, and the member it is about ("" if none)."""
-    best: tuple[int, TimerKind, str] | None = None
-    for member in group.members.values():
-        deadline = member.session_deadline
-        if deadline is not None and (best is None or deadline < best[0]):
-            best = (deadline, TimerKind.SESSION, member.member_id)
-    for member_id, deadline in group.pending_joins.items():
-        if best is None or deadline < best[0]:
-            best = (deadline, TimerKind.PENDING_JOIN, member_id)
-    if group.sync_deadline is not None and (best is None or group.sync_deadline < best[0]):
-        best = (group.sync_deadline, TimerKind.PENDING_SYNC, "")
-    timer = group.join_timer
-    if timer is not None and (best is None or timer.deadline < best[0]):
-        best = (timer.deadline, TimerKind.DELAYED_JOIN, "")
-    return best
+def due_timers(group: Group, now: int) -> list[Timer]:
+    """The timers that are due at `now`, in the order in which they fire."""
+    due: list[Timer] = [
+        (member.session_deadline, TimerKind.SESSION, member.member_id)
+        for member in group.members.values()
+        if member.session_deadline is not None and member.session_deadline <= now
+    ]
+    due += [
+        (deadline, TimerKind.PENDING_JOIN, member_id)
+        for member_id, deadline in group.pending_joins.items()
+        if deadline <= now
+    ]
+    if group.sync_deadline is not None and group.sync_deadline <= now:
+        due.append((group.sync_deadline, TimerKind.PENDING_SYNC, ""))
+    if group.join_timer is not None and group.join_timer.deadline <= now:
+        due.append((group.join_timer.deadline, TimerKind.DELAYED_JOIN, ""))
+    # The sort is stable: members keep the order of joining.
+    return sorted(due, key=lambda timer: timer[:2])
+
+
+def is_running(group: Group, timer: Timer) -> bool:
+    """Whether the timer still runs with the same deadline."""
+    deadline, kind, member_id = timer
+    if kind is TimerKind.SESSION:
+        member = group.members.get(member_id)
+        return member is not None and member.session_deadline == deadline
+    if kind is TimerKind.PENDING_JOIN:
+        return group.pending_joins.get(member_id) == deadline
+    if kind is TimerKind.PENDING_SYNC:
+        return group.sync_deadline == deadline
+    return group.join_timer is not None and group.join_timer.deadline == deadline
 
 
 def restart_timers(group: Group, now: int) -> None:

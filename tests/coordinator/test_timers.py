@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.group import coordinator
 from coordinator.group.group import Group, JoinTimer
 from coordinator.group.member import Member, ParkedRequest
 from coordinator.group.state import GroupState
-from coordinator.group.timers import TimerKind, earliest_timer, next_deadline, restart_timers
+from coordinator.group.timers import (
+    TimerKind,
+    due_timers,
+    is_running,
+    next_deadline,
+    restart_timers,
+)
 from tests.context import GROUP_ID, INITIAL_DELAY_MS, TWO_STEP, Context
 
 
@@ -26,10 +33,10 @@ def group(*members: Member, **fields: object) -> Group:
 
 def test_a_group_without_timers_is_not_called() -> None:
     assert next_deadline(group()) is None
-    assert earliest_timer(group(member("one", None))) is None
+    assert due_timers(group(member("one", None)), 1_000) == []
 
 
-def test_the_earliest_timer_is_the_one_that_is_due_first_whatever_its_kind() -> None:
+def test_timers_fire_in_the_order_of_their_deadlines_whatever_their_kind() -> None:
     found = group(
         member("one", 40),
         member("two", 30),
@@ -37,17 +44,13 @@ def test_the_earliest_timer_is_the_one_that_is_due_first_whatever_its_kind() -> 
         sync_deadline=10,
         join_timer=JoinTimer(5),
     )
-    order = []
-    while (timer := earliest_timer(found)) is not None:
-        assert timer[0] == next_deadline(found)
-        order.append(timer)
-        stop(found, timer[1], timer[2])
-    assert order == [
+    assert next_deadline(found) == 5
+    assert due_timers(found, 4) == []
+    assert due_timers(found, 30) == [
         (5, TimerKind.DELAYED_JOIN, ""),
         (10, TimerKind.PENDING_SYNC, ""),
         (20, TimerKind.PENDING_JOIN, "pending"),
         (30, TimerKind.SESSION, "two"),
-        (40, TimerKind.SESSION, "one"),
     ]
 
 
@@ -59,11 +62,7 @@ def test_of_timers_due_together_sessions_come_first_in_the_order_of_joining() ->
         sync_deadline=10,
         join_timer=JoinTimer(10),
     )
-    order = []
-    while (timer := earliest_timer(found)) is not None:
-        order.append(timer[1:])
-        stop(found, timer[1], timer[2])
-    assert order == [
+    assert [timer[1:] for timer in due_timers(found, 10)] == [
         (TimerKind.SESSION, "b"),
         (TimerKind.SESSION, "a"),
         (TimerKind.PENDING_JOIN, "z"),
@@ -73,15 +72,37 @@ def test_of_timers_due_together_sessions_come_first_in_the_order_of_joining() ->
     ]
 
 
-def stop(found: Group, kind: TimerKind, member_id: str) -> None:
-    if kind is TimerKind.SESSION:
-        found.members[member_id].session_deadline = None
-    elif kind is TimerKind.PENDING_JOIN:
-        del found.pending_joins[member_id]
-    elif kind is TimerKind.PENDING_SYNC:
-        found.sync_deadline = None
-    else:
-        found.join_timer = None
+def test_a_timer_that_was_stopped_or_started_afresh_does_not_run() -> None:
+    found = group(
+        member("one", 10),
+        pending_joins={"pending": 10},
+        sync_deadline=10,
+        join_timer=JoinTimer(10),
+    )
+    due = due_timers(found, 10)
+    assert all(is_running(found, timer) for timer in due)
+    found.members["one"].session_deadline = None
+    found.pending_joins["pending"] = 11
+    found.sync_deadline = 12
+    found.join_timer = None
+    assert not any(is_running(found, timer) for timer in due)
+    found.remove("one")
+    found.remove("pending")
+    assert not any(is_running(found, timer) for timer in due)
+
+
+def test_sessions_that_end_together_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look for the earliest timer after each of n is n times n steps."""
+    found = group(*(member(f"member {number}", 10) for number in range(20)))
+    looks = []
+    monkeypatch.setattr(
+        coordinator, "due_timers", lambda *given: looks.append(given) or due_timers(*given)
+    )
+    turn = Context().coordinator.turn(GROUP_ID, found, 10)
+    assert len(list(Context().coordinator.fire_due(turn))) == 20
+    assert [event.event for event in turn.events].count("member_expired") == 20
+    assert found.state is GroupState.EMPTY
+    assert len(looks) == 2
 
 
 def test_a_timer_that_is_not_due_does_not_fire() -> None:
