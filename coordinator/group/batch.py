@@ -70,7 +70,7 @@ class BatchSettings(Struct, frozen=True):
     dedup_window_ms: int = 60_000
     dedup_max_ids: int = 131_072
     silence_tolerance_ms: int = 2_000
-    catalogue: Catalogue | None = None
+    topics: Catalogue | None = None
     claims: dict[int, int] | None = None
 
 
@@ -125,7 +125,7 @@ class BatchMachine:
             new_id=new_member_uuid,
             owner_of=lambda _partition: settings.node,
         )
-        self.set_topics(settings.catalogue)
+        self.set_topics(settings.topics)
 
     def process(
         self, group_id: str | None, state: bytes | None, events: list[str], now: int
@@ -155,7 +155,7 @@ class BatchMachine:
 
     def set_topics(self, catalogue: Catalogue | None) -> None:
         """Decide by this catalogue from now on; None accepts every topic."""
-        self.settings = replace(self.settings, catalogue=catalogue)
+        self.settings = replace(self.settings, topics=catalogue)
         self.coordinator.topics = None if catalogue is None else catalogue.partitions
 
     def _claimed_at(self, group_id: str | None) -> int | None:
@@ -196,6 +196,9 @@ class _Share:
         self.snapshot = snapshot
         self.now = now
         self.output = GroupOutput([], [], [], [])
+        forgotten = now - self.settings.dedup_window_ms
+        snapshot.recent.forget(forgotten)
+        snapshot.window.forget(forgotten)
         self._begin_turn(snapshot.group, state)
 
     # --- turns ----------------------------------------------------------------------------------
@@ -264,7 +267,7 @@ class _Share:
 
     def follow_catalogue(self) -> None:
         """Delete the offsets of topics that were deleted since the group was last decided."""
-        catalogue = self.settings.catalogue
+        catalogue = self.settings.topics
         seen_at = self.snapshot.topics_seen_at
         deleted_at = 0 if catalogue is None else catalogue.deleted_at
         if seen_at is not None and seen_at >= deleted_at:
@@ -286,7 +289,6 @@ class _Share:
         if not events:
             return
         settings, recent, window = self.settings, self.snapshot.recent, self.snapshot.window
-        window.forget(self.now - settings.dedup_window_ms)
         room = settings.dedup_max_ids - window.count
         requests = self._decode(events)
         marks = [digest(request_id) for request_id, _ in requests]
@@ -434,9 +436,6 @@ class _Share:
         snapshot.group = self.turn.group
         snapshot.touched_at = self.now
         said = output.responses or output.records or output.events or output.rejected
-        forgotten = self.now - self.settings.dedup_window_ms
-        snapshot.recent.forget(forgotten)
-        snapshot.window.forget(forgotten)
         if snapshot.group is None:
             times = [t for t in (snapshot.recent.newest, snapshot.window.newest) if t is not None]
             if not times:
