@@ -65,5 +65,25 @@ class TableScan:
                 row_bytes = described.total_byte_size // max(1, described.num_rows)
                 size = max(1, min(_PAGE_ROWS, _PAGE_BYTES // max(1, row_bytes)))
                 for batch in parquet.iter_batches(size, [group], list(columns)):
-                    yield first, pa.Table.from_batches([batch])
+                    yield first, _without_views(pa.Table.from_batches([batch]))
                     first += batch.num_rows
+
+
+def _without_views(rows: pa.Table) -> pa.Table:
+    """The rows with binary for the views of strings or bytes, of which Arrow can take no rows."""
+    fields = [field.with_type(_without_view(field.type)) for field in rows.schema]
+    wanted = pa.schema(fields)
+    return rows if wanted == rows.schema else rows.cast(wanted)
+
+
+def _without_view(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_without_view(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_without_view(kind.key_type), _without_view(kind.item_type))
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        items = kind.value_field.with_type(_without_view(kind.value_type))
+        return pa.list_(items) if pa.types.is_list(kind) else pa.large_list(items)
+    return kind

@@ -210,14 +210,21 @@ def test_files_of_other_writers_may_lack_columns_and_have_wider_types(root):
 def test_ids_of_any_type_wait(root):
     """A file that the stream gets past must not keep a coordinator from starting either."""
     rows = to_requests([heartbeat("a", "g"), heartbeat("b", "h")])
-    for number, values in ((0, [[1.5], None]), (1, [[1.5], None]), (0, [b"a", b"b"])):
-        column = REQUESTS.schema.names[number]
-        add_file(root, rows.set_column(number, column, pa.array(values)))
+    view = pa.array([{"member_id": "m"}] * 2, pa.struct({"member_id": pa.string_view()}))
+    for name, values in (
+        ("request_id", pa.array([[1.5], None])),
+        ("group_id", pa.array([[1.5], None])),
+        ("request_id", pa.array([b"a", b"b"])),
+        ("heartbeat", view),
+        ("api", pa.array([["x"]] * 2, pa.large_list(pa.string_view()))),
+        ("api", pa.array([[("k", "v")]] * 2, pa.map_(pa.string_view(), pa.string_view()))),
+    ):
+        add_file(root, rows.set_column(rows.schema.get_field_index(name), name, values))
     waiting = waiting_of(root)
-    assert [group for group, _ in waiting] == ["g", "h", None, None, "g", "h"]
+    assert [group for group, _ in waiting] == ["g", "h", None, None, *["g", "h"] * 4]
     assert waiting_groups(root) == {"g", "h"}
     reject(root, *(event[KEY_WIDTH:] for _, event in waiting[:4]))
-    assert ids_of(waiting_of(root)) == ["a", "b"]
+    assert ids_of(waiting_of(root)) == ["a"] * 4 + ["b"] * 4
 
 
 @pytest.fixture
