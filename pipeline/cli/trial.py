@@ -49,3 +49,16 @@ def trial_simulate(
             typer.echo("\n".join(finding.lines()))
     if report.findings:
         raise Failure(f"{len(report.findings)} of {report.runs} runs broke a promise")
+
+
+@trial_app.command("malformed")
+def trial_malformed(
+    events: Annotated[int, typer.Option("--events", min=1, help="How many events.")] = 1_000_000,
+    seed: Seed = 1,
+    json: Json = False,
+) -> None:
+    """Malformed requests by the million: each is answered once or set aside, and nothing stops."""
+    from pipeline.trials.malformed.trial import run_malformed
+
+    report = run_malformed(events, seed, progress)
+    typer.echo(encoded(report) if json else report.line())
