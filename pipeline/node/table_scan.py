@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.delta.commit_reader import open_files
 from pipeline.delta.data_files import data_files
-from pipeline.delta.tail import open_files
 from pipeline.stream.utf8 import valid_utf8
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ A Delta table's schema binds its readers, not the Parquet files that others add 
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -111,7 +112,9 @@ def _struct(array: pa.Array, wanted: pa.StructType) -> pa.Array:
         if place >= 0
     }
     if not fields:
-        empty = [{} if valid else None for valid in array.is_valid().to_pylist()]
+        empty: list[dict[str, Any] | None] = [
+            {} if valid else None for valid in array.is_valid().to_pylist()
+        ]
         return pa.array(empty, pa.struct([]))
     return pa.StructArray.from_arrays(list(fields.values()), list(fields), mask=array.is_null())
 

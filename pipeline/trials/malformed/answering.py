@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,9 @@ from pipeline.stream.stateful import GroupFunction
 from pipeline.tables.store import table_uri
 from pipeline.trials.malformed.debts import TrialFailed
 from schemas.tables import REQUESTS
+
+if TYPE_CHECKING:
+    from pipeline.stream.arrow_groups import ArrowGroupState
 
 # One batch in so many is read a second time.
 _REPLAY_EVERY = 4
@@ -140,7 +143,7 @@ class Answering:
         self, group_id: str | None, events: list[str], now: int, timed_out: bool
     ) -> bytes | None:
         state = _GroupState(self._states.get(group_id), now, timed_out)
-        output = self._function.decide(group_id, events, state)
+        output = self._function.decide(group_id, events, cast("ArrowGroupState", state))
         if state.stored is None:
             self._states.pop(group_id, None)
         else:

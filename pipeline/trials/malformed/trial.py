@@ -169,10 +169,10 @@ class _Trial:
             size = (folder / path).stat().st_size
             actions.insert(0, add_action(DataFile(path, size, self._now, rows.num_rows)))
             self._debts.add(owed)
-            written += rows.num_rows
+            written += int(rows.num_rows)
         self._version += 1
         Commit(actions, is_blind_append=True).create(folder / "_delta_log", self._version)
-        return written - healthy[0].num_rows
+        return written - int(healthy[0].num_rows)
 
     def _answer(self) -> None:
         """Run batches until all requests are read."""
