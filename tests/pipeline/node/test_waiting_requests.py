@@ -12,7 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from coordinator.group.partition import PartitionSet, partition_for
-from pipeline.delta import tail
+from pipeline.delta import commit_reader
 from pipeline.delta.open import open_appender
 from pipeline.delta.table_files import TableFiles
 from pipeline.node import table_scan, waiting_requests
@@ -231,7 +231,7 @@ def test_ids_of_any_type_wait(root):
 def elsewhere(monkeypatch):
     """Have every table read and written as one that is not on a local disk."""
     monkeypatch.setattr("pipeline.delta.table_files.local_folder", lambda _: None)
-    monkeypatch.setattr(tail, "local_folder", lambda _: None)
+    monkeypatch.setattr(commit_reader, "local_folder", lambda _: None)
 
 
 def test_elsewhere_than_on_a_local_disk_the_same_requests_wait(root, elsewhere):
