@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,6 @@ import pytest
 from pipeline.bench import answer, linger, rebalance, soak, throughput
 from pipeline.bench.groups import bench_groups
 from pipeline.bench.idle import bench_idle
-from pipeline.bench.in_process import session
 from pipeline.bench.kafka_libs import ADVICE
 from pipeline.bench.running import COORDINATOR, FLOOR, running
 
@@ -26,17 +26,33 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Any]:
-    """`running` with one floor and one coordinator for all."""
+    """`running` with one floor and one coordinator for all, started side by side."""
+    machines = (FLOOR, COORDINATOR)
     with ExitStack() as stack:
-        there: dict[str, Any] = {}
+
+        def start(machine: str) -> Any:
+            return stack.enter_context(running(machine, CONFIG))
+
+        with ThreadPoolExecutor(len(machines)) as pool:
+            there = dict(zip(machines, pool.map(start, machines), strict=True))
 
         @contextmanager
         def running_once(machine: str, config: str = "") -> Iterator[Any]:
-            if machine not in there:
-                there[machine] = stack.enter_context(running(machine, CONFIG))
             yield there[machine]
 
         yield running_once
+
+
+@pytest.fixture
+def session_as_it_was(spark: Any) -> Iterator[None]:
+    """Gives the session of all tests its settings back, which a bench changes."""
+    before = dict(spark.conf.getAll)
+    yield
+    for key, value in dict(spark.conf.getAll).items():
+        if key not in before:
+            spark.conf.unset(key)
+        elif value != before[key]:
+            spark.conf.set(key, before[key])
 
 
 @pytest.fixture
@@ -49,11 +65,10 @@ def ignore(_text: str) -> None:
     pass
 
 
-def test_the_times_of_batches_are_measured(tmp_path: Path) -> None:
+def test_the_times_of_batches_are_measured(session_as_it_was: None) -> None:
     said: list[str] = []
-    with session(str(tmp_path)):
-        groups = bench_groups(1, said.append, groups=20, batches=2)
-        idle = bench_idle(1, said.append, idle=(30,), batches=2, state_store="memory")
+    groups = bench_groups(1, said.append, groups=20, batches=2)
+    idle = bench_idle(1, said.append, idle=(30,), batches=2, state_store="memory")
     assert said[0] == "groups: warm-up, floor, 2 batches of 20 groups"
     assert said[-1] == "idle: round 1 of 1, coordinator, 30 idle groups"
     for figures in (groups.floor, groups.coordinator):
