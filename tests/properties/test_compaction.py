@@ -11,7 +11,9 @@ delete.retention.ms and the history's retention. Then
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -56,8 +58,11 @@ STEP = st.one_of(
     steps=st.lists(STEP, min_size=5, max_size=40),
     retention=st.sampled_from([0, HOUR_MS, 7 * DAY_MS]),
 )
-def test_a_compacted_log_loads_to_the_same_groups(steps: list[Any], retention: int):
+def test_a_compacted_log_loads_to_the_same_groups(
+    empty_root: Path, steps: list[Any], retention: int
+):
     with tempfile.TemporaryDirectory() as root:
+        shutil.copytree(empty_root, root, dirs_exist_ok=True)
         log, now = Log(root), START
         last = [("commit", "a", 1, ("z", 0)), ("roll",), ("commit", "a", 2, ("z", 0))]
         for name, *arguments in [*steps, *last, ("compact", 0.0)]:
