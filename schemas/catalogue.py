@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from msgspec import Struct
 
 
@@ -20,21 +19,3 @@ class Catalogue(Struct, frozen=True, array_like=True):
     def deleted_at(self) -> int:
         """When a topic was deleted last, ms; 0 if none was."""
         return max(self.deleted.values(), default=0)
-
-
-_decode = msgspec.json.Decoder(Catalogue | dict[str, int] | None).decode
-
-
-def encode_catalogue(catalogue: Catalogue | None) -> str:
-    """Write a catalogue as JSON, with its topics in the order given; None is no catalogue."""
-    return msgspec.json.encode(catalogue).decode()
-
-
-def decode_catalogue(text: str) -> Catalogue | None:
-    """Read what `encode_catalogue` wrote. Raises msgspec.MsgspecError.
-
-    Releases before deletions were known to a coordinator wrote the object `partitions` alone: the
-    batch that runs first after an upgrade may be decided by such a text.
-    """
-    read = _decode(text)
-    return Catalogue(read) if isinstance(read, dict) else read

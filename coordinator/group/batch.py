@@ -61,7 +61,7 @@ class BatchSettings(Struct, frozen=True):
     `starts` are the times at which this coordinator began to run. `silence_tolerance_ms` is how
     late a timer may be before the coordinator takes itself for having been silent. `claims` maps
     each offsets partition that it owns to the time from which on it does; None is all of them,
-    since ever.
+    since ever. `unloading` maps those that it still owns, and is giving up.
     """
 
     config: GroupCoordinatorConfig = GroupCoordinatorConfig()
@@ -72,6 +72,7 @@ class BatchSettings(Struct, frozen=True):
     silence_tolerance_ms: int = 2_000
     topics: Catalogue | None = None
     claims: dict[int, int] | None = None
+    unloading: dict[int, int] = {}
 
 
 class GroupOutput(Struct, array_like=True):
@@ -118,7 +119,11 @@ def answer_malformed(event: Malformed, request_id: str, group_id: str, now: int)
 class BatchMachine:
     """Processes groups' shares of batches; holds settings, no group."""
 
-    def __init__(self, settings: BatchSettings) -> None:
+    def __init__(self, settings: BatchSettings | None = None) -> None:
+        self.set_settings(settings or BatchSettings())
+
+    def set_settings(self, settings: BatchSettings) -> None:
+        """Decide by these settings from now on."""
         self.settings = settings
         self.coordinator = GroupCoordinator(
             settings.config,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from coordinator.group.batch import BatchResult, GroupOutput
-from schemas.catalogue import Catalogue
+from coordinator.group.batch import BatchResult, BatchSettings, GroupOutput
 from schemas.messages import Malformed, RejectedRequest, Response, decode_request
 
 # Longer than any benchmark runs.
@@ -63,5 +62,5 @@ class EmptyMachine:
         self._at = (self._at + self._stored) % (_NOISE_BYTES - self._stored)
         return self._noise[self._at : self._at + self._stored]
 
-    def set_topics(self, catalogue: Catalogue | None) -> None:
-        """Do nothing: the empty machine knows no topics."""
+    def set_settings(self, settings: BatchSettings) -> None:
+        """Do nothing: the empty machine has no settings."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
+from coordinator.group.batch import BatchMachine
 from pipeline.bench.empty import EmptyMachine
 from pipeline.bench.fleet import Fleet
 from pipeline.bench.running import COORDINATOR, FLOOR, STORING
@@ -39,10 +40,10 @@ _BATCH_S = 120.0
 _POLL_S = 0.01
 # The bytes that a coordinator stores for a group of one member.
 _STORED = 600
-_MACHINES: dict[str, MachineFactory | None] = {
+_MACHINES: dict[str, MachineFactory] = {
     FLOOR: EmptyMachine,
     STORING: functools.partial(EmptyMachine, _STORED),
-    COORDINATOR: None,
+    COORDINATOR: BatchMachine,
 }
 _CHECK_S = 1.0
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from coordinator.group.batch import BatchSettings
-    from coordinator.group.partition import PartitionSet
     from pipeline.delta.epoch import Epoch
     from pipeline.stream.bootstrap import Bootstrap
+    from pipeline.stream.offset import Planned, Selection
 
 
 class RunningQuery(Protocol):
-    """A streaming query that decides for a fixed set of partitions."""
+    """A streaming query that decides for fixed partitions."""
 
     def is_ready(self) -> bool:
         """Whether the query has every group of the bootstrap that it began with."""
@@ -50,8 +50,8 @@ class RunningQuery(Protocol):
 class StreamEngine(Protocol):
     """Begins queries, and knows the files of their streaming checkpoints."""
 
-    def last_planned(self, checkpoint: str) -> str | None:
-        """The offset, as JSON, of the last batch that a streaming checkpoint has planned.
+    def last_planned(self, checkpoint: str) -> Planned | None:
+        """The last batch that a streaming checkpoint has planned.
 
         None if there is no such checkpoint, or no batch was planned.
         """
@@ -65,13 +65,14 @@ class StreamEngine(Protocol):
         self,
         checkpoint: str,
         bootstrap: Bootstrap,
-        partition_set: PartitionSet | None,
+        selection: Selection,
         batch: BatchSettings,
         epoch: Epoch,
     ) -> RunningQuery:
         """Begin a query at its streaming checkpoint, or at the bootstrap if that is new.
 
-        `partition_set` names the offsets partitions whose requests are read, None for all. `batch`
-        is what a batch is decided by. What is written is written under `epoch`.
+        `selection` says whose requests are read, and `batch` what a batch is decided by. A batch
+        that the streaming checkpoint had planned before keeps what it was planned with
+        (`pipeline.stream.pinned_settings`). All writes are made under `epoch`.
         """
         ...

@@ -53,7 +53,7 @@ def begun_with(
     planned = engine.last_planned(checkpoint)
     if planned is None or not DeltaTable.is_deltatable(bootstrap_uri):
         return None
-    if offset_of(planned) is None:
+    if offset_of(planned.offset) is None:
         log.warning("the streaming checkpoint is another release's: the tables bring groups back")
         return None
     # A query takes the two versions from its streaming checkpoint, once that has planned a batch.

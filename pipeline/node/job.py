@@ -17,6 +17,7 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
 from coordinator.config import ConfigError
+from coordinator.group.batch import BatchMachine
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 from pipeline.node.diagnosis import one_line
@@ -42,7 +43,7 @@ def run(
     root: str,
     settings: Settings,
     master: str | None = None,
-    make_machine: MachineFactory | None = None,
+    make_machine: MachineFactory = BatchMachine,
 ) -> int:
     """Run a coordinator in the foreground; return the exit status.
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from coordinator.config import parse_config
 from coordinator.group.batch import BatchSettings
 from coordinator.group.coordinator import Node
@@ -37,6 +39,7 @@ from pipeline.node.handover import begin_afresh, begun_with, bring_in, give_up, 
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence, fence_dead
 from pipeline.ownership.lease import LeaseRenewal, Observer
+from pipeline.stream.offset import Selection
 from pipeline.tables.store import ensure_tables, open_table
 from schemas.records import CoordinatorEvent
 from schemas.tables import REQUESTS
@@ -253,8 +256,11 @@ class CoordinatorNode:
                 self._root, self._bootstrap, PartitionSet(frozenset(unload), self._num_partitions)
             )
         wake(self._bootstrap)
+        selection = Selection(
+            None if partition_set is None else tuple(sorted(kept)), self._num_partitions
+        )
         self.serving = self._engine.begin(
-            self._checkpoint, bootstrap, partition_set, self._batch_settings(), self.epoch
+            self._checkpoint, bootstrap, selection, self._batch_settings(), self.epoch
         )
         self._served = frozenset(kept)
         log.info("serving %d partitions after %.1f s", len(kept), monotonic() - began)
@@ -282,9 +288,11 @@ class CoordinatorNode:
         return min((state.epoch for state in mine.values()), default=0)
 
     def _batch_settings(self) -> BatchSettings:
-        kept = self._cluster.kept_by(self.node.node_id)
-        claims = {partition: state.claimed_at for partition, state in kept.items()}
-        return batch_settings(self._ours, self._config, self.node, self._starts, claims)
+        settings = batch_settings(self._ours, self._config, self.node, self._starts)
+        claims: dict[bool, dict[int, int]] = {False: {}, True: {}}
+        for number, state in self._cluster.owned_by(self.node.node_id).items():
+            claims[state.unloading][number] = state.claimed_at
+        return replace(settings, claims=claims[False], unloading=claims[True])
 
 
 def batch_settings(
@@ -292,7 +300,6 @@ def batch_settings(
     config: GroupCoordinatorConfig,
     node: Node,
     starts: tuple[int, ...] = (),
-    claims: dict[int, int] | None = None,
 ) -> BatchSettings:
     """What a machine on Spark decides by; see `BatchSettings`."""
     # A batch that waits for requests is no silence, however long it may wait.
@@ -304,7 +311,6 @@ def batch_settings(
         dedup_window_ms=ours.request_dedup_window_ms,
         dedup_max_ids=ours.request_dedup_max_ids,
         silence_tolerance_ms=tolerance,
-        claims=claims,
     )
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.stream.offset import Planned
 from pipeline.stream.spark_internals import hadoop_properties, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def last_planned(spark: SparkSession, checkpoint: str) -> str | None:
-    """Return the offset of the last batch that a streaming checkpoint has planned.
+def last_planned(spark: SparkSession, checkpoint: str) -> Planned | None:
+    """Return the last batch that a streaming checkpoint has planned, None if none was.
 
-    It is JSON, as the query's one source gave it; None if no batch was planned.
+    Its offset is the one that the query's one source gave.
     """
     path, files = _hadoop(spark, f"{checkpoint}/offsets")
     if not files.exists(path):
@@ -32,7 +33,7 @@ def last_planned(spark: SparkSession, checkpoint: str) -> str | None:
         text = jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
     finally:
         stream.close()
-    return str(text).splitlines()[-1]
+    return Planned(int(latest.getName()), str(text).splitlines()[-1])
 
 
 def delete_checkpoint(spark: SparkSession, checkpoint: str) -> None:

@@ -28,12 +28,11 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
-from coordinator.group.partition import PartitionSet
 from pipeline.clock import monotonic, sleep
 from pipeline.delta.commit_reader import open_files, read_commit
 from pipeline.delta.table import local_folder, open_delta
 from pipeline.delta.tail import Position, appended
-from pipeline.stream.offset import Offset
+from pipeline.stream.offset import Offset, Selection
 from pipeline.stream.packed import PACKED_SCHEMA, STREAM_COLUMNS, of_partitions
 from pipeline.stream.packing import pack_rows
 from pipeline.tables.store import table_uri
@@ -50,6 +49,7 @@ FORMAT = "group-coordinator-events"
 STREAM_SCHEMA = pa.schema([(name, pa.string()) for name in STREAM_COLUMNS])
 
 _OPTION = "input"
+_ALL = Selection()
 # The time between two looks, s: a look takes 0.02 ms on a local disk, and elsewhere is a request to
 # an object store.
 _LOOK_S = 0.002
@@ -66,8 +66,8 @@ class EventsGoneError(RuntimeError):
 class Input(Struct, frozen=True):
     """Which tables a stream reads, where a new streaming checkpoint begins, and how much at once.
 
-    `partition_set` names the offsets partitions whose requests are wanted, None wants all. The
-    bootstrap has no events of other partitions.
+    `run` is the number of this run of the query. `selection` says whose requests are wanted; the
+    bootstrap has no others.
     """
 
     requests: str
@@ -77,7 +77,8 @@ class Input(Struct, frozen=True):
     wait_ms: int
     max_files: int
     max_bytes: int
-    partition_set: PartitionSet | None
+    run: int = 0
+    selection: Selection = Selection()
 
 
 def read_events(
@@ -85,11 +86,12 @@ def read_events(
     root: str,
     settings: CoordinatorSettings,
     bootstrap: Bootstrap,
-    partition_set: PartitionSet | None = None,
+    selection: Selection = _ALL,
+    run: int = 0,
 ) -> DataFrame:
     """Stream the bootstrap and then the `requests` table: columns `group_id` and `events`.
 
-    `partition_set` names the offsets partitions whose requests are wanted, None wants all.
+    `selection` says whose requests are wanted; `run` is the number of this run of the query.
     """
     spark.dataSource.register(EventSource)
     wanted = Input(
@@ -100,7 +102,8 @@ def read_events(
         wait_ms=settings.trigger_interval_ms,
         max_files=settings.max_files_per_trigger,
         max_bytes=settings.max_bytes_per_trigger,
-        partition_set=partition_set,
+        run=run,
+        selection=selection,
     )
     text = msgspec.json.encode(wanted).decode()
     events = spark.readStream.format(FORMAT).option(_OPTION, text).load()
@@ -135,8 +138,8 @@ class EventReader(SimpleDataSourceStreamReader):
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new streaming checkpoint begins."""
-        began = Offset(Position(self._input.bootstrap_version), Position(self._input.first_version))
-        return _plain(began)
+        began = Position(self._input.bootstrap_version), Position(self._input.first_version)
+        return _plain(Offset(*began, self._input.run, self._input.selection))
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
         """The events from `start` on, and where they end; waits for events up to `wait_ms`.
@@ -182,28 +185,37 @@ class EventReader(SimpleDataSourceStreamReader):
         """A batch from `start`: all up to `end`; without `end`, as much as a batch may have."""
         found: list[pa.Table] = []
         bootstrap_end, requests_end = (None, None) if end is None else (end.bootstrap, end.requests)
-        bootstrap = self._advance(found, self._input.bootstrap, start.bootstrap, bootstrap_end)
+        planner = self._input if end is None else end
+        run, selection = planner.run, planner.selection
+        bootstrap = self._advance(found, None, start.bootstrap, bootstrap_end)
         requests = start.requests
         if end is not None or not found:
-            requests = self._advance(found, self._input.requests, start.requests, requests_end)
-        return stream_batches(found), Offset(bootstrap, requests)
+            requests = self._advance(found, selection, start.requests, requests_end)
+        return stream_batches(found), Offset(bootstrap, requests, run, selection)
 
     def _advance(
-        self, found: list[pa.Table], uri: str, start: Position, end: Position | None
+        self,
+        found: list[pa.Table],
+        selection: Selection | None,
+        start: Position,
+        end: Position | None,
     ) -> Position:
-        """Add a table's events to `found`; return the position after them."""
-        is_bootstrap = uri == self._input.bootstrap
-        columns = PACKED_SCHEMA.names if is_bootstrap else REQUESTS.schema.names
+        """Add a table's events to `found`; return the position after them.
+
+        The table is `requests`, or the bootstrap if nothing is to be selected from it.
+        """
+        uri = self._input.bootstrap if selection is None else self._input.requests
+        columns = PACKED_SCHEMA.names if selection is None else REQUESTS.schema.names
         files, size, at = 0, 0, start
         try:
             for rows, after in appended(_files(uri), start, columns, end):
                 at = after
                 if rows is None:
                     continue
-                if is_bootstrap:
+                if selection is None:
                     events = rows.cast(PACKED_SCHEMA)
                 else:
-                    events = of_partitions(pack_rows(rows), self._input.partition_set)
+                    events = of_partitions(pack_rows(rows), selection.partition_set())
                 if events.num_rows:
                     found.append(events)
                 files += 1
@@ -256,7 +268,8 @@ def _bounded(lines: list[str]) -> Iterator[str]:
 
 def _plain(offset: Offset) -> dict[str, Any]:
     """An offset for Spark, which compares offsets as JSON texts: the fields keep this order."""
-    return {"bootstrap": list(offset.bootstrap), "requests": list(offset.requests)}
+    plain: dict[str, Any] = msgspec.to_builtins(offset, str_keys=True)
+    return plain
 
 
 _files = functools.lru_cache(maxsize=8)(open_files)

@@ -1,4 +1,4 @@
-"""One run of the streaming query: source -> stateful -> sink, for a fixed set of partitions."""
+"""One run of the streaming query: source -> stateful -> sink, for fixed partitions."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from coordinator.group.partition import PartitionSet
     from pipeline.settings import CoordinatorSettings
     from pipeline.stream.bootstrap import Bootstrap
-    from pipeline.stream.offset import Offset
+    from pipeline.stream.offset import Offset, Selection
     from pipeline.stream.stateful import MachineFactory
 
 log = logging.getLogger(__name__)
@@ -144,14 +143,15 @@ def serve(
     sink: Sink,
     checkpoint: str,
     bootstrap: Bootstrap,
-    partition_set: PartitionSet | None,
+    selection: Selection,
+    run: int,
 ) -> Serving:
     """Begin the query at its streaming checkpoint, or at the bootstrap if that is new.
 
-    `partition_set` names the offsets partitions whose requests are read, None for all.
+    `selection` says whose requests are read; `run` is the number of this run of the query.
     """
     query = (
-        answer(read_events(spark, root, settings, bootstrap, partition_set), make_machine)
+        answer(read_events(spark, root, settings, bootstrap, selection, run), make_machine)
         .writeStream.foreachBatch(sink)
         .queryName(QUERY_NAME)
         .option("checkpointLocation", checkpoint)

@@ -22,7 +22,7 @@ from coordinator.group.batch import GroupOutput
 from pipeline.clock import clock_ms
 from pipeline.delta.epoch import Epoch
 from pipeline.delta.open import open_appender
-from pipeline.stream.stateful import TOPICS_PROPERTY
+from pipeline.stream.stateful import SETTINGS_PROPERTY
 from pipeline.tables.offsets_log import OffsetsLog
 from pipeline.tables.store import WRITTEN, open_table, table_uri
 from schemas.tables import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pipeline.settings import CoordinatorSettings
-    from pipeline.stream.batch_topics import BatchTopics
+    from pipeline.stream.pinned_settings import PinnedSettings
 
 _decode = msgspec.msgpack.Decoder(GroupOutput).decode
 # The rows at which a piece of a batch is ended.
@@ -55,10 +55,10 @@ class Sink:
         settings: CoordinatorSettings,
         clock: Callable[[], int] = clock_ms,
         epoch: Epoch | None = None,
-        topics: BatchTopics | None = None,
+        pinned: PinnedSettings | None = None,
     ) -> None:
         self._epoch = epoch
-        self._topics = topics
+        self._pinned = pinned
         self._appenders = {
             table.name: open_appender(table_uri(root, table), epoch) for table in WRITTEN
         }
@@ -76,9 +76,8 @@ class Sink:
         app_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         if app_id is None:
             raise RuntimeError("not in a streaming query: there is no query id to write under")
-        if self._topics is not None:
-            topics = self._topics.of_batch(app_id, batch_id)
-            spark.sparkContext.setLocalProperty(TOPICS_PROPERTY, topics)
+        if self._pinned is not None:
+            spark.sparkContext.setLocalProperty(SETTINGS_PROPERTY, self._pinned.of_batch(batch_id))
         blobs = frame.toArrow().column(0)
         self.write((_decode(blob.as_py()) for blob in blobs), app_id, batch_id)
         self.batches += 1

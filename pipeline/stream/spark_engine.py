@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 from coordinator.group.batch import BatchMachine
-from pipeline.stream.batch_topics import BatchTopics
 from pipeline.stream.checkpoint_files import delete_checkpoint, last_planned
+from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.serving import Serving, serve
 from pipeline.stream.sink import Sink
 
@@ -15,17 +14,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from coordinator.group.batch import BatchSettings
-    from coordinator.group.partition import PartitionSet
     from pipeline.delta.epoch import Epoch
     from pipeline.settings import CoordinatorSettings
     from pipeline.stream.bootstrap import Bootstrap
+    from pipeline.stream.offset import Planned, Selection
     from pipeline.stream.stateful import MachineFactory
 
 
 class SparkEngine:
     """Runs the streaming queries of one node on a Spark session.
 
-    `make_machine` None is the real one. `serving` is the query that was begun last.
+    `make_machine` makes what decides, in each worker. `serving` is the query that was begun last.
     """
 
     def __init__(
@@ -33,7 +32,7 @@ class SparkEngine:
         spark: SparkSession,
         root: str,
         settings: CoordinatorSettings,
-        make_machine: MachineFactory | None = None,
+        make_machine: MachineFactory = BatchMachine,
     ) -> None:
         self.serving: Serving | None = None
         self._spark = spark
@@ -41,8 +40,8 @@ class SparkEngine:
         self._settings = settings
         self._make_machine = make_machine
 
-    def last_planned(self, checkpoint: str) -> str | None:
-        """The offset of the last batch that a streaming checkpoint has planned; None if none."""
+    def last_planned(self, checkpoint: str) -> Planned | None:
+        """The last batch that a streaming checkpoint has planned; None if none."""
         return last_planned(self._spark, checkpoint)
 
     def delete_checkpoint(self, checkpoint: str) -> None:
@@ -53,20 +52,22 @@ class SparkEngine:
         self,
         checkpoint: str,
         bootstrap: Bootstrap,
-        partition_set: PartitionSet | None,
+        selection: Selection,
         batch: BatchSettings,
         epoch: Epoch,
     ) -> Serving:
         """Begin a query; see `pipeline.node.engine.StreamEngine.begin`."""
-        topics = BatchTopics(self._root, checkpoint, epoch)
+        planned = self.last_planned(checkpoint)
+        pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch)
         self.serving = serve(
             self._spark,
             self._root,
             self._settings,
-            self._make_machine or functools.partial(BatchMachine, batch),
-            Sink(self._root, self._settings, epoch=epoch, topics=topics),
+            self._make_machine,
+            Sink(self._root, self._settings, epoch=epoch, pinned=pinned),
             checkpoint,
             bootstrap,
-            partition_set,
+            selection,
+            pinned.run,
         )
         return self.serving

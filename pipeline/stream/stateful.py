@@ -24,10 +24,10 @@ import pyspark
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupStateTimeout
 
+from coordinator.group.batch import BatchSettings
 from pipeline.stream import arrow_groups
 from pipeline.stream.packed import unpack
 from pipeline.stream.spark_internals import is_known_spark
-from schemas.catalogue import Catalogue, decode_catalogue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,12 +39,13 @@ if TYPE_CHECKING:
 # Lower case: Spark lower-cases a state's schema on its way to Python.
 STATE_SCHEMA = "state binary"
 OUTPUT_SCHEMA = "output binary"
-# The local property of a batch's job in which its tasks find the catalogue of topics.
-TOPICS_PROPERTY = "group-coordinator.topics"
+# The local property of a batch's job in which its tasks find what the batch is decided by.
+SETTINGS_PROPERTY = "group-coordinator.settings"
 
 log = logging.getLogger(__name__)
 
 _encode = msgspec.msgpack.Encoder().encode
+_decode_settings = msgspec.json.Decoder(BatchSettings).decode
 
 
 class Machine(Protocol):
@@ -56,8 +57,8 @@ class Machine(Protocol):
         """Decide a group's events, JSON in order, and the timers that are due by `now`, ms."""
         ...
 
-    def set_topics(self, catalogue: Catalogue | None) -> None:
-        """Use this catalogue from now on; None accepts every topic."""
+    def set_settings(self, settings: BatchSettings) -> None:
+        """Decide by these settings from now on."""
         ...
 
 
@@ -66,9 +67,8 @@ MachineFactory = Callable[[], Machine]
 # A worker process serves many batches and unpickles the function for each, so machines are kept
 # outside of it, by the function's name.
 _machines: dict[str, Machine] = {}
-# The catalogue, as JSON, that each machine uses; a machine begins without one.
-_topics: dict[str, str] = {}
-_NO_CATALOGUE = "null"
+# The settings, as JSON, that each machine was given last.
+_settings: dict[str, str] = {}
 
 
 class GroupFunction:
@@ -128,17 +128,17 @@ class GroupFunction:
             # takes 20 ms, for which the next task waits; frozen objects are left out.
             gc.collect()
             gc.freeze()
-        topics = _topics_of_batch()
-        if topics is not None and topics != _topics.get(self._name, _NO_CATALOGUE):
-            machine.set_topics(decode_catalogue(topics))
-            _topics[self._name] = topics
+        settings = _settings_of_batch()
+        if settings is not None and settings != _settings.get(self._name):
+            machine.set_settings(_decode_settings(settings))
+            _settings[self._name] = settings
         return machine
 
 
-def _topics_of_batch() -> str | None:
-    """The catalogue that the driver pinned for this batch, None if it pinned none."""
+def _settings_of_batch() -> str | None:
+    """The settings that the driver pinned for this batch, None if it pinned none."""
     context = TaskContext.get()
-    return None if context is None else context.getLocalProperty(TOPICS_PROPERTY)
+    return None if context is None else context.getLocalProperty(SETTINGS_PROPERTY)
 
 
 def answer(requests: DataFrame, make_machine: MachineFactory) -> DataFrame:

@@ -96,7 +96,6 @@ class Answering:
                 wait_ms=0,
                 max_files=settings.max_files_per_trigger,
                 max_bytes=settings.max_bytes_per_trigger,
-                partition_set=None,
             )
         )
         self._at = self._reader.initialOffset()

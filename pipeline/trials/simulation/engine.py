@@ -9,7 +9,6 @@ ones.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
@@ -23,11 +22,12 @@ from pipeline.clock import clock_ms
 from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
 from pipeline.stream import stateful
-from pipeline.stream.batch_topics import BatchTopics
 from pipeline.stream.event_source import EventReader, Input
+from pipeline.stream.offset import Planned, Selection
+from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.serving import Serving
 from pipeline.stream.sink import Sink
-from pipeline.stream.stateful import TOPICS_PROPERTY, GroupFunction
+from pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction
 from pipeline.tables.store import table_uri
 from pipeline.trials.simulation.files import replaced
 from pipeline.trials.simulation.world import Actor
@@ -35,7 +35,6 @@ from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
     from coordinator.group.batch import BatchSettings
-    from coordinator.group.partition import PartitionSet
     from pipeline.delta.epoch import Epoch
     from pipeline.settings import CoordinatorSettings
     from pipeline.stream.bootstrap import Bootstrap
@@ -151,7 +150,8 @@ class _Frame:
         self._properties[name] = value
 
     def toArrow(self) -> pa.Table:
-        with replaced(stateful, "_topics_of_batch", lambda: self.getLocalProperty(TOPICS_PROPERTY)):
+        settings = self.getLocalProperty(SETTINGS_PROPERTY)
+        with replaced(stateful, "_settings_of_batch", lambda: settings):
             return pa.table({"output": pa.array(self._decide(), pa.binary())})
 
 
@@ -321,12 +321,13 @@ class SimulatedEngine:
         self._settings = settings
         self._checkpoints = checkpoints
 
-    def last_planned(self, checkpoint: str) -> str | None:
-        """The offset of the last batch that a streaming checkpoint has planned; None if none."""
+    def last_planned(self, checkpoint: str) -> Planned | None:
+        """The last batch that a streaming checkpoint has planned; None if none."""
         found = self._checkpoints.get(checkpoint)
         if found is None or found.latest is None:
             return None
-        return msgspec.json.encode(found.latest.end).decode()
+        offset = msgspec.json.encode(found.latest.end).decode()
+        return Planned(found.latest.batch_id, offset)
 
     def delete_checkpoint(self, checkpoint: str) -> None:
         """Delete a streaming checkpoint, if it is there."""
@@ -336,7 +337,7 @@ class SimulatedEngine:
         self,
         checkpoint: str,
         bootstrap: Bootstrap,
-        partition_set: PartitionSet | None,
+        selection: Selection,
         batch: BatchSettings,
         epoch: Epoch,
     ) -> Serving:
@@ -346,8 +347,9 @@ class SimulatedEngine:
             kept = StreamingCheckpoint(str(self.files.new_name()))
             self._checkpoints[checkpoint] = kept
         self.listener.on_query(kept.query_id, self.process.name, self._settings.node_id)
-        topics = BatchTopics(self._root, checkpoint, epoch)
-        sink = Sink(self._root, self._settings, epoch=epoch, topics=topics)
+        planned = self.last_planned(checkpoint)
+        pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch)
+        sink = Sink(self._root, self._settings, epoch=epoch, pinned=pinned)
         wanted = Input(
             requests=table_uri(self._root, REQUESTS),
             bootstrap=bootstrap.uri,
@@ -357,11 +359,11 @@ class SimulatedEngine:
             wait_ms=1,
             max_files=self._settings.max_files_per_trigger,
             max_bytes=self._settings.max_bytes_per_trigger,
-            partition_set=partition_set,
+            run=pinned.run,
+            selection=selection,
         )
-        make_machine = functools.partial(BatchMachine, batch)
         interval_ms = self._settings.trigger_interval_ms
-        query: Any = SimulatedQuery(self, kept, wanted, make_machine, sink, interval_ms)
+        query: Any = SimulatedQuery(self, kept, wanted, BatchMachine, sink, interval_ms)
         return Serving(query, sink, self._root, open_delta(bootstrap.uri).version() + 1)
 
 

@@ -86,7 +86,7 @@ def test_claimed_partitions_are_appended_their_groups_before_their_requests(root
 @pytest.fixture
 def elsewhere(monkeypatch):
     """Have every table read and written as one that is not on a local disk."""
-    for module in ("table_files", "tail", "open"):
+    for module in ("table_files", "commit_reader", "open"):
         monkeypatch.setattr(f"pipeline.delta.{module}.local_folder", lambda _: None)
 
 

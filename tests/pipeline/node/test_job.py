@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from coordinator.group.batch import BatchResult
+from coordinator.group.batch import BatchMachine, BatchResult
 from pipeline.bench.empty import EmptyMachine
 from pipeline.delta import local_appender, log_trim
 from pipeline.node import node
@@ -86,7 +86,7 @@ def test_an_event_that_names_nobody_is_rejected_whole_and_the_rest_is_answered(s
         f"{root}/requests", pa.Table.from_pylist(broken, REQUESTS.schema), mode="append"
     )
     RequestLog(root).append([heartbeat("a")])
-    start(make_machine=None).await_ready(WAIT_S)
+    start(make_machine=BatchMachine).await_ready(WAIT_S)
     await_rows(root, "responses", {"a"})
     await_rows(root, "rejected_requests", {"{}"}, "event")
     rejected = {row["event"]: row["reason"] for row in rows(root, "rejected_requests")}
@@ -98,6 +98,9 @@ def test_an_event_that_names_nobody_is_rejected_whole_and_the_rest_is_answered(s
 
 class Once:
     """A machine that sets a timer at its first call, and says once that it went off."""
+
+    def set_settings(self, _settings):
+        pass
 
     def process(self, _group_id, _state, events, now):
         if events:
@@ -128,6 +131,9 @@ def test_a_timer_goes_off_once(start, root):
 
 class Broken:
     """A machine with a defect outside of all that it guards."""
+
+    def set_settings(self, _settings):
+        pass
 
     def process(self, *_):
         raise LookupError("no such luck")

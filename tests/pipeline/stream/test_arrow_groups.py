@@ -65,7 +65,7 @@ class Counting:
         again = now + self._wait_ms if kept[-1] == "wait" else None
         return BatchResult(msgspec.msgpack.encode(kept), again, told if len(kept) % 4 else None)
 
-    def set_topics(self, topics) -> None:
+    def set_settings(self, settings) -> None:
         pass
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.stream.checkpoint_files import delete_checkpoint, last_planned
+from pipeline.stream.offset import Planned
 
 pytestmark = pytest.mark.spark
 
@@ -19,6 +20,6 @@ def test_the_last_planned_batch_is_the_one_with_the_greatest_number(spark, tmp_p
     assert last_planned(spark, str(checkpoint)) is None
     for batch in (9, 10):
         (checkpoint / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"batch":{batch}}}')
-    assert last_planned(spark, str(checkpoint)) == '{"batch":10}'
+    assert last_planned(spark, str(checkpoint)) == Planned(10, '{"batch":10}')
     delete_checkpoint(spark, str(checkpoint))
     assert not checkpoint.exists()

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from coordinator.group.partition import PartitionSet, partition_for
+from coordinator.group.partition import partition_for
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.tail import Position
 from pipeline.stream.event_source import EventReader, EventsGoneError, Input
-from pipeline.stream.offset import offset_of
+from pipeline.stream.offset import Selection, offset_of
 from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import table_uri
@@ -49,7 +49,6 @@ def read(root: str, tmp_path: Path, bootstrap: LocalAppender):
             wait_ms=1,
             max_files=100,
             max_bytes=1 << 20,
-            partition_set=None,
         )
         return EventReader(msgspec.structs.replace(wanted, **other))
 
@@ -155,17 +154,32 @@ def test_only_the_groups_of_the_node_s_partitions(log, bootstrap, read):
     bootstrap.append(
         pa.table([["other"], ["0" * KEY_WIDTH + '{"request_id":"s"}']], schema=PACKED_SCHEMA)
     )
-    reader = read(partition_set=PartitionSet({0, 3}, 4))
+    reader = read(selection=Selection((0, 3), 4))
     mine = [group for group in groups if partition_for(group, 4) in (0, 3)]
     assert all_ids(reader, reader.initialOffset()) == [["s"], mine]
+
+
+def test_a_batch_that_is_run_again_is_what_it_was_whatever_the_node_owns_by_then(log, read):
+    groups = [f"group-{n}" for n in range(20)]
+    log.append([heartbeat(group, group) for group in groups])
+    planner = read(selection=Selection((0, 3), 4), run=6)
+    start = planner.initialOffset()
+    _, end = planner.read(start)
+    assert offset_of(end).run == 6
+    for later in (Selection((1,), 4), Selection(None, 4)):
+        again = read(selection=later, run=7).readBetweenOffsets(start, end)
+        assert ids(again) == [group for group in groups if partition_for(group, 4) in (0, 3)]
+        batch, after = read(selection=later, run=7).read(end)
+        assert ids(batch) == []
+        assert offset_of(after).run == 7, "what comes next is planned by the new run"
 
 
 def test_what_names_no_group_is_partition_0_s(root, read):
     write_deltalake(
         table_uri(root, REQUESTS), pa.Table.from_pylist([{}], REQUESTS.schema), mode="append"
     )
-    for partitions, expected in (({0}, [(None, "9" * KEY_WIDTH + "{}")]), ({1}, [])):
-        reader = read(partition_set=PartitionSet(partitions, 2))
+    for partition, expected in ((0, [(None, "9" * KEY_WIDTH + "{}")]), (1, [])):
+        reader = read(selection=Selection((partition,), 2))
         batch, _ = reader.read(reader.initialOffset())
         assert events(batch) == expected
 
@@ -211,7 +225,7 @@ def test_a_log_that_was_cut_is_not_waited_for(root, log, read):
 
 
 def test_an_offset_is_read_from_sparks_progress():
-    text = '{"bootstrap": [4, 0], "requests": [7, 2]}'
+    text = '{"bootstrap": [4, 0], "requests": [7, 2], "run": 1, "selection": {"of": 3}}'
     for given in (text, json.loads(text)):
         found = offset_of(given)
         assert found is not None

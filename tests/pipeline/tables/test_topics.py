@@ -14,9 +14,7 @@ from typer.testing import CliRunner
 
 from pipeline.cli.main import app
 from pipeline.client.admin import ask
-from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
-from pipeline.stream.batch_topics import BatchTopics
 from pipeline.tables import topic_watcher, topics
 from pipeline.tables.sql import Catalog
 from pipeline.tables.store import ensure_table, ensure_tables
@@ -32,7 +30,6 @@ from pipeline.tables.topics import (
     delete_topic,
     read_counts,
 )
-from schemas.catalogue import decode_catalogue
 from schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
@@ -221,60 +218,6 @@ def test_a_watcher_knows_the_last_deletions_only(
     watcher.poll()
     assert watcher.catalogue is not None
     assert list(watcher.catalogue.deleted) == ["b", "c"]
-
-
-# --- a batch's catalogue ------------------------------------------------------------------------
-
-
-@pytest.fixture
-def checkpoint(root: str) -> str:
-    return f"{root}/_checkpoints/query"
-
-
-def test_a_batch_that_is_run_again_knows_the_same_topics(root: str, checkpoint: str) -> None:
-    create_topic(root, "orders", 6)
-    running = BatchTopics(root, checkpoint)
-    assert running.of_batch("q", 0) == '[{"orders":6},{}]'
-    alter_topic(root, "orders", 8)
-    assert running.of_batch("q", 1) == '[{"orders":8},{}]'
-    assert running.of_batch("q", 2) == '[{"orders":8},{}]'
-    create_topic(root, "clicks", 1)
-    restarted = BatchTopics(root, checkpoint)
-    assert restarted.of_batch("q", 2) == '[{"orders":8},{}]'
-    assert restarted.of_batch("q", 3) == '[{"clicks":1,"orders":8},{}]'
-
-
-def test_a_deletion_is_part_of_a_batch_s_catalogue(root: str, checkpoint: str) -> None:
-    create_topic(root, "orders", 6)
-    running = BatchTopics(root, checkpoint)
-    running.of_batch("q", 0)
-    delete_topic(root, "orders")
-    create_topic(root, "orders", 6)
-    again = decode_catalogue(running.of_batch("q", 1))
-    assert again is not None
-    assert (again.partitions, list(again.deleted)) == ({"orders": 6}, ["orders"])
-
-
-def test_that_there_was_no_catalogue_is_kept_too(root: str, checkpoint: str) -> None:
-    assert BatchTopics(root, checkpoint).of_batch("q", 0) == "null"
-    create_topic(root, "orders", 6)
-    restarted = BatchTopics(root, checkpoint)
-    assert restarted.of_batch("q", 0) == "null"
-    assert restarted.of_batch("q", 1) == '[{"orders":6},{}]'
-
-
-def test_another_query_begins_anew(root: str, checkpoint: str) -> None:
-    assert BatchTopics(root, checkpoint).of_batch("q", 7) == "null"
-    create_topic(root, "orders", 6)
-    assert BatchTopics(root, checkpoint).of_batch("another", 0) == '[{"orders":6},{}]'
-
-
-def test_only_changes_are_written(root: str, checkpoint: str) -> None:
-    running = BatchTopics(root, checkpoint)
-    for batch in range(5):
-        running.of_batch("q", batch)
-    pins = open_appender(f"{checkpoint}-topics")
-    assert pins.last_version("q") == 0
 
 
 def test_a_watcher_that_slept_past_the_log_s_retention_reads_the_catalogue_anew(

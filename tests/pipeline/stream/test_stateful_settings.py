@@ -1,4 +1,4 @@
-"""The catalogue of a batch reaches the machine in the workers, and only where it changed."""
+"""The settings of a batch reach the machine in the workers, and only where they changed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from queue import Queue
 import msgspec
 import pytest
 
-from coordinator.group.batch import BatchResult, GroupOutput
+from coordinator.group.batch import BatchResult, BatchSettings, GroupOutput
 from pipeline.node.bootstrap import prepare_bootstrap
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream import stateful
-from pipeline.stream.batch_topics import BatchTopics
 from pipeline.stream.event_source import read_events
-from pipeline.stream.stateful import TOPICS_PROPERTY, GroupFunction, answer
+from pipeline.stream.pinned_settings import PinnedSettings
+from pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction, answer
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.topics import alter_topic, create_topic
 from schemas.catalogue import Catalogue
@@ -30,8 +30,8 @@ class Telling:
     def __init__(self) -> None:
         self.told: list[Catalogue | None] = []
 
-    def set_topics(self, catalogue: Catalogue | None) -> None:
-        self.told.append(catalogue)
+    def set_settings(self, settings: BatchSettings) -> None:
+        self.told.append(settings.topics)
 
     def process(self, _group_id, _state, events: list[str], now: int) -> BatchResult:
         topics = msgspec.json.encode([told and told.partitions for told in self.told[-1:]]).decode()
@@ -39,25 +39,25 @@ class Telling:
         return BatchResult(None, None, GroupOutput([], [], [], rejected))
 
 
-def test_a_machine_is_told_of_each_catalogue_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_is_told_of_each_change_once(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Telling()
     function = GroupFunction(lambda: machine)
     for topics in (None, "null", "null", '[{"t":2},{}]', '[{"t":2},{}]', '[{"t":3},{"u":9}]'):
-        monkeypatch.setattr(stateful, "_topics_of_batch", lambda topics=topics: topics)
+        pinned = None if topics is None else f'{{"topics":{topics}}}'
+        monkeypatch.setattr(stateful, "_settings_of_batch", lambda pinned=pinned: pinned)
         assert function._machine() is machine
-    assert machine.told == [Catalogue({"t": 2}), Catalogue({"t": 3}, {"u": 9})]
+    assert machine.told == [None, Catalogue({"t": 2}), Catalogue({"t": 3}, {"u": 9})]
 
 
 @pytest.mark.spark
 def test_a_batch_s_catalogue_reaches_the_workers(spark, root: str, tmp_path: Path) -> None:
     checkpoint = str(tmp_path / "_checkpoints" / "query")
-    topics = BatchTopics(root, checkpoint)
+    pinned = PinnedSettings(root, checkpoint, BatchSettings())
     told: Queue[set[str]] = Queue()
 
     def write(frame, batch_id: int) -> None:
         context = frame.sparkSession.sparkContext
-        query_id = context.getLocalProperty("sql.streaming.queryId")
-        context.setLocalProperty(TOPICS_PROPERTY, topics.of_batch(query_id, batch_id))
+        context.setLocalProperty(SETTINGS_PROPERTY, pinned.of_batch(batch_id))
         blobs = frame.toArrow().column(0).to_pylist()
         outputs = [msgspec.msgpack.decode(blob, type=GroupOutput) for blob in blobs]
         if outputs:
@@ -69,7 +69,7 @@ def test_a_batch_s_catalogue_reaches_the_workers(spark, root: str, tmp_path: Pat
     stream = answer(events, Telling).writeStream.foreachBatch(write)
     query = stream.option("checkpointLocation", checkpoint).start()
     try:
-        for number, expected in enumerate(("[]", '[{"orders":1}]', '[{"orders":2}]')):
+        for number, expected in enumerate(("[null]", '[{"orders":1}]', '[{"orders":2}]')):
             requests.append([heartbeat(f"{number}/{group}", f"g{group}") for group in range(8)])
             assert told.get(timeout=WAIT_S) == {expected}
             change = create_topic if number == 0 else alter_topic

@@ -1,0 +1,135 @@
+"""What each batch is decided by: the same settings whenever the batch is run again.
+
+A batch that was cut off is run again after a restart, and what its first run has written stays. If
+the second run decided by other settings, it could contradict the first: a commit could be in the
+offsets topic and be answered 3, UNKNOWN_TOPIC_OR_PARTITION. So settings, claims and the catalogue
+of topics are part of a batch's input, as its requests and its time are.
+
+They are pinned in a table beside the streaming checkpoint, before any batch is decided by them: a
+row for each run of the query, and one for each batch from which on a run knows another catalogue.
+The offset of a batch, which Spark logs before the batch runs, names the run that planned the batch
+(`pipeline.stream.offset`). So a batch that another run had planned takes what that run had pinned
+for it; all others take what is so now.
+
+The driver looks once a batch, before the batch's one action, and hands the settings to the tasks as
+a local property of their job (`pipeline.stream.stateful`): the workers read nothing, and all of
+them know the same. Workers could not take the rows of the catalogue up to the batch's own time,
+which a second run has too: a row gets its time before it is committed, from another machine's
+clock, so the second run could see a row that the first could not. Nor is a change of the catalogue
+a control event for each group, as a load is: it would wake every group for every change.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from coordinator.group.batch import BatchSettings
+from pipeline.delta.open import open_appender, raise_epoch
+from pipeline.delta.table import open_delta
+from pipeline.stream.offset import offset_of
+from pipeline.tables.store import ensure_table, table_uri
+from pipeline.tables.topic_watcher import TopicWatcher
+from schemas.messages import Int64
+from schemas.tables import Table, arrow_schema, from_arrow, to_arrow
+
+if TYPE_CHECKING:
+    from pipeline.delta.epoch import Epoch
+    from pipeline.stream.offset import Planned
+
+# The transaction of the table whose version is the number of the newest run.
+_RUNS = "runs"
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(BatchSettings).decode
+
+
+class Pin(Struct, frozen=True):
+    """The settings, as JSON, by which a run decides its batches from this one on."""
+
+    run: Int64
+    batch_id: Int64
+    settings: str
+
+
+class PinnedSettings:
+    """The settings of each batch of one run of a query; `run` is the run's number.
+
+    `settings` are what the run decides by, but for the catalogue of topics, which is looked for
+    here. `planned` is the last batch that the streaming checkpoint had planned before this run.
+    Raises FencedError as every writer of a node does.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        checkpoint: str,
+        settings: BatchSettings,
+        planned: Planned | None = None,
+        epoch: Epoch | None = None,
+    ) -> None:
+        folder, _, name = checkpoint.rstrip("/").rpartition("/")
+        self._table = Table(f"{name}-pins", arrow_schema(Pin))
+        self._uri = table_uri(folder, self._table)
+        ensure_table(folder, self._table)
+        if epoch is not None:
+            raise_epoch(self._uri, epoch)
+        self._appender = open_appender(self._uri, epoch)
+        self._planned = planned
+        self._watcher = TopicWatcher(root)
+        self._settings = settings
+        self._text = self._present()
+        self.run = self._begin()
+
+    def of_batch(self, batch_id: int) -> str:
+        """Return the settings of a batch, as JSON."""
+        if self._planned is not None and batch_id <= self._planned.batch_id:
+            return self._of_planned(batch_id, self._planned)
+        text = self._present()
+        if text != self._text:
+            self._text = text
+            self._appender.append(self._pin(self.run, batch_id))
+        return text
+
+    def _present(self) -> str:
+        self._watcher.poll()
+        return _encode(replace(self._settings, topics=self._watcher.catalogue)).decode()
+
+    def _begin(self) -> int:
+        """Pin the settings of a new run; return its number."""
+        while True:
+            run = self._appender.last_version(_RUNS) + 1
+            if self._appender.append(self._pin(run, 0), _RUNS, run):
+                return run
+
+    def _pin(self, run: int, batch_id: int) -> object:
+        return to_arrow(self._table, [Pin(run, batch_id, self._text)])
+
+    def _of_planned(self, batch_id: int, planned: Planned) -> str:
+        """What the run that planned a batch had pinned for it, without what was lost since.
+
+        A partition that another coordinator has had since is not decided for: it has answered the
+        batch's requests.
+        """
+        offset = offset_of(planned.offset)
+        pins = from_arrow(Pin, open_delta(self._uri).to_pyarrow_table())
+        mine = [
+            pin
+            for pin in pins
+            if offset is not None and pin.run == offset.run and pin.batch_id <= batch_id
+        ]
+        if not mine:
+            raise LookupError(f"{self._uri} does not say what batch {batch_id} is decided by")
+        pinned = _decode(max(mine, key=lambda pin: pin.batch_id).settings)
+        return _encode(replace(pinned, claims=_still_held(pinned, self._settings))).decode()
+
+
+def _still_held(pinned: BatchSettings, now: BatchSettings) -> dict[int, int] | None:
+    if pinned.claims is None or now.claims is None:
+        return pinned.claims
+    # What is being given up is released only after the batches that were planned before.
+    held = {**now.claims, **now.unloading}
+    return {p: claim for p, claim in pinned.claims.items() if held.get(p) == claim}

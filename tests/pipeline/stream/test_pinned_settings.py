@@ -1,0 +1,128 @@
+"""A batch that is run again is decided by what it was decided by before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from deltalake import DeltaTable
+
+from coordinator.config import GroupCoordinatorConfig
+from coordinator.group.batch import BatchSettings
+from coordinator.group.coordinator import Node
+from pipeline.delta.epoch import Epoch, FencedError
+from pipeline.stream.offset import Offset, Planned, Position, Selection
+from pipeline.stream.pinned_settings import PinnedSettings
+from pipeline.tables.topics import alter_topic, create_topic, delete_topic
+from schemas.catalogue import Catalogue
+
+OURS = BatchSettings(
+    config=GroupCoordinatorConfig(group_max_size=7),
+    node=Node(3, "h", 9092),
+    dedup_window_ms=9,
+    claims={0: 4, 3: 5},
+)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "_checkpoints" / "query")
+
+
+def planned(run: PinnedSettings, batch_id: int) -> Planned:
+    """What Spark's log of offsets has of a batch that a run planned."""
+    offset = Offset(Position(0), Position(0), run.run, Selection())
+    return Planned(batch_id, msgspec.json.encode(offset).decode())
+
+
+def of(pinned: PinnedSettings, batch_id: int) -> BatchSettings:
+    return msgspec.json.decode(pinned.of_batch(batch_id), type=BatchSettings)
+
+
+def test_a_batch_is_decided_by_all_of_its_settings(root: str, checkpoint: str) -> None:
+    assert of(PinnedSettings(root, checkpoint, OURS), 0) == OURS
+
+
+def test_a_batch_that_is_run_again_has_the_settings_of_its_run(root: str, checkpoint: str) -> None:
+    first = PinnedSettings(root, checkpoint, OURS)
+    first.of_batch(7)
+    changed = msgspec.structs.replace(OURS, config=GroupCoordinatorConfig(), dedup_window_ms=1)
+    second = PinnedSettings(root, checkpoint, changed, planned(first, 7))
+    assert of(second, 7) == OURS
+    assert of(second, 8) == changed
+    # The second run planned batch 8 and was cut off, too.
+    third = PinnedSettings(root, checkpoint, OURS, planned(second, 8))
+    assert of(third, 8) == changed
+    assert of(third, 9) == OURS
+
+
+def test_a_batch_that_was_planned_and_never_decided_has_its_settings(
+    root: str, checkpoint: str
+) -> None:
+    first = PinnedSettings(root, checkpoint, OURS)
+    # Killed between the plan of batch 0 and its first look at the settings.
+    later = msgspec.structs.replace(OURS, dedup_window_ms=1)
+    assert of(PinnedSettings(root, checkpoint, later, planned(first, 0)), 0) == OURS
+
+
+def test_a_batch_that_is_run_again_decides_nothing_for_what_was_lost_since(
+    root: str, checkpoint: str
+) -> None:
+    first = PinnedSettings(root, checkpoint, OURS)
+    again = msgspec.structs.replace(OURS, claims={3: 9, 8: 9}, unloading={0: 4})
+    second = PinnedSettings(root, checkpoint, again, planned(first, 5))
+    assert of(second, 5).claims == {0: 4}, "partition 3 was another's between the claims 5 and 9"
+    assert of(second, 6) == again
+
+
+def test_a_batch_that_is_run_again_knows_the_same_topics(root: str, checkpoint: str) -> None:
+    create_topic(root, "orders", 6)
+    running = PinnedSettings(root, checkpoint, OURS)
+    assert of(running, 0).topics == Catalogue({"orders": 6})
+    alter_topic(root, "orders", 8)
+    assert of(running, 1).topics == Catalogue({"orders": 8})
+    assert of(running, 2).topics == Catalogue({"orders": 8})
+    create_topic(root, "clicks", 1)
+    for batch, orders in ((0, 6), (1, 8), (2, 8)):
+        restarted = PinnedSettings(root, checkpoint, OURS, planned(running, batch))
+        assert of(restarted, batch).topics == Catalogue({"orders": orders})
+        assert of(restarted, batch + 1).topics == Catalogue({"clicks": 1, "orders": 8})
+
+
+def test_a_deletion_is_part_of_a_batch_s_catalogue(root: str, checkpoint: str) -> None:
+    create_topic(root, "orders", 6)
+    running = PinnedSettings(root, checkpoint, OURS)
+    running.of_batch(0)
+    delete_topic(root, "orders")
+    create_topic(root, "orders", 6)
+    topics = of(running, 1).topics
+    assert topics is not None
+    assert (topics.partitions, list(topics.deleted)) == ({"orders": 6}, ["orders"])
+    restarted = PinnedSettings(root, checkpoint, OURS, planned(running, 0))
+    assert of(restarted, 0).topics == Catalogue({"orders": 6})
+
+
+def test_that_there_was_no_catalogue_is_kept_too(root: str, checkpoint: str) -> None:
+    running = PinnedSettings(root, checkpoint, OURS)
+    assert of(running, 0).topics is None
+    create_topic(root, "orders", 6)
+    assert of(PinnedSettings(root, checkpoint, OURS, planned(running, 0)), 0).topics is None
+
+
+def test_only_changes_are_written(root: str, checkpoint: str) -> None:
+    running = PinnedSettings(root, checkpoint, OURS)
+    before = DeltaTable(f"{checkpoint}-pins").version()
+    for batch in range(5):
+        running.of_batch(batch)
+    assert DeltaTable(f"{checkpoint}-pins").version() == before
+
+
+def test_an_earlier_start_pins_nothing_more(root: str, checkpoint: str) -> None:
+    zombie = PinnedSettings(root, checkpoint, OURS, epoch=Epoch(1, 4))
+    PinnedSettings(root, checkpoint, OURS, epoch=Epoch(1, 5))
+    create_topic(root, "orders", 6)
+    with pytest.raises(FencedError):
+        zombie.of_batch(0)
+    with pytest.raises(FencedError):
+        PinnedSettings(root, checkpoint, OURS, epoch=Epoch(1, 4))
