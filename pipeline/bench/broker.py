@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -16,6 +15,7 @@ from pathlib import Path
 
 from pipeline.bench.kafka_libs import java
 from pipeline.errors import Failure
+from pipeline.node.process import end
 
 HOST = "127.0.0.1"
 _STOP_TIMEOUT_S = 30.0
@@ -83,13 +83,7 @@ class Broker:
 
     def stop(self) -> None:
         """End it, and drop its folder."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
+        end(self._process, _STOP_TIMEOUT_S)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 

@@ -92,13 +92,7 @@ class CoordinatorProcess:
 
     def stop(self) -> int:
         """Stop it between batches; returns its exit status."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            try:
-                self._process.wait(_STOP_TIMEOUT_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-        return self._process.wait()
+        return end(self._process, _STOP_TIMEOUT_S)
 
     def kill(self) -> None:
         """End it and its JVM at once, as a power cut would; returns when both have ended."""
@@ -131,3 +125,14 @@ class CoordinatorProcess:
         """The end of its log."""
         lines = self.log_path.read_text("utf-8", "replace").splitlines()
         return "\n".join(lines[-_LAST_LINES:])
+
+
+def end(process: subprocess.Popen[bytes], timeout_s: float) -> int:
+    """Ask a process to end, and kill it if it has not in time; returns its exit status."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    return process.wait()

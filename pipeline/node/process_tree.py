@@ -1,0 +1,55 @@
+"""The processes that a coordinator has started, as /proc lists them: JVM and Python workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+_PROC = Path("/proc")
+
+
+class Process(NamedTuple):
+    """A process: its id, its parent's and its name."""
+
+    pid: int
+    parent: int
+    name: str
+
+
+def descendants(pid: int) -> list[Process]:
+    """What a process has started, and what that has started; empty without /proc."""
+    try:
+        numbers = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
+    except OSError:
+        return []
+    processes = [found for number in numbers if (found := _read(number)) is not None]
+    family, found_pids = [], {pid}
+    while more := [p for p in processes if p.parent in found_pids and p.pid not in found_pids]:
+        family += more
+        found_pids |= {process.pid for process in more}
+    return family
+
+
+def jvm_of(pid: int) -> int | None:
+    """The JVM of a driver, None before it is started."""
+    return next((each.pid for each in descendants(pid) if each.name == "java"), None)
+
+
+def workers_of(pid: int) -> list[int]:
+    """The Python processes below a driver's JVM that have started none themselves."""
+    jvm = jvm_of(pid)
+    below = [] if jvm is None else descendants(jvm)
+    parents = {each.parent for each in below}
+    return [each.pid for each in below if each.pid not in parents and "python" in each.name]
+
+
+def _read(pid: int) -> Process | None:
+    try:
+        text = (_PROC / str(pid) / "stat").read_text()
+    except OSError:
+        # It has ended since it was listed.
+        return None
+    # man proc: pid (name) state ppid ...; a name may have spaces and parentheses.
+    name, _, rest = text.partition("(")[2].rpartition(")")
+    state, parent = rest.split()[:2]
+    return None if state == "Z" else Process(pid, int(parent), name)
