@@ -62,3 +62,27 @@ def trial_malformed(
 
     report = run_malformed(events, seed, progress)
     typer.echo(encoded(report) if json else report.line())
+
+
+@trial_app.command("torture")
+def trial_torture(
+    kills: Annotated[int | None, typer.Option("--kills", min=1, help="How many kills.")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", help="Kill for so long.")] = None,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=3, help="Coordinators.")] = 2,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="What the chances follow from; default: the time.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Kill, pause and starve coordinators on Spark under live clients, and check every promise."""
+    if kills is None and minutes is None:
+        raise typer.BadParameter("--kills, or --minutes, or both")
+    from pipeline.cli.show import Format, show
+    from pipeline.tables.sql import Result
+    from pipeline.trials.torture.run import torture
+
+    report = torture(kills, minutes, progress, seed, nodes)
+    if json:
+        typer.echo(encoded(report))
+    else:
+        show(Result(["what", "how many"], report.rows()), Format.TABLE)

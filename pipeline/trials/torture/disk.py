@@ -10,8 +10,6 @@ from pathlib import Path
 
 _SIZE = "2g"
 _FILLER = ".filler"
-_CHUNK = bytes(1 << 20)
-_END = bytes(512)
 
 
 class Disk:
@@ -19,33 +17,38 @@ class Disk:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.is_full = False
 
     def fill(self) -> None:
         """Take all the room that is left."""
-        self.is_full = True
-        with contextlib.suppress(OSError), (self.folder / _FILLER).open("wb", 0) as file:
-            for piece in (_CHUNK, _END):
+        with (self.folder / _FILLER).open("ab", 0) as file:
+            while free := _free(self.folder):
+                # Others write meanwhile: what was free is not all there any more.
                 with contextlib.suppress(OSError):
-                    while True:
-                        file.write(piece)
+                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, free)
 
     def free(self) -> None:
         """Give the room back."""
         (self.folder / _FILLER).unlink(missing_ok=True)
-        self.is_full = False
 
 
 @contextlib.contextmanager
-def small_disk(folder: Path) -> Iterator[Disk | None]:
-    """Mount a tmpfs of 2 GB at an empty folder for the block; None where that is not allowed."""
-    if os.geteuid() or not _did("mount", "-t", "tmpfs", "-o", f"size={_SIZE}", "tmpfs", folder):
+def small_disk(folder: Path, size: str = _SIZE) -> Iterator[Disk | None]:
+    """Mount a tmpfs at an empty folder for the block; None where that is not allowed.
+
+    `size` is as mount takes it.
+    """
+    if os.geteuid() or not _did("mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder):
         yield None
         return
     try:
         yield Disk(folder)
     finally:
         _did("umount", "-l", folder)
+
+
+def _free(folder: Path) -> int:
+    disk = os.statvfs(folder)
+    return disk.f_bavail * disk.f_frsize
 
 
 def _did(*command: str | Path) -> bool:

@@ -107,7 +107,7 @@ class _Gate:
 
     @contextmanager
     def at_work(self) -> Iterator[bool]:
-        """Hold off `close` for the block; false if the gate is closed, and nothing is to be done."""
+        """Hold off `close` for the block; false where the gate is closed: nothing is to be done."""
         with self._changed:
             enters = self._is_open
             self._busy += enters
@@ -177,11 +177,18 @@ class Load:
         return self._ask(group_id, "offset_fetch", offset_fetch=OffsetFetchRequest(None))
 
     def stop(self) -> None:
-        """End every client."""
+        """End every client, after the answer that it waits for."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(_REST_S)
         self._client.close()
+
+    def abandon(self) -> None:
+        """End every client, and wait for no answer."""
+        self._stopping.set()
+        self._client.close()
+        for thread in self._threads:
+            thread.join()
 
     def _ask(self, group_id: str, api: str, **body: object) -> Response:
         event = RequestEvent(
@@ -247,6 +254,18 @@ class Load:
         member.commit(offsets)
         for partition, offset in offsets.items():
             self.book.acknowledge(Key(group_id, partition.topic, partition.partition), offset)
+
+
+@contextmanager
+def running_load(root: str, seed: int) -> Iterator[Load]:
+    """Run clients for the block; after an error there may be nobody to answer them."""
+    load = Load(root, seed)
+    try:
+        yield load
+    except BaseException:
+        load.abandon()
+        raise
+    load.stop()
 
 
 def commit_body(key: Key, offset: int) -> OffsetCommitRequest:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,10 +16,14 @@ from pipeline.clock import monotonic, sleep
 from pipeline.errors import Failure
 from pipeline.node.node import checkpoint_uri
 from pipeline.node.process import CoordinatorProcess
-from pipeline.trials.torture.processes import jvm_of, workers_of
+from pipeline.node.process_tree import jvm_of, workers_of
 
 READY_S = 240.0
 _LOOK_S = 0.05
+_SHOWN = 600
+_FENCED = "fenced: the coordinator of epoch"
+# A node that was paused for longer than its lease finds out in this time that it is fenced.
+_FINDS_OUT_S = 5.0
 
 
 class NodeEnded(Failure):
@@ -29,27 +34,40 @@ class Node:
     """One coordinator.
 
     `hit` is what was last done to it since its start, and excuses its end. With `forgets` set, its
-    streaming checkpoint is deleted before its next start.
+    streaming checkpoint is deleted before its next start. `recoveries` has the seconds from each
+    end until it was ready again, by what it ended of; an end before that starts the time anew.
     """
 
     def __init__(self, root: str, config: Path, logs: Path, node_id: int) -> None:
         self.node_id = node_id
         self.hit: str | None = None
         self.forgets = False
-        self.starts = 0
         self.query_ids: set[str] = set()
+        self.recoveries: list[tuple[str, float]] = []
+        self._recovering: tuple[str, float] | None = None
         self._root = root
         self._config = config
         self._logs = logs
         self._resume_at: float | None = None
+        self._resumed = -_FINDS_OUT_S
         self._checkpoint = Path(checkpoint_uri(root, node_id))
-        self._process = self._start()
+        self._processes: list[CoordinatorProcess] = []
+        self._start()
 
-    def _start(self) -> CoordinatorProcess:
-        self.starts += 1
+    def _start(self) -> None:
         self.hit = None
-        log = self._logs / f"node-{self.node_id}-{self.starts}.log"
-        return CoordinatorProcess(self._root, self._config, log, node_id=self.node_id)
+        log = self._logs / f"node-{self.node_id}-{len(self._processes) + 1}.log"
+        process = CoordinatorProcess(self._root, self._config, log, node_id=self.node_id)
+        self._processes.append(process)
+
+    @property
+    def starts(self) -> int:
+        """How many times it was started."""
+        return len(self._processes)
+
+    @property
+    def _process(self) -> CoordinatorProcess:
+        return self._processes[-1]
 
     @property
     def is_paused(self) -> bool:
@@ -57,8 +75,10 @@ class Node:
         return self._resume_at is not None
 
     def is_ready(self) -> bool:
-        """Whether it runs and has printed `ready`."""
-        return not self.is_paused and self._process.is_ready() and not self._process.has_ended()
+        """Whether it runs, has printed `ready`, and has had time to find out that it is fenced."""
+        if self.is_paused or monotonic() < self._resumed + _FINDS_OUT_S:
+            return False
+        return self._process.is_ready() and not self._process.has_ended()
 
     def tend(self) -> str | None:
         """Resume it when its pause is over, start it again when it has ended; says what it did.
@@ -66,20 +86,28 @@ class Node:
         Raises NodeEnded if nothing was done to it since its start.
         """
         self._note_query()
+        if self._recovering is not None and self.is_ready():
+            hit, since = self._recovering
+            self.recoveries.append((hit, monotonic() - since))
+            self._recovering = None
         if self._resume_at is not None and monotonic() >= self._resume_at:
             self._resume_at = None
+            self._resumed = monotonic()
             self._process.resume()
             return f"node {self.node_id} goes on"
         if self._resume_at is not None or not self._process.has_ended():
             return None
         if self.hit is None:
-            raise NodeEnded(
-                f"node {self.node_id} ended by itself: {self._process.last_lines()[-600:]}"
-            )
-        return self._start_again()
+            last = self._process.last_lines()
+            if _FENCED not in last:
+                raise NodeEnded(f"node {self.node_id} ended by itself: {last[-_SHOWN:]}")
+            # Nobody did anything to it but the machine, which let it run too seldom.
+            self.hit = "a lease that was renewed too late"
+        return self._start_again(self.hit)
 
-    def _start_again(self) -> str:
-        said = f"node {self.node_id} is started again after {self.hit}"
+    def _start_again(self, hit: str) -> str:
+        said = f"node {self.node_id} is started again after {hit}"
+        self._recovering = (hit, monotonic())
         if self.forgets:
             # A JVM that outlived its driver must not write to what is deleted.
             self._process.kill()
@@ -88,7 +116,7 @@ class Node:
             shutil.rmtree(f"{self._checkpoint}-bootstrap", ignore_errors=True)
             self.forgets = False
             said += ", without its streaming checkpoint"
-        self._process = self._start()
+        self._start()
         return said
 
     def _note_query(self) -> None:
@@ -125,7 +153,7 @@ class Node:
         """Let driver and JVM stand still for so long; False if it has ended."""
         if self._process.has_ended():
             return False
-        self.hit = f"a pause of {seconds:.1f} s"
+        self.hit = "a pause"
         with suppress(ProcessLookupError):
             self._process.pause()
         self._resume_at = monotonic() + seconds
@@ -141,47 +169,78 @@ class Node:
             return False
         return True
 
-    def stop(self) -> int:
-        """Stop it in order; returns its exit status."""
-        return self._process.stop()
-
     def kill(self) -> None:
-        """End all of it."""
-        if self._resume_at is not None:
-            self._process.resume()
-            self._resume_at = None
-        self._process.kill()
+        """End all that it has started; a JVM may have outlived its driver."""
+        for process in self._processes:
+            process.kill()
 
 
 class Cluster:
-    """All nodes of a root."""
+    """All nodes of a root, tended by a thread until `stop`.
+
+    `lock` is held by whoever touches a node.
+    """
 
     def __init__(self, root: str, config: Path, logs: Path, count: int) -> None:
         self.nodes = [Node(root, config, logs, number + 1) for number in range(count)]
-        self.said: list[str] = []
+        self.lock = threading.RLock()
+        self._said: list[str] = []
+        self._error: NodeEnded | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._tend, daemon=True)
+        self._thread.start()
 
-    def tend(self) -> None:
-        """Tend every node. Raises NodeEnded."""
-        for node in self.nodes:
-            if (said := node.tend()) is not None:
-                self.said.append(said)
+    def _tend(self) -> None:
+        while not self._stopping.wait(_LOOK_S):
+            try:
+                with self.lock:
+                    self._said += [said for node in self.nodes if (said := node.tend())]
+            except NodeEnded as error:
+                self._error = error
+                return
 
-    def wait(self, seconds: float) -> None:
-        """Tend the nodes for so long."""
-        until = monotonic() + seconds
-        while monotonic() < until:
-            self.tend()
-            sleep(_LOOK_S)
+    def heard(self) -> list[str]:
+        """What was done to tend the nodes since the last call."""
+        with self.lock:
+            said, self._said = self._said, []
+        return said
+
+    def check(self) -> None:
+        """Raise NodeEnded if a node ended to which nothing had been done."""
+        if self._error is not None:
+            raise self._error
 
     def settle(self) -> None:
-        """Tend the nodes until all are ready. Raises Failure after `READY_S`."""
+        """Wait until all nodes are ready. Raises Failure after `READY_S`, and NodeEnded."""
         until = monotonic() + READY_S
-        while not all(node.is_ready() for node in self.nodes):
-            if monotonic() > until:
+        while True:
+            self.check()
+            with self.lock:
                 late = [str(node.node_id) for node in self.nodes if not node.is_ready()]
+            if not late:
+                return
+            if monotonic() > until:
                 raise Failure(f"not ready after {READY_S:.0f} s: node {', '.join(late)}")
-            self.tend()
             sleep(_LOOK_S)
+
+    def hit(self, what: str) -> None:
+        """Excuse the end of every node by what is done to all of them."""
+        with self.lock:
+            for node in self.nodes:
+                node.hit = what
+
+    def forgive(self) -> None:
+        """From here on only what is done anew excuses an end."""
+        with self.lock:
+            for node in self.nodes:
+                node.hit = None
+
+    def stop(self) -> None:
+        """End the thread and every node."""
+        self._stopping.set()
+        self._thread.join()
+        for node in self.nodes:
+            node.kill()
 
 
 @contextmanager
@@ -191,5 +250,4 @@ def running_cluster(root: str, config: Path, logs: Path, count: int) -> Iterator
     try:
         yield cluster
     finally:
-        for node in cluster.nodes:
-            node.kill()
+        cluster.stop()

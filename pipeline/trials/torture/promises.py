@@ -23,7 +23,7 @@ from pipeline.tables.store import table_uri
 from pipeline.trials.torture.commits import Commit, CommitReader
 from pipeline.trials.torture.load import SESSION_MS, Book, Key, Load
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT
-from schemas.tables import COORDINATORS, GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES
+from schemas.tables import COORDINATORS, GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES, Table
 
 _ANSWERS_S = 120.0
 _POLL_S = 0.2
@@ -59,17 +59,17 @@ class Auditor:
         self.excused_until = 0
         self._root = root
 
-        def reader(name: str, *columns: str) -> CommitReader:
-            return CommitReader(Path(table_uri(root, name)), columns)
+        def reader(table: Table, *columns: str) -> CommitReader:
+            return CommitReader(Path(table_uri(root, table)), columns)
 
-        self._responses = reader(RESPONSES.name, "request_id", "api", "error_code")
+        self._responses = reader(RESPONSES, "request_id", "api", "error_code")
         self._topic = reader(
-            OFFSETS_TOPIC.name,
+            OFFSETS_TOPIC,
             *("partition", "record_type", "group_id", "log_offset", "topic", "topic_partition"),
             *("offset_commit", "group_metadata", "request_id"),
         )
-        self._events = reader(GROUP_EVENTS.name, "at", "event", "group_id", "member_id", "reason")
-        self._decisions = reader(COORDINATORS.name, "event", "node_id", "partition")
+        self._events = reader(GROUP_EVENTS, "at", "event", "group_id", "member_id", "reason")
+        self._decisions = reader(COORDINATORS, "event", "node_id", "partition")
         # When each commit request became a record, and when it was acknowledged, ms.
         self._recorded: dict[str, int] = {}
         self._acknowledged: dict[str, int] = {}
@@ -159,7 +159,7 @@ class Auditor:
     def _check_generation(self, row: dict[str, Any]) -> None:
         group_id, value = row["group_id"], row["group_metadata"]
         if value is None:
-            del self._generations[group_id]
+            self._generations.pop(group_id, None)
             return
         before = self._generations.get(group_id, 0)
         if value["generation"] < before:

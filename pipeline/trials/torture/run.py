@@ -1,0 +1,255 @@
+"""The trial: faults at random instants under live clients, and the promises after every few."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from pipeline.clock import clock_ms, monotonic, sleep
+from pipeline.errors import Failure
+from pipeline.tables.store import ensure_tables
+from pipeline.trials.torture.disk import small_disk
+from pipeline.trials.torture.faults import KILLS, OTHERS, Fault, Stage
+from pipeline.trials.torture.load import Load, running_load
+from pipeline.trials.torture.nodes import running_cluster
+from pipeline.trials.torture.promises import Auditor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NODES = 2
+_OFFSETS_PARTITIONS = 4
+_LEASE_S = 8.0
+_KILLS_A_ROUND = 3
+# The next fault comes within one of these times, s: in the same batch, in the same move, or later.
+_LONGEST_DELAYS_S = (0.3, 2.0, 8.0)
+# How often another fault comes along with a kill.
+_OTHERS_A_KILL = 0.6
+_LAST_ACTIONS = 25
+# Tables that grow fast enough for upkeep to run many times beside the faults.
+_CONFIG = f"""\
+[group]
+group.initial.rebalance.delay.ms = 200
+offsets.topic.num.partitions = {_OFFSETS_PARTITIONS}
+[coordinator]
+lease.ms = {_LEASE_S * 1000:.0f}
+segment.bytes = 200000
+[upkeep]
+log.cleaner.backoff.ms = 5000
+retain.interval.ms = 20000
+[spark]
+spark.driver.memory = "1g"
+"""
+
+
+class Broken(Failure):
+    """A promise was broken; the message has the seed, the last actions and where the root is."""
+
+
+class TortureReport(Struct):
+    """One run. Kills and other faults by kind; `starts` are of coordinators.
+
+    `recovery_s` has the seconds from an end of a coordinator until it was ready, by what ended it.
+    """
+
+    seed: int
+    seconds: float
+    nodes: int
+    kills: dict[str, int]
+    others: dict[str, int]
+    lost_checkpoints: int
+    starts: int
+    recovery_s: dict[str, list[float]]
+    checks: int
+    requests: int
+    commits: int
+    acknowledged: int
+    records: int
+    members: int
+    expired: int
+    unknown_writers: int
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """What was done and checked, a figure each."""
+        return [
+            *((f"kills: {name}", count) for name, count in self.kills.items()),
+            *((f"other faults: {name}", count) for name, count in self.others.items()),
+            ("lost streaming checkpoints", self.lost_checkpoints),
+            ("starts of a coordinator", self.starts),
+            *(
+                (f"  after {hit}: times, median s until it is ready", _times(seconds))
+                for hit, seconds in sorted(self.recovery_s.items())
+            ),
+            ("checks of all promises", self.checks),
+            ("requests, each answered once", self.requests),
+            ("commits", self.commits),
+            ("of them acknowledged, and kept", self.acknowledged),
+            ("records of the offsets topic", self.records),
+            ("members that joined", self.members),
+            ("of them expired", self.expired),
+            ("commits of unknown starts", self.unknown_writers),
+            ("seed", str(self.seed)),
+            ("seconds", f"{self.seconds:.0f}"),
+        ]
+
+
+def _times(seconds: list[float]) -> str:
+    return f"{len(seconds)}, {median(seconds):.1f}"
+
+
+def torture(
+    kills: int | None,
+    minutes: float | None,
+    say: Callable[[str], None],
+    seed: int | None = None,
+    nodes: int = NODES,
+) -> TortureReport:
+    """Do so many kills, or kill for so many minutes, and check; `say` hears of progress.
+
+    Raises Broken if a promise does not hold; the root is then kept.
+    """
+    chosen = clock_ms() % 1_000_000 if seed is None else seed
+    say(f"torture: seed {chosen}, {nodes} coordinators")
+    with _kept_on_failure(say) as folder:
+        root = folder / "root"
+        root.mkdir()
+        config = folder / "torture.toml"
+        config.write_text(_CONFIG)
+        with small_disk(root) as disk:
+            if disk is None:
+                say("torture: no disk is filled: only root may mount one")
+            ensure_tables(str(root))
+            with running_cluster(str(root), config, folder, nodes) as cluster:
+                random = Random(chosen)
+                stage = Stage(str(root), _OFFSETS_PARTITIONS, _LEASE_S, cluster, disk, random)
+                trial = _Trial(stage, chosen, say)
+                try:
+                    return trial.run(kills, minutes)
+                except Failure as error:
+                    if disk is not None:
+                        shutil.copytree(root, folder / "kept-root")
+                    raise Broken(
+                        f"{error}\nseed {chosen}; the last actions:\n  "
+                        + "\n  ".join(trial.actions)
+                    ) from error
+
+
+@contextmanager
+def _kept_on_failure(say: Callable[[str], None]) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="group-coordinator-torture-"))
+    try:
+        yield folder
+    except BaseException:
+        say(f"torture: root and logs are kept in {folder}")
+        raise
+    shutil.rmtree(folder)
+
+
+class _Trial:
+    """One run, with what was done in it."""
+
+    def __init__(self, stage: Stage, seed: int, say: Callable[[str], None]) -> None:
+        self.actions: deque[str] = deque(maxlen=_LAST_ACTIONS)
+        self._stage = stage
+        self._seed = seed
+        self._say = say
+        self._began = monotonic()
+        self._done: dict[str, Counter[str]] = {"kill": Counter(), "other": Counter()}
+        self._checks = 0
+        self._lost = 0
+        self._auditor = Auditor(stage.root)
+
+    def run(self, kills: int | None, minutes: float | None) -> TortureReport:
+        """Do rounds of faults and checks until there were enough."""
+        self._stage.cluster.settle()
+        self._note("all coordinators are ready")
+        with running_load(self._stage.root, self._seed) as load:
+            while not self._is_over(kills, minutes):
+                for _ in range(_KILLS_A_ROUND):
+                    if self._is_over(kills, minutes):
+                        break
+                    self._do(KILLS, "kill")
+                    if self._stage.random.random() < _OTHERS_A_KILL:
+                        self._do(OTHERS, "other")
+                self._check(load)
+        return self._report(load)
+
+    def _is_over(self, kills: int | None, minutes: float | None) -> bool:
+        if kills is not None and self._done["kill"].total() >= kills:
+            return True
+        return minutes is not None and monotonic() - self._began > 60 * minutes
+
+    def _do(self, faults: tuple[Fault, ...], kind: str) -> None:
+        """Do one fault of a kind after a random delay; the first in a random order that can be."""
+        random = self._stage.random
+        sleep(random.uniform(0, random.choice(_LONGEST_DELAYS_S)))
+        self._stage.cluster.check()
+        least = min(self._done[kind][fault.name] for fault in faults)
+        # The rarest first, so that a short run has some of each.
+        order = sorted(
+            faults, key=lambda fault: (self._done[kind][fault.name] - least, random.random())
+        )
+        for fault in order:
+            said = fault.act(self._stage)
+            if said is not None:
+                self._done[kind][fault.name] += 1
+                self._note(said)
+                if fault.name == "full disk":
+                    self._auditor.excused_until = clock_ms() + 30_000
+                return
+
+    def _check(self, load: Load) -> None:
+        self._stage.cluster.settle()
+        self._note("all coordinators are ready")
+        writers = {
+            query_id: node.node_id
+            for node in self._stage.cluster.nodes
+            for query_id in node.query_ids
+        }
+        self._auditor.check(load, writers)
+        self._stage.cluster.check()
+        self._stage.cluster.forgive()
+        self._checks += 1
+        done = self._done["kill"].total()
+        self._note(f"every promise holds after {done} kills, {len(self._auditor.answers)} answers")
+
+    def _note(self, text: str) -> None:
+        for said in (*self._stage.cluster.heard(), text):
+            self._lost += "without its" in said
+            line = f"{monotonic() - self._began:7.1f} s  {said}"
+            self.actions.append(line)
+            self._say(line)
+
+    def _report(self, load: Load) -> TortureReport:
+        counts, auditor = load.book.counts, self._auditor
+        recovery_s: dict[str, list[float]] = {}
+        for node in self._stage.cluster.nodes:
+            for hit, seconds in node.recoveries:
+                recovery_s.setdefault(hit, []).append(round(seconds, 1))
+        return TortureReport(
+            seed=self._seed,
+            seconds=monotonic() - self._began,
+            nodes=len(self._stage.cluster.nodes),
+            kills=dict(self._done["kill"]),
+            others=dict(self._done["other"]),
+            lost_checkpoints=self._lost,
+            starts=sum(node.starts for node in self._stage.cluster.nodes),
+            recovery_s=recovery_s,
+            checks=self._checks,
+            requests=len(auditor.answers),
+            commits=counts["commits"],
+            acknowledged=counts["acknowledged"],
+            records=auditor.records,
+            members=counts["members"],
+            expired=auditor.expired,
+            unknown_writers=auditor.unknown_writers,
+        )

@@ -1,0 +1,146 @@
+"""The torture around its faults: what a failure tells, and who is excused for ending."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.main import app
+from pipeline.delta.epoch import Epoch, FencedError
+from pipeline.node.process_tree import descendants
+from pipeline.trials.torture import nodes, run
+from pipeline.trials.torture.disk import small_disk
+from pipeline.trials.torture.nodes import Cluster, Node, NodeEnded
+
+
+class Ended(Cluster):
+    """Coordinators of which one ends."""
+
+    def __init__(self) -> None:
+        self.nodes = []
+        self.lock = threading.RLock()
+
+    def settle(self) -> None:
+        raise NodeEnded("node 1 ended by itself")
+
+    def heard(self) -> list[str]:
+        return ["node 1 was started"]
+
+
+def test_a_failure_tells_the_seed_and_keeps_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def running(*_: object) -> Iterator[Ended]:
+        yield Ended()
+
+    monkeypatch.setattr(run, "running_cluster", running)
+    said: list[str] = []
+    with pytest.raises(run.Broken, match="node 1 ended by itself\nseed 7; the last actions"):
+        run.torture(3, None, said.append, seed=7)
+    folder = Path(said[-1].rpartition(" ")[2])
+    kept = [
+        each for each in (folder / "root", folder / "kept-root") if (each / "requests").exists()
+    ]
+    assert kept
+    subprocess.run(["rm", "-r", folder], check=True)
+
+
+def test_how_long_it_goes_on_must_be_said() -> None:
+    result = CliRunner().invoke(app, ["trial", "torture"])
+    assert result.exit_code == 2
+    assert "--kills, or --minutes, or both" in result.output
+
+
+class Process:
+    """A coordinator's process that starts nothing."""
+
+    started = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        Process.started += 1
+        self.ended = False
+        self.pid = -1
+
+    def has_ended(self) -> bool:
+        return self.ended
+
+    def is_ready(self) -> bool:
+        return True
+
+    def last_lines(self) -> str:
+        return "out of memory"
+
+    def kill(self) -> None:
+        self.ended = True
+
+
+@pytest.fixture
+def node(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
+    monkeypatch.setattr(nodes, "CoordinatorProcess", Process)
+    Process.started = 0
+    checkpoint = tmp_path / "_checkpoints" / "group-coordinator-1"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "metadata").write_text('{"id":"query-1"}')
+    return Node(root, tmp_path / "c.toml", tmp_path, 1)
+
+
+def test_what_was_killed_is_started_again(node: Node, tmp_path: Path) -> None:
+    assert node.tend() is None
+    assert node.query_ids == {"query-1"}
+    assert node.kill_node()
+    assert node.tend() == "node 1 is started again after a kill"
+    assert Process.started == node.starts == 2
+    assert (tmp_path / "_checkpoints" / "group-coordinator-1").exists()
+    assert node.kill_node()
+    node.forgets = True
+    assert node.tend() == ("node 1 is started again after a kill, without its streaming checkpoint")
+    assert not (tmp_path / "_checkpoints" / "group-coordinator-1").exists()
+
+
+def test_an_end_without_a_fault_is_one_of_the_coordinator(node: Node) -> None:
+    node.kill_node()
+    node.hit = None
+    with pytest.raises(NodeEnded, match="node 1 ended by itself: out of memory"):
+        node.tend()
+
+
+def test_whoever_was_taken_for_dead_is_excused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Process, "last_lines", lambda _: str(FencedError("t", Epoch(1, 3), 4)))
+    node.kill_node()
+    node.hit = None
+    assert node.tend() == "node 1 is started again after a lease that was renewed too late"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux lists processes")
+def test_what_a_process_started_is_found_and_what_has_ended_is_not() -> None:
+    script = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as parent:
+        while not (found := descendants(parent.pid)):
+            pass
+        assert [child.parent for child in found] == [parent.pid]
+        os.kill(found[0].pid, signal.SIGKILL)
+        parent.wait()
+    assert descendants(parent.pid) == []
+
+
+def test_a_full_disk_refuses_and_takes_again(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "16m") as disk:
+        if disk is None:
+            pytest.skip("only root may mount a disk")
+        disk.fill()
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            (tmp_path / "file").write_bytes(bytes(4096))
+        disk.free()
+        (tmp_path / "file").write_bytes(bytes(4096))
+    assert not (tmp_path / "file").exists()
