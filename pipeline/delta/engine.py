@@ -29,6 +29,10 @@ class Readable(Protocol):
         ...
 
 
+class UnfitRows(Failure):
+    """Rows of a file do not fit their table: another type, or strings that are not UTF-8."""
+
+
 class Engine:
     """A DuckDB that keeps to `memory_bytes` and `threads`, and spills to the scratch folder."""
 
@@ -69,7 +73,7 @@ class Engine:
             self._connection.unregister("rows_to_store")
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run one statement and return its rows; raises Failure with DuckDB's own words."""
+        """Run one statement and return its rows. Raises Failure, such as UnfitRows."""
         try:
             try:
                 return self._connection.execute(sql).fetchall()
@@ -80,6 +84,8 @@ class Engine:
                 for view in self._views:
                     self._define(view, by_name=True)
                 return self._connection.execute(sql).fetchall()
+        except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
+            raise UnfitRows(f"upkeep: {first_line(error)}") from error
         except duckdb.Error as error:
             raise Failure(f"upkeep: {first_line(error)}") from error
 

@@ -27,7 +27,7 @@ from msgspec import Struct
 
 from pipeline.delta.checkpoint import clean_log
 from pipeline.delta.data_files import DataFile, count_bytes, count_records, data_files
-from pipeline.delta.engine import Engine
+from pipeline.delta.engine import Engine, UnfitRows
 from pipeline.delta.table import open_delta
 from pipeline.delta.table_files import TableFiles
 from pipeline.errors import Failure, first_line
@@ -139,10 +139,7 @@ def _retain_table(
             if due:
                 files.rewrite(due, [])
         for batch in packs(data_files(handle)):
-            engine.show("small_files", files, batch)
-            newest_ms = max(file.modified_ms for file in batch)
-            packed = files.write(engine, "SELECT * FROM small_files", batch[0].partition, newest_ms)
-            files.rewrite(batch, [] if packed is None else [packed], data_change=False)
+            _pack(engine, files, batch)
     vacuum(handle, name, settings.vacuum_retention_hours)
     clean_log(handle)
     after = data_files(handle)
@@ -156,6 +153,28 @@ def _retain_table(
         bytes_after=count_bytes(after),
         seconds=time.monotonic() - started,
     )
+
+
+def _pack(engine: Engine, files: TableFiles, batch: Sequence[DataFile]) -> None:
+    """Make one file of a batch.
+
+    A file whose rows do not fit the table stays as it is: it fails the batch, and is found by
+    halves. Otherwise one such file would keep all files of its table from being packed until it is
+    past the retention.
+    """
+    engine.show("small_files", files, batch)
+    newest_ms = max(file.modified_ms for file in batch)
+    try:
+        packed = files.write(engine, "SELECT * FROM small_files", batch[0].partition, newest_ms)
+    except UnfitRows as error:
+        if len(batch) == 1:
+            log.warning("%s is not packed: %s", batch[0].path, error)
+            return
+        middle = len(batch) // 2
+        _pack(engine, files, batch[:middle])
+        _pack(engine, files, batch[middle:])
+    else:
+        files.rewrite(batch, [] if packed is None else [packed], data_change=False)
 
 
 def packs(files: Sequence[DataFile]) -> Iterator[list[DataFile]]:

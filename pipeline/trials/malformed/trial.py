@@ -166,8 +166,10 @@ class _Trial:
             path = new_path({}, "snappy")
             # With Arrow's own schema in the file more types come back as they were written.
             pq.write_table(rows, folder / path, store_schema=len(actions) % 2 == 0)
-            size = (folder / path).stat().st_size
-            actions.insert(0, add_action(DataFile(path, size, self._now, rows.num_rows)))
+            status = (folder / path).stat()
+            modified_ms = status.st_mtime_ns // 1_000_000
+            file = DataFile(path, status.st_size, modified_ms, rows.num_rows)
+            actions.insert(0, add_action(file))
             self._debts.add(owed)
             written += int(rows.num_rows)
         self._version += 1

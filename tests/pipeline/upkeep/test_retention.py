@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -136,6 +137,28 @@ def test_packing_keeps_rows_and_their_age_and_a_reader_that_lags_gets_them_once(
     seen = tail.poll()
     assert seen is not None
     assert seen.column("request_id").to_pylist() == [*names, "more"]
+
+
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("heartbeat", pa.array([1.5])), ("client_id", pa.array([b"caf\xe9"]).view(pa.string()))],
+    ids=["another type", "not UTF-8"],
+)
+def test_a_file_that_does_not_fit_its_table_stays_and_the_others_are_packed(
+    root: str, name: str, column: pa.Array
+):
+    ask(root, *(str(number) for number in range(LEAST_FILES)))
+    body = HeartbeatRequest(1, "m")
+    rows = to_requests([RequestEvent("odd", "g", "heartbeat", heartbeat=body)])
+    odd = rows.set_column(rows.schema.get_field_index(name), name, column)
+    LocalAppender(Path(table_uri(root, REQUESTS))).append(odd)
+    ask(root, *(str(number) for number in range(LEAST_FILES, 2 * LEAST_FILES)))
+    result = run(root, clock_ms())["requests"]
+    assert (result.records_before, result.records_after) == (17, 17)
+    assert result.files_before == 17
+    assert result.files_after <= 6
+    left = set(Path(table_uri(root, REQUESTS)).glob("*.parquet"))
+    assert len(left) == result.files_before + result.files_after - 1, "no file that is nobody's"
 
 
 def test_a_packed_file_says_that_no_data_changed(root: str):
