@@ -50,6 +50,7 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     state_store: Literal["rocksdb", "memory"] = field(name="state.store", default="rocksdb")
     segment_bytes: Positive = field(name="segment.bytes", default=104_857_600)
     segment_ms: Positive = field(name="segment.ms", default=604_800_000)
+    log_flush_enable: bool = field(name="log.flush.enable", default=False)
     request_dedup_window_ms: NotNegative = field(name="request.dedup.window.ms", default=60_000)
     request_dedup_max_ids: Positive = field(name="request.dedup.max.ids", default=131_072)
 

@@ -21,7 +21,7 @@ from pipeline.cli.simulate import simulate
 from pipeline.cli.sql import sql
 from pipeline.cli.topics import topics_app
 from pipeline.cli.trial import trial_app
-from pipeline.cli.upkeep import compact, retain
+from pipeline.cli.upkeep import compact, repair, retain
 from pipeline.cli.without_pandas import hide_pandas
 from pipeline.cli.worker import worker
 from pipeline.errors import Failure
@@ -34,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (run, demo, simulate, worker, compact, retain, sql):
+for verb in (run, demo, simulate, worker, compact, retain, repair, sql):
     app.command()(verb)
 app.add_typer(groups_app, name="groups")
 app.add_typer(offsets_app, name="offsets")

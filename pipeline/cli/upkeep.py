@@ -1,4 +1,4 @@
-"""`compact` and `retain`: upkeep by hand, beside a running coordinator or without one."""
+"""`compact`, `retain` and `repair`: upkeep by hand; `repair` not beside a running coordinator."""
 
 from __future__ import annotations
 
@@ -38,3 +38,27 @@ def retain(root: Root, config: Config = None, json: Json = False) -> None:
     failed = [result.table for result in results if result.failure is not None]
     if failed:
         raise Failure(f"these tables were left as they were: {', '.join(failed)}")
+
+
+def repair(
+    root: Root,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; else only tell.")] = False,
+    json: Json = False,
+) -> None:
+    """Make tables readable again that a loss of power left torn. Stop every process first.
+
+    What was torn is lost, answered requests among it. It is kept in each table's folder `_torn`.
+    """
+    from pipeline.upkeep.repair import repair as repair_tables
+
+    results = repair_tables(root, execute)
+    for result in results:
+        for line in [encoded(result)] if json else result.lines():
+            typer.echo(line)
+    if not results and not json:
+        typer.echo(f"nothing is torn under {root}")
+    elif not execute:
+        progress("nothing was changed: --execute does it")
+    failed = [result.table for result in results if result.failure is not None]
+    if failed:
+        raise Failure(f"these tables could not be repaired: {', '.join(failed)}")

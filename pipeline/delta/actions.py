@@ -58,11 +58,11 @@ def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:
     return b"\n".join(map(_encode, actions))
 
 
-def commit_info(is_blind_append: bool, commit_id: str) -> dict[str, Any]:
+def commit_info(is_blind_append: bool, commit_id: str, operation: str = "WRITE") -> dict[str, Any]:
     """Return the action that says who commits; a blind append depends on nothing that was read."""
     info = {
         "timestamp": clock_ms(),
-        "operation": "WRITE",
+        "operation": operation,
         "operationParameters": {"mode": "Append"},
         "isBlindAppend": is_blind_append,
         "engineInfo": _ENGINE,

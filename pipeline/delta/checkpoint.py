@@ -8,8 +8,9 @@ from pathlib import Path
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from pipeline.delta.flush import flush
 from pipeline.delta.log import last_checkpoint
-from pipeline.delta.table import open_delta, refresh
+from pipeline.delta.table import local_folder, open_delta, refresh
 
 log = logging.getLogger(__name__)
 
@@ -42,4 +43,14 @@ def clean_log(handle: DeltaTable) -> None:
 
 def _write(handle: DeltaTable) -> None:
     handle.create_checkpoint()
+    folder = local_folder(handle.table_uri)
+    if folder is not None:
+        _force(folder / "_delta_log", handle.version())
     handle.cleanup_metadata()
+
+
+def _force(log_folder: Path, version: int) -> None:
+    """Force a checkpoint to the disk: the clean-up deletes the commits that it stands for."""
+    for name in (f"{version:020}.checkpoint.parquet", "_last_checkpoint"):
+        flush(log_folder / name)
+    flush(log_folder)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.delta.actions import commit_info, encode_commit
+from pipeline.delta.flush import flush
 from pipeline.delta.log import commit_path, next_commit
 
 if TYPE_CHECKING:
@@ -53,12 +54,18 @@ class Commit:
 
     `may_stand` is whether the commit may be in the table: False until the first attempt to create
     it, and again once another writer's commit was read under the version of that attempt.
+
+    With `flushed` the content is on the disk before it has the version's name, and the name when
+    `create` returns: a loss of power leaves the whole commit or none of it.
     """
 
-    def __init__(self, actions: Sequence[dict[str, Any]], is_blind_append: bool) -> None:
+    def __init__(
+        self, actions: Sequence[dict[str, Any]], is_blind_append: bool, flushed: bool = True
+    ) -> None:
         # The identifier makes each content unique, also of two commits that say the same.
         info = commit_info(is_blind_append, str(uuid.uuid4()))
         self._content = encode_commit([info, *actions])
+        self._flushed = flushed
         self.may_stand = False
 
     def create(self, folder: Path, version: int) -> None:
@@ -68,10 +75,12 @@ class Commit:
         this commit or may not, and another OSError if this commit is certainly not there.
         """
         target = commit_path(folder, version)
-        partial = write_partial(folder, self._content)
+        partial = write_partial(folder, self._content, self._flushed)
         try:
             self.may_stand = True
             os.link(partial, target)
+            if self._flushed:
+                flush(folder)
         except OSError as error:
             self._settle(target, error)
         finally:
@@ -121,11 +130,13 @@ def commit_after(
         return
 
 
-def write_partial(folder: Path, content: bytes) -> Path:
+def write_partial(folder: Path, content: bytes, flushed: bool = False) -> Path:
     """Write a file beside the log's own, under a name that no reader of the log looks at."""
     partial = folder / f".{uuid.uuid4().hex}.tmp"
     try:
         partial.write_bytes(content)
+        if flushed:
+            flush(partial)
     except OSError:
         partial.unlink(missing_ok=True)
         raise

@@ -4,8 +4,11 @@ A Parquet file is written into the table's folder, and then the next version's c
 one writer can create. That takes 2 to 4 ms whatever the table's size, and no rewrite of other files
 is a conflict.
 
-A commit outlives the process, killed at any instant. It is not forced to the disk: a machine that
-loses its power may lose the latest commits, as a Kafka broker with its default settings may.
+A commit outlives the process, killed at any instant. Unless the appender is `flushed`, the commit
+is not forced to the disk: a machine that loses its power may lose the latest commits, as a Kafka
+broker with its default settings may, or keep a commit whose file is empty (`pipeline.delta.torn`).
+On a virtual disk one file took 0.9 ms at best and 5.8 ms at the median of a busy machine, one
+folder 0.5 and 4.0 ms; an append forces two of each.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from pipeline.delta.checksum import write_checksum
 from pipeline.delta.commit import Commit
 from pipeline.delta.data_files import DataFile, new_path, row_group_rows
 from pipeline.delta.epoch import Epoch
+from pipeline.delta.flush import flush
 from pipeline.delta.protocol import UnsupportedTable
 from pipeline.delta.snapshot import Snapshot
 from pipeline.delta.table import ATTEMPTS, back_off
@@ -37,13 +41,15 @@ class LocalAppender:
     """Appends to a table in a local folder.
 
     Raises UnsupportedTable, when it is made and by any append, if the table asks for more than is
-    written here (`pipeline.delta.protocol`).
+    written here (`pipeline.delta.protocol`). With `flushed` an append that has returned outlives a
+    loss of power.
     """
 
-    def __init__(self, folder: Path, epoch: Epoch | None = None) -> None:
+    def __init__(self, folder: Path, epoch: Epoch | None = None, flushed: bool = False) -> None:
         self._folder = folder
         self._log = folder / "_delta_log"
         self._epoch = epoch
+        self._flushed = flushed
         self._snapshot = Snapshot(folder)
         self._check_features()
 
@@ -57,7 +63,7 @@ class LocalAppender:
         added = None if rows is None else self._write_file(rows)
         if added is not None:
             actions.append(add_action(added))
-        commit = Commit(actions, is_blind_append=True)
+        commit = Commit(actions, is_blind_append=True, flushed=self._flushed)
         try:
             written = self._commit(commit, app_id, version)
         finally:
@@ -105,8 +111,9 @@ class LocalAppender:
         values: dict[str, str | None] = {name: str(rows.column(name)[0].as_py()) for name in names}
         path = new_path(values, "snappy")
         target = self._folder / path
-        if values:
+        if values and not target.parent.exists():
             target.parent.mkdir(exist_ok=True)
+            self._flush(self._folder)
         try:
             pq.write_table(
                 rows.drop_columns(names),
@@ -114,12 +121,18 @@ class LocalAppender:
                 store_schema=False,
                 row_group_size=row_group_rows(rows),
             )
+            self._flush(target)
+            self._flush(target.parent)
         except OSError:
             target.unlink(missing_ok=True)
             raise
         status = target.stat()
         modified_ms = status.st_mtime_ns // 1_000_000
         return DataFile(path, status.st_size, modified_ms, rows.num_rows, values)
+
+    def _flush(self, path: Path) -> None:
+        if self._flushed:
+            flush(path)
 
     def _follow_up(self) -> None:
         """Write what goes with the new version: its checksum, and now and then a checkpoint."""

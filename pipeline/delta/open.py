@@ -26,24 +26,25 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def open_appender(uri: str, epoch: Epoch | None = None) -> Appender:
+def open_appender(uri: str, epoch: Epoch | None = None, flushed: bool = False) -> Appender:
     """Return the appender for an existing table; raises deltalake's TableNotFoundError.
 
     With an `epoch` it appends only while the table records no later epoch of that node. An append
     to a table that asks for what delta-rs does not implement either raises UnsupportedTable.
+    With `flushed` an append to a local folder is on the disk when it returns.
     """
     folder = local_folder(uri)
-    return RemoteAppender(uri, epoch) if folder is None else _FolderAppender(folder, epoch)
+    return RemoteAppender(uri, epoch) if folder is None else _FolderAppender(folder, epoch, flushed)
 
 
 class _FolderAppender:
     """Appends to a table in a local folder: by delta-rs once the table asks for more than files."""
 
-    def __init__(self, folder: Path, epoch: Epoch | None) -> None:
+    def __init__(self, folder: Path, epoch: Epoch | None, flushed: bool) -> None:
         self._folder, self._epoch = folder, epoch
         self._appender: Appender
         try:
-            self._appender = LocalAppender(folder, epoch)
+            self._appender = LocalAppender(folder, epoch, flushed)
         except UnsupportedTable as error:
             self._use_delta_rs(error)
 

@@ -22,6 +22,7 @@ from pyarrow import fs
 from pipeline.clock import clock_ms
 from pipeline.delta.data_files import DataFile, new_path
 from pipeline.delta.engine import quoted
+from pipeline.delta.flush import flush
 from pipeline.delta.protocol import check_readable, check_removable, writer_features
 from pipeline.delta.rewrite import Rewrite, commit_elsewhere, commit_locally
 from pipeline.delta.table import local_folder, refresh
@@ -111,6 +112,8 @@ class TableFiles:
         if not records:
             target.unlink()
             return None
+        if self._folder is not None:
+            self._force(target)
         if self._folder is None:
             self._copy(target, path, upload=True)
             target.unlink()
@@ -136,6 +139,13 @@ class TableFiles:
         else:
             commit_elsewhere(self.handle, rewrite)
         refresh(self.handle)
+
+    def _force(self, target: Path) -> None:
+        """Force a new file to the disk: the files that it is to replace will be deleted."""
+        flush(target)
+        flush(target.parent)
+        if target.parent != self._folder:
+            flush(target.parent.parent)
 
     def local(self, file: DataFile) -> Path:
         """Return the path at which the file is read: its own, or that of a copy."""

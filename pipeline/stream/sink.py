@@ -60,7 +60,8 @@ class Sink:
         self._epoch = epoch
         self._pinned = pinned
         self._appenders = {
-            table.name: open_appender(table_uri(root, table), epoch) for table in WRITTEN
+            table.name: open_appender(table_uri(root, table), epoch, settings.log_flush_enable)
+            for table in WRITTEN
         }
         self._log = OffsetsLog(
             open_table(root, OFFSETS_TOPIC),

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.delta.table import open_delta
+from pipeline.delta.table import local_folder, open_delta
+from pipeline.delta.torn import TornTable, check_whole
 from pipeline.errors import Failure
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.tables import (
@@ -64,6 +65,10 @@ def retention_properties(name: str, removed_hours: int) -> dict[str, str]:
 WRITTEN = (OFFSETS_TOPIC, GROUP_EVENTS, REJECTED_REQUESTS, RESPONSES)
 
 
+class TornRoot(Failure):
+    """A table of the root cannot be read because of torn files, as after a loss of power."""
+
+
 class SchemaMismatch(Failure):
     """An existing table lacks columns that it must have; the message names them."""
 
@@ -74,9 +79,26 @@ def table_uri(root: str, table: Table) -> str:
 
 
 def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
-    """Create the tables that are missing; raises SchemaMismatch for one that differs."""
+    """Create the tables that are missing.
+
+    Raises SchemaMismatch for a table that differs, TornRoot for one that cannot be read after a
+    loss of power.
+    """
     for table in tables:
+        _check_whole(root, table)
         ensure_table(root, table)
+
+
+def _check_whole(root: str, table: Table) -> None:
+    folder = local_folder(table_uri(root, table))
+    if folder is None or not (folder / "_delta_log").exists():
+        return
+    try:
+        check_whole(folder)
+    except TornTable as error:
+        raise TornRoot(
+            f"{error}; `group-coordinator repair --root {root}` tells what can be done"
+        ) from error
 
 
 def ensure_table(root: str, table: Table) -> DeltaTable:

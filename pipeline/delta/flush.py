@@ -1,0 +1,19 @@
+"""Forcing files and the names of files to the disk, so that they outlive a loss of power.
+
+A file's content and its name are two things: the name is in the folder, and a folder that was not
+forced may come back without it, or with the name of a file whose content is empty.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def flush(path: Path) -> None:
+    """Force a file's content, or a folder's names, to the disk; returns when the disk has them."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

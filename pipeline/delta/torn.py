@@ -1,0 +1,203 @@
+"""Log files that a loss of power left torn, and making their tables readable again.
+
+A file system may keep a file's name and lose its content. Then the last commits of a table may be
+empty, cut off, missing below a later one, or name a Parquet file that is; so may the newest Delta
+checkpoint. delta-rs and Spark cannot read the table any more. Only what follows the newest whole
+checkpoint is looked at: what that checkpoint holds was on the disk before it.
+
+A torn commit is voided: an empty commit takes its version, so that a reader which follows the table
+by versions meets no version twice. Its transactions are voided with its rows: whoever wrote them
+under a transaction identifier writes them again, if it still can. A torn checkpoint is taken away:
+the commits before it are deleted only once it is on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from pathlib import Path
+from urllib.parse import unquote
+
+import msgspec
+from msgspec import Struct
+
+from pipeline.delta.actions import Action, commit_info, encode_commit, parse_commit
+from pipeline.delta.commit import write_partial
+from pipeline.delta.flush import flush
+from pipeline.delta.log import commit_path, last_checkpoint
+from pipeline.errors import Failure
+
+# What is torn is kept here, below the table's root: VACUUM passes over names that begin so.
+KEPT = "_torn"
+COMMIT, CHECKPOINT = "commit", "Delta checkpoint"
+_LOG_FILE = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
+_PARQUET_END = b"PAR1"
+
+
+class Torn(Struct, frozen=True):
+    """A commit or a Delta checkpoint that cannot be read, or whose rows cannot; `why` it is."""
+
+    kind: str
+    version: int
+    why: str
+
+    def line(self) -> str:
+        """Return the same for people."""
+        return f"{self.kind} {self.version}: {self.why}"
+
+
+class TornTable(Failure):
+    """A table that cannot be read because of torn files; the message names them."""
+
+    def __init__(self, table: Path, torn: list[Torn]) -> None:
+        told = "; ".join(each.line() for each in torn)
+        super().__init__(f"the table at {table} is torn, as after a loss of power: {told}")
+
+
+def find_torn(table: Path) -> list[Torn]:
+    """Return what is torn of a table in a local folder: checkpoints first, then commits."""
+    return _look(table)[0]
+
+
+def check_whole(table: Path) -> None:
+    """Raise TornTable if anything of a table in a local folder is torn."""
+    torn = find_torn(table)
+    if torn:
+        raise TornTable(table, torn)
+
+
+def mend(table: Path) -> list[Torn]:
+    """Void the torn commits of a table, take its torn checkpoints away; return what was torn.
+
+    Nobody may write to the table meanwhile. What is torn is kept in the folder `_torn`. Raises
+    Failure if the table's description is lost, which is in version 0 or in a checkpoint.
+    """
+    torn, is_described = _look(table)
+    if not is_described:
+        raise Failure(f"the table at {table} has lost its description: move its folder away")
+    for each in torn:
+        if each.kind == COMMIT:
+            _void(table, each.version)
+        else:
+            _take_away(table, each.version)
+    if torn:
+        flush(table / "_delta_log")
+    return torn
+
+
+# --- looking ------------------------------------------------------------------------------------
+
+
+def _look(table: Path) -> tuple[list[Torn], bool]:
+    """Return what is torn, and whether the table's description can be read all the same."""
+    log = table / "_delta_log"
+    commits: set[int] = set()
+    checkpoints: dict[int, list[Path]] = {}
+    for name in os.listdir(log):
+        match = _LOG_FILE.fullmatch(name)
+        if match is None:
+            continue
+        version = int(match[1])
+        if match[2] == "json":
+            commits.add(version)
+        else:
+            checkpoints.setdefault(version, []).append(log / name)
+    whole, torn = _torn_checkpoints(log, checkpoints)
+    first = 0 if whole is None else whole + 1
+    torn += _torn_commits(table, first, commits)
+    lost = whole is None and any(each.kind == COMMIT and each.version == 0 for each in torn)
+    return torn, not lost
+
+
+def _torn_checkpoints(
+    log: Path, checkpoints: dict[int, list[Path]]
+) -> tuple[int | None, list[Torn]]:
+    """Return the newest whole checkpoint, None if there is none, and the torn ones after it."""
+    torn: list[Torn] = []
+    noted = last_checkpoint(log)
+    if noted is not None and noted.version not in checkpoints:
+        torn.append(Torn(CHECKPOINT, noted.version, "its file is missing"))
+    for version in sorted(checkpoints, reverse=True):
+        damages = [_damage(file, None) for file in checkpoints[version]]
+        why = next((each for each in damages if each is not None), None)
+        if why is None:
+            return version, torn
+        torn.append(Torn(CHECKPOINT, version, f"its file {why}"))
+    return None, torn
+
+
+def _torn_commits(table: Path, first: int, commits: set[int]) -> list[Torn]:
+    torn: list[Torn] = []
+    added: dict[str, tuple[int, int | None]] = {}
+    for version in range(first, max(commits, default=-1) + 1):
+        if version not in commits:
+            torn.append(Torn(COMMIT, version, "its file is missing"))
+            continue
+        actions = _read(table / "_delta_log", version)
+        if actions is None:
+            torn.append(Torn(COMMIT, version, "its file is empty or cut off"))
+            continue
+        for action in actions:
+            if action.add is not None:
+                added[action.add.path] = version, action.add.size
+            if action.remove is not None:
+                added.pop(action.remove.path, None)
+    for path, (version, size) in added.items():
+        why = _damage(table / unquote(path), size)
+        if why is not None:
+            torn.append(Torn(COMMIT, version, f"{path} {why}"))
+    return sorted(torn, key=lambda each: each.version)
+
+
+def _read(log: Path, version: int) -> list[Action] | None:
+    try:
+        actions = parse_commit(commit_path(log, version).read_bytes())
+    except msgspec.MsgspecError:
+        return None
+    return actions or None
+
+
+def _damage(file: Path, size: int | None) -> str | None:
+    """Return what is wrong with a Parquet file of so many bytes, None if nothing is."""
+    try:
+        found = file.stat().st_size
+        if size is not None and found != size:
+            return f"has {found} bytes, not {size}"
+        with file.open("rb") as opened:
+            opened.seek(-min(found, len(_PARQUET_END)), os.SEEK_END)
+            whole = opened.read() == _PARQUET_END
+    except FileNotFoundError:
+        return "is missing"
+    return None if whole else "is cut off"
+
+
+# --- mending ------------------------------------------------------------------------------------
+
+
+def _void(table: Path, version: int) -> None:
+    log = table / "_delta_log"
+    target = commit_path(log, version)
+    if target.exists():
+        (_kept(table) / target.name).write_bytes(target.read_bytes())
+    info = commit_info(is_blind_append=True, commit_id=str(uuid.uuid4()), operation="REPAIR")
+    os.replace(write_partial(log, encode_commit([info]), flushed=True), target)
+    for checksum in log.glob("*.crc"):
+        # A later checksum may count the voided commit's files.
+        if int(checksum.stem) >= version:
+            checksum.unlink()
+
+
+def _take_away(table: Path, version: int) -> None:
+    log = table / "_delta_log"
+    for file in log.glob(f"{version:020}.checkpoint*.parquet"):
+        os.replace(file, _kept(table) / file.name)
+    noted = last_checkpoint(log)
+    if noted is not None and noted.version == version:
+        (log / "_last_checkpoint").unlink()
+
+
+def _kept(table: Path) -> Path:
+    folder = table / KEPT
+    folder.mkdir(exist_ok=True)
+    return folder

@@ -1,0 +1,104 @@
+"""What is on the disk when: a loss of power leaves a commit with its data, or neither."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from pipeline.delta import checkpoint, commit, local_appender, table_files
+from pipeline.delta.data_files import data_files
+from pipeline.delta.engine import Engine
+from pipeline.delta.local_appender import LocalAppender
+from pipeline.delta.table_files import TableFiles
+from pipeline.settings import CoordinatorSettings
+from pipeline.stream.sink import Sink
+from tests.pipeline.rows import commit_record, output
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is forced to the disk, and linked, in this order: the names' endings."""
+    found: list[str] = []
+
+    def flush(path: Path) -> None:
+        assert path.exists()
+        found.append(f"flush {path.suffix or path.name}")
+
+    def link(source: Path, target: Path) -> None:
+        real_link(source, target)
+        found.append(f"link {target.suffix}")
+
+    real_link = os.link
+    for module in (checkpoint, commit, local_appender, table_files):
+        monkeypatch.setattr(module, "flush", flush)
+    monkeypatch.setattr(commit.os, "link", link)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    fields = [("n", pa.int64()), ("segment", pa.int64())]
+    DeltaTable.create(str(tmp_path / "table"), pa.schema(fields), partition_by=["segment"])
+    return tmp_path / "table"
+
+
+def rows(segment: int) -> pa.Table:
+    return pa.table({"n": pa.array([1], pa.int64()), "segment": pa.array([segment], pa.int64())})
+
+
+def test_data_is_on_the_disk_before_its_commit_and_the_commit_before_the_answer(folder, steps):
+    appender = LocalAppender(folder, flushed=True)
+    new_segment = ["flush table", "flush .parquet", "flush segment=1"]
+    commit = ["flush .tmp", "link .json", "flush _delta_log"]
+    appender.append(rows(1))
+    assert steps == new_segment + commit
+    steps.clear()
+    appender.append(rows(1))
+    assert steps == new_segment[1:] + commit
+
+
+def test_nothing_is_forced_unless_it_is_asked_for(folder, steps):
+    LocalAppender(folder).append(rows(1))
+    assert steps == ["link .json"]
+
+
+def test_a_rewrite_is_always_forced_because_the_rows_that_it_replaces_go(folder, steps, tmp_path):
+    LocalAppender(folder).append(rows(1))
+    steps.clear()
+    with Engine(64 << 20, 1, tmp_path) as engine:
+        files = TableFiles(DeltaTable(str(folder)), tmp_path)
+        before = data_files(files.handle)
+        engine.show("old", files, before)
+        added = files.write(engine, "SELECT * FROM old", {"segment": "1"})
+        assert added is not None
+        files.rewrite(before, [added])
+    assert steps == [
+        "flush .parquet",
+        "flush segment=1",
+        "flush table",
+        "flush .tmp",
+        "link .json",
+        "flush _delta_log",
+    ]
+
+
+def test_a_delta_checkpoint_is_on_the_disk_before_the_commits_that_it_replaces_go(
+    folder, steps, monkeypatch
+):
+    LocalAppender(folder).append(rows(1))
+    steps.clear()
+    monkeypatch.setattr(DeltaTable, "cleanup_metadata", lambda _: steps.append("clean up"))
+    checkpoint.checkpoint(folder, 1)
+    assert steps == ["flush .parquet", "flush _last_checkpoint", "flush _delta_log", "clean up"]
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+def test_the_setting_holds_for_what_a_batch_writes(root, steps, enabled):
+    sink = Sink(root, CoordinatorSettings(log_flush_enable=enabled))
+    sink.write([output(1, [commit_record(0, 1)], 1, 1)], "query", 0)
+    assert steps.count("link .json") == 4
+    assert steps.count("flush _delta_log") == (4 if enabled else 0)

@@ -1,0 +1,169 @@
+"""After a loss of power: what is torn is named, and voided without moving any other version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+
+from pipeline.delta.checkpoint import clean_log
+from pipeline.delta.local_appender import LocalAppender
+from pipeline.delta.log import commit_path
+from pipeline.delta.table import open_delta
+from pipeline.delta.tail import follow
+from pipeline.delta.torn import CHECKPOINT, COMMIT, KEPT, TornTable, check_whole, find_torn, mend
+from pipeline.errors import Failure
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"n": pa.array(values, pa.int64())})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table whose versions 1 to 4 have a row each, of the versions 0 to 3 of an application."""
+    DeltaTable.create(str(tmp_path), pa.schema([("n", pa.int64())]))
+    appender = LocalAppender(tmp_path)
+    for n in range(1, 5):
+        appender.append(numbers(n), "query", n - 1)
+    return tmp_path
+
+
+def commit(table: Path, version: int) -> Path:
+    return commit_path(table / "_delta_log", version)
+
+
+def data_file(table: Path, version: int) -> Path:
+    handle = DeltaTable(str(table), version=version)
+    before = set(DeltaTable(str(table), version=version - 1).file_uris())
+    (added,) = set(handle.file_uris()) - before
+    return table / Path(added).name
+
+
+def torn_versions(table: Path) -> list[tuple[str, int]]:
+    return [(each.kind, each.version) for each in find_torn(table)]
+
+
+def rows(table: Path) -> list[int]:
+    return sorted(DeltaTable(str(table)).to_pyarrow_table().column("n").to_pylist())
+
+
+def truncate(path: Path, share: float) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * share)])
+
+
+DAMAGES = {
+    "an empty commit": (lambda table: truncate(commit(table, 4), 0), "empty or cut off"),
+    "a cut commit": (lambda table: truncate(commit(table, 4), 0.6), "empty or cut off"),
+    "zeros for a commit": (
+        lambda table: commit(table, 4).write_bytes(bytes(300)),
+        "empty or cut off",
+    ),
+    "an empty data file": (lambda table: truncate(data_file(table, 4), 0), "has 0 bytes"),
+    "a cut data file": (lambda table: truncate(data_file(table, 4), 0.5), "bytes, not"),
+    "no data file": (lambda table: data_file(table, 4).unlink(), "is missing"),
+    "zeros for a data file": (
+        lambda table: data_file(table, 4).write_bytes(bytes(data_file(table, 4).stat().st_size)),
+        "is cut off",
+    ),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_torn_last_commit_is_named_and_voided(table, damage):
+    tear, why = DAMAGES[damage]
+    tear(table)
+    with pytest.raises(TornTable, match=rf"commit 4: .*{why}"):
+        check_whole(table)
+    assert torn_versions(table) == [(COMMIT, 4)]
+    assert [(each.kind, each.version) for each in mend(table)] == [(COMMIT, 4)]
+    assert mend(table) == []
+    assert rows(table) == [1, 2, 3]
+    assert (table / KEPT / f"{4:020}.json").exists()
+    appender = LocalAppender(table)
+    assert appender.last_version("query") == 2, "what the commit wrote may be written again"
+    assert appender.append(numbers(4), "query", 3)
+    assert open_delta(str(table)).version() == 5
+    assert rows(table) == [1, 2, 3, 4]
+
+
+def test_a_reader_meets_no_version_twice(table):
+    tail = follow(str(table), ["n"])
+    truncate(commit(table, 4), 0)
+    mend(table)
+    LocalAppender(table).append(numbers(5))
+    found = tail.poll()
+    assert found is not None
+    assert found.column("n").to_pylist() == [5]
+
+
+def test_a_commit_that_is_missing_below_a_later_one_is_voided(table):
+    commit(table, 3).unlink()
+    assert torn_versions(table) == [(COMMIT, 3)]
+    mend(table)
+    assert rows(table) == [1, 2, 4]
+
+
+def test_a_file_that_a_later_commit_removed_may_be_gone(table):
+    handle = DeltaTable(str(table))
+    handle.optimize.compact()
+    handle.vacuum(0, dry_run=False, enforce_retention_duration=False)
+    check_whole(table)
+
+
+def test_only_what_no_checkpoint_holds_is_looked_at(table):
+    clean_log(open_delta(str(table)))
+    for version in range(5):
+        commit(table, version).unlink(missing_ok=True)
+    check_whole(table)
+    LocalAppender(table).append(numbers(5))
+    truncate(commit(table, 5), 0)
+    assert torn_versions(table) == [(COMMIT, 5)]
+
+
+def test_a_whole_table_is_whole_also_without_a_note_of_its_checkpoint(table):
+    clean_log(open_delta(str(table)))
+    commit(table, 0).unlink()
+    (table / "_delta_log" / "_last_checkpoint").unlink()
+    check_whole(table)
+
+
+def test_a_table_that_lost_its_first_commit_is_not_made_up(table):
+    truncate(commit(table, 0), 0)
+    with pytest.raises(Failure, match="lost its description"):
+        mend(table)
+
+
+CHECKPOINT_DAMAGES = {
+    "cut": lambda file: truncate(file, 0.5),
+    "empty": lambda file: truncate(file, 0),
+    "missing": Path.unlink,
+}
+
+
+@pytest.mark.parametrize("damage", CHECKPOINT_DAMAGES)
+@pytest.mark.parametrize("earlier", [False, True], ids=["the first", "a later one"])
+def test_a_torn_checkpoint_is_taken_away_while_its_commits_are_there(table, damage, earlier):
+    if earlier:
+        DeltaTable(str(table), version=2).create_checkpoint()
+        commit(table, 0).unlink()
+    DeltaTable(str(table)).create_checkpoint()
+    CHECKPOINT_DAMAGES[damage](table / "_delta_log" / f"{4:020}.checkpoint.parquet")
+    with pytest.raises(DeltaError):
+        DeltaTable(str(table))
+    assert torn_versions(table) == [(CHECKPOINT, 4)]
+    mend(table)
+    check_whole(table)
+    assert rows(table) == [1, 2, 3, 4]
+
+
+def test_a_torn_checkpoint_whose_commits_are_gone_is_not_made_up(table):
+    DeltaTable(str(table)).create_checkpoint()
+    commit(table, 0).unlink()
+    truncate(table / "_delta_log" / f"{4:020}.checkpoint.parquet", 0.5)
+    with pytest.raises(Failure, match="lost its description"):
+        mend(table)
