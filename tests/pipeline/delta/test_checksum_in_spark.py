@@ -1,0 +1,23 @@
+"""Spark takes the checksums that are written here for its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from pipeline.delta.local_appender import LocalAppender
+
+pytestmark = pytest.mark.spark
+
+
+def test_a_table_with_a_comment_can_be_described_after_an_append(spark, tmp_path: Path) -> None:
+    table = f"delta.`{tmp_path}`"
+    spark.sql(f"CREATE TABLE {table} (n BIGINT COMMENT 'a number', p STRING) USING delta")
+    appender = LocalAppender(tmp_path)
+    spark.sql(f"COMMENT ON TABLE {table} IS 'what was counted'")
+    appender.append(pa.table({"n": pa.array([1], pa.int64()), "p": ["a"]}))
+    assert (tmp_path / "_delta_log" / f"{2:020}.crc").exists()
+    (detail,) = spark.sql(f"DESCRIBE DETAIL {table}").collect()
+    assert (detail["numFiles"], detail["description"]) == (1, "what was counted")
