@@ -22,8 +22,7 @@ from msgspec import Struct
 
 from pipeline.bench.fleet import Member
 from pipeline.bench.report import Column, Report
-from pipeline.client.producer import RequestProducer
-from pipeline.client.producer_settings import ProducerSettings
+from pipeline.client import ProducerSettings, RequestProducer
 from pipeline.delta.appender import Appender
 from pipeline.delta.open import open_appender
 from pipeline.errors import Failure

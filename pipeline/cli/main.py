@@ -44,7 +44,7 @@ app.add_typer(records_app, name="records")
 app.add_typer(bench_app, name="bench")
 app.add_typer(trial_app, name="trial")
 
-# Spark, which these verbs start, needs pandas.
+# These verbs start Spark, or import what runs in it, and both need pandas.
 _WITH_SPARK = {"run", "demo", "bench", "trial"}
 
 

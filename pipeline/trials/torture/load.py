@@ -22,9 +22,7 @@ from coordinator.consumer.errors import (
     RetriableError,
 )
 from coordinator.consumer.protocol import TopicPartition
-from pipeline.client.member import GroupMember
-from pipeline.client.producer_settings import ProducerSettings
-from pipeline.client.request_client import RequestClient
+from pipeline.client import GroupMember, ProducerSettings, RequestClient
 from pipeline.clock import monotonic, sleep
 from schemas.messages import (
     OffsetCommitPartition,
