@@ -35,7 +35,7 @@ from schemas.tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pipeline.trials.simulation.engine import PlannedBatch
     from pipeline.trials.simulation.files import Commit
@@ -102,7 +102,7 @@ class Observer:
         self._values: dict[Key, tuple[Batch | None, set[int]]] = {}
         self._writers: dict[str, tuple[str, int]] = {}
         self._read_at: dict[Batch, float] = {}
-        self._decided: dict[Batch, str] = {}
+        self._decided: dict[Batch, dict[tuple[str | None, int], bytes]] = {}
         self._landed: set[Batch] = set()
         self._deciders: dict[str, _Decider] = {}
         self._again: set[str] = set()
@@ -152,20 +152,34 @@ class Observer:
         """Learn when a batch looked for requests, true ms."""
         self._read_at[query_id, batch.batch_id] = read_at
 
-    def on_decided(self, query_id: str, planned: PlannedBatch, digest: str) -> None:
-        """See that a batch that is run again, and had written something, decides the same."""
+    def on_decided(
+        self, query_id: str, planned: PlannedBatch, outputs: dict[str | None, bytes]
+    ) -> None:
+        """See that a batch that is run again, and had written something, decides the same.
+
+        That is so for the groups of partitions whose claim is still the same: what another
+        coordinator has had since, it has answered.
+        """
         batch = (query_id, planned.batch_id)
+        decided = {
+            (group_id, self._decider(batch, group_id or "").epoch): output
+            for group_id, output in outputs.items()
+        }
         before = self._decided.get(batch)
-        if before is not None:
-            self._world.check(SAME_AGAIN)
-            if before != digest and batch in self._landed:
-                self._world.violate(
-                    SAME_AGAIN,
-                    f"batch {batch[1]} was run again and decided otherwise than the run of which "
-                    "something is written",
-                )
-        self._decided[batch] = digest
-        self._world.note("batch", batch[1], digest)
+        if before is not None and batch in self._landed:
+            for place in sorted({*before, *decided}, key=repr):
+                group_id, epoch = place
+                self._world.check(SAME_AGAIN)
+                held = self._decider(batch, group_id or "").epoch == epoch
+                if held and before.get(place) != decided.get(place):
+                    self._world.violate(
+                        SAME_AGAIN,
+                        f"batch {batch[1]} was run again and decided otherwise for {group_id!r} "
+                        "than the run of which something is written",
+                    )
+        self._decided[batch] = decided
+        for output in outputs.values():
+            self._world.note(output)
 
     # --- tables -----------------------------------------------------------------------------------
 
@@ -307,6 +321,7 @@ class Observer:
     def _take_decisions(self, rows: pa.Table) -> None:
         events = from_arrow(CoordinatorEvent, rows)
         self.cluster = fold(self.cluster, events)
+        self._world.tell(_told(events))
         for event in events:
             self._world.count(f"decisions: {event.event}")
             self._world.note("decision", event.epoch, event.event, event.node_id, event.partition)
@@ -474,12 +489,25 @@ class Observer:
                 self._world.violate(
                     COMMITTED, f"the log has {found} for {key}; {seen} was committed"
                 )
+        self.check_answers("the table has", answers)
+
+    def check_answers(self, where: str, answers: Mapping[str, int]) -> None:
+        """See that there is one answer to each request."""
         for request_id in self.asked:
+            self._world.check(ANSWERED_ONCE)
             if answers.get(request_id) != 1 and request_id not in self._again:
                 self._world.violate(
                     ANSWERED_ONCE,
-                    f"{request_id!r} has {answers.get(request_id, 0)} answers in the table",
+                    f"{where} {answers.get(request_id, 0)} answers to {request_id!r}",
                 )
+
+
+def _told(events: list[CoordinatorEvent]) -> str:
+    """A decision as a line of the story."""
+    first = events[0]
+    partitions = ", ".join(str(e.partition) for e in events if e.partition is not None)
+    to_node = "" if first.to_node is None else f" to node {first.to_node}"
+    return f"epoch {first.epoch}: node {first.node_id} {first.event} {partitions}{to_node}"
 
 
 def _dense(rows: pa.Table) -> pa.Table:

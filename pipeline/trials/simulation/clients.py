@@ -7,7 +7,7 @@ again.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -16,9 +16,10 @@ from deltalake.exceptions import DeltaError
 from pipeline.clock import clock_ms
 from pipeline.delta.appender import AppendConflict
 from pipeline.delta.open import open_appender
+from pipeline.delta.tail import follow
 from pipeline.tables.store import table_uri
 from pipeline.trials.simulation.world import Actor, Process
-from schemas.tables import REQUESTS, to_requests
+from schemas.tables import REQUESTS, RESPONSES, to_requests
 
 if TYPE_CHECKING:
     from random import Random
@@ -124,6 +125,28 @@ class ClientProcess:
             self._appender.forget()
             raise
         self._version += 1
+
+
+class SlowReader:
+    """Follows the responses, and looks only now and then; sees each of them once all the same."""
+
+    def __init__(self, world: World, process: Process, root: str, every_ms: float) -> None:
+        self.read: Counter[str] = Counter()
+        self._world = world
+        self._tail = follow(table_uri(root, RESPONSES), ["request_id"])
+        self._actor = Actor(process, "reader")
+        self._every_ms = every_ms
+        world.later(every_ms, self._actor, self._step)
+
+    def _step(self) -> None:
+        self.look()
+        self._world.later(self._every_ms, self._actor, self._step)
+
+    def look(self) -> None:
+        """Read what was appended since the last look."""
+        rows = self._tail.poll()
+        if rows is not None:
+            self.read.update(rows.column("request_id").to_pylist())
 
 
 class ForeignProcess(ClientProcess):

@@ -9,7 +9,6 @@ ones.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +21,7 @@ from pipeline.clock import clock_ms
 from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
 from pipeline.stream import stateful
-from pipeline.stream.event_source import EventReader, Input
+from pipeline.stream.event_source import EventReader, EventsGoneError, Input
 from pipeline.stream.offset import Planned, Selection
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.serving import Serving
@@ -56,7 +55,7 @@ class ConcurrentUpdate(RuntimeError):
 
 
 # What may end a query; anything else is a bug of ours.
-EXPECTED = (Failure, OSError, ConcurrentUpdate)
+EXPECTED = (Failure, OSError, ConcurrentUpdate, EventsGoneError)
 
 
 class Stored(Struct, frozen=True):
@@ -67,13 +66,12 @@ class Stored(Struct, frozen=True):
 
 
 class PlannedBatch(Struct):
-    """A batch of the offset log. `decided` is a digest of what its first complete run decided."""
+    """A batch of the offset log: where it begins and ends, and its time."""
 
     batch_id: int
     start: dict[str, Any]
     end: dict[str, Any]
     time_ms: int
-    decided: str | None = None
 
 
 class StreamingCheckpoint:
@@ -166,8 +164,10 @@ class Listener(Protocol):
         """A batch was planned, of the requests that were there at a true time, ms."""
         ...
 
-    def on_decided(self, query_id: str, planned: PlannedBatch, digest: str) -> None:
-        """All of a batch was decided; nothing of this run of it is written yet."""
+    def on_decided(
+        self, query_id: str, planned: PlannedBatch, outputs: dict[str | None, bytes]
+    ) -> None:
+        """All of a batch was decided, by group; nothing of this run of it is written yet."""
         ...
 
 
@@ -177,6 +177,7 @@ class SimulatedQuery:
     def __init__(
         self,
         engine: SimulatedEngine,
+        where: str,
         checkpoint: StreamingCheckpoint,
         wanted: Input,
         make_machine: MachineFactory,
@@ -187,6 +188,7 @@ class SimulatedQuery:
         self.lastProgress: dict[str, Any] | None = None
         self._engine = engine
         self._world = engine.world
+        self._where = where
         self._checkpoint = checkpoint
         self._reader = EventReader(wanted)
         self._function = GroupFunction(make_machine)
@@ -215,8 +217,14 @@ class SimulatedQuery:
                 self._run(*batch)
         # As Spark does: what a batch raises ends its query, and the node finds it so.
         except EXPECTED as error:
-            if isinstance(error, FileNotFoundError):
+            late = isinstance(error, EventsGoneError)
+            if isinstance(error, FileNotFoundError) or (
+                late and not self._engine.files.was_vacuumed(error)
+            ):
                 raise
+            if late:
+                # As the error says; the reader lagged further than the tables keep files.
+                self._engine.delete_checkpoint(self._where)
             self._world.tell(f"the query ended: {type(error).__name__}: {error}")
             self._world.count(f"queries ended: {type(error).__name__}")
             self._error = error
@@ -280,7 +288,7 @@ class SimulatedQuery:
             and stored.timeout_at < batch.time_ms
             and name not in rows
         ]
-        outputs = []
+        outputs: dict[str | None, bytes] = {}
         for name in [*_sorted(rows), *_sorted(late)]:
             timed_out = name not in rows
             state = _State(groups.get(name), batch.time_ms, timed_out)
@@ -290,10 +298,10 @@ class SimulatedQuery:
             else:
                 groups[name] = state.stored
             if output is not None:
-                outputs.append(output)
-        self._engine.listener.on_decided(self._checkpoint.query_id, batch, _digest(outputs))
+                outputs[name] = output
+        self._engine.listener.on_decided(self._checkpoint.query_id, batch, outputs)
         self._engine.files.point(DECIDED)
-        return outputs
+        return list(outputs.values())
 
 
 class SimulatedEngine:
@@ -363,13 +371,9 @@ class SimulatedEngine:
             selection=selection,
         )
         interval_ms = self._settings.trigger_interval_ms
-        query: Any = SimulatedQuery(self, kept, wanted, BatchMachine, sink, interval_ms)
+        query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink, interval_ms)
         return Serving(query, sink, self._root, open_delta(bootstrap.uri).version() + 1)
 
 
 def _sorted(names: Any) -> list[str | None]:
     return sorted(names, key=lambda name: (name is not None, name or ""))
-
-
-def _digest(outputs: list[bytes]) -> str:
-    return hashlib.sha256(b"\x1e".join(outputs)).hexdigest()

@@ -11,6 +11,7 @@ from pipeline.trials.simulation.files import (
     ANSWER_LOST,
     CRASH_AFTER,
     CRASH_BEFORE,
+    DATA_FILE,
     FAIL,
     OUTCOMES,
     PAUSE,
@@ -35,8 +36,8 @@ TWIN = "a second start"
 RETUNE = "other settings"
 COMPACT = "compact"
 RETAIN = "retain"
-TRIM = "trim logs"
 SILENCE = "clients end"
+TOPICS = "change the catalogue of topics"
 # How often each kind is drawn, beside the others.
 KINDS = {
     COMMIT: 10,
@@ -50,6 +51,7 @@ KINDS = {
     COMPACT: 2,
     RETAIN: 2,
     SILENCE: 1,
+    TOPICS: 2,
 }
 _NODE_TABLES = (
     None,
@@ -57,6 +59,7 @@ _NODE_TABLES = (
     GROUP_EVENTS.name,
     RESPONSES.name,
     COORDINATORS.name,
+    DATA_FILE,
     engine.PLANNED,
     engine.DECIDED,
     engine.WRITTEN,

@@ -30,6 +30,8 @@ UNKNOWN = "unknown"
 CRASH_BEFORE = "crash before"
 CRASH_AFTER = "crash after"
 PAUSE = "pause"
+# What stands for a table where it is a data file that is written.
+DATA_FILE = "data file"
 OUTCOMES = (FAIL, ANSWER_LOST, UNKNOWN, CRASH_BEFORE, CRASH_AFTER, PAUSE)
 
 # How often a commit or a file lets others go first, and for how long at most, ms.
@@ -71,6 +73,9 @@ class Files:
         self._chance = world.rng("files")
         self._names = world.rng("names")
         self._written: dict[str, pa.Table] = {}
+        # When a data file was written or, if it was since, removed from its table; true ms.
+        self._changed_at: dict[str, float] = {}
+        self._vacuumed: set[str] = set()
         self._link = os.link
         self._write_table = pq.write_table
         self._unlink = Path.unlink
@@ -136,11 +141,30 @@ class Files:
     def write_table(self, rows: Any, target: Any, **options: Any) -> None:
         """`pyarrow.parquet.write_table`."""
         ours = self._before(Path(target))
+        outcome = self._meet_fault(DATA_FILE) if ours else None
+        if outcome in (FAIL, ANSWER_LOST, UNKNOWN):
+            raise OSError(errno.ENOSPC, "no space left", str(target))
         self._write_table(rows, target, **options)
+        if outcome == CRASH_AFTER:
+            self._crash()
         if ours:
             self._written[Path(target).name] = rows
+            self._changed_at[Path(target).name] = self._world.now
             at_s = (BEGIN_MS + self._world.now) / 1000
             os.utime(target, (at_s, at_s))
+
+    def idle_ms(self, path: Path) -> float:
+        """For how long a data file that its table does not have has been so, ms of true time."""
+        return self._world.now - self._changed_at.setdefault(path.name, self._world.now)
+
+    def vacuum(self, path: Path) -> None:
+        """Delete a data file."""
+        self._vacuumed.add(path.name)
+        self._unlink(path)
+
+    def was_vacuumed(self, error: Exception) -> bool:
+        """Whether an error is that of a reader who came too late for a file."""
+        return any(name in str(error) for name in self._vacuumed)
 
     def _before(self, path: Path) -> bool:
         """Let an operation on a file take its time; whether the file is one of the world's."""
@@ -159,7 +183,7 @@ class Files:
             self._world.count(f"faults: {fault.outcome}")
         if fault is not None and outcome == PAUSE:
             self._world.sleep(fault.pause_ms / 1000)
-        elif self._chance.random() < _OVERLAP_CHANCE:
+        elif table != DATA_FILE and self._chance.random() < _OVERLAP_CHANCE:
             self._world.sleep(self._chance.uniform(0, _LONGEST_OVERLAP_MS) / 1000)
         if outcome == CRASH_BEFORE:
             self._crash()
@@ -169,6 +193,9 @@ class Files:
         actions = parse_commit(content)
         paths = [Path(action.add.path).name for action in actions if action.add is not None]
         rows = [self._written.pop(path) for path in paths if path in self._written]
+        for action in actions:
+            if action.remove is not None:
+                self._changed_at[Path(action.remove.path).name] = self._world.now
         transactions = {
             action.txn.app_id: action.txn.version for action in actions if action.txn is not None
         }
@@ -178,7 +205,8 @@ class Files:
         actor = self._world.current
         assert actor is not None
         for fault in self.faults:
-            if fault.process == actor.process.name and fault.table in (None, table):
+            wanted = fault.table or (None if table == DATA_FILE else table)
+            if fault.process == actor.process.name and wanted == table:
                 self.faults.remove(fault)
                 return fault
         return None

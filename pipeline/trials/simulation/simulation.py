@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pipeline import background, clock
+from pipeline.delta import local_appender
 from pipeline.errors import Failure
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.partitions import move
@@ -23,14 +24,25 @@ from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.stream import stateful
 from pipeline.tables.sql import Catalog
 from pipeline.tables.store import ensure_tables
+from pipeline.tables.topics import (
+    alter_topic,
+    create_topic,
+    delete_topic,
+    has_catalogue,
+    read_counts,
+)
 from pipeline.trials.simulation import faults
 from pipeline.trials.simulation.checks import ANSWERED_ONCE, Key, Observer
-from pipeline.trials.simulation.clients import ClientProcess, ForeignProcess
+from pipeline.trials.simulation.clients import ClientProcess, ForeignProcess, SlowReader
 from pipeline.trials.simulation.clocks import MachineClock, WorldClock
+from pipeline.trials.simulation.consumers import Assignments, ConsumerMember
 from pipeline.trials.simulation.faults import Fault, draw_faults
 from pipeline.trials.simulation.files import Files, replaced
-from pipeline.trials.simulation.nodes import ENDINGS, ActorBackground, NodeHost
+from pipeline.trials.simulation.nodes import ActorBackground, NodeHost
+from pipeline.trials.simulation.upkeep import HORIZON_MS, Upkeep
 from pipeline.trials.simulation.workload import (
+    TOPIC,
+    TOPIC_PARTITIONS,
     Admin,
     Committer,
     Junk,
@@ -39,9 +51,6 @@ from pipeline.trials.simulation.workload import (
     Repeater,
 )
 from pipeline.trials.simulation.world import Actor, Broken, Process, Violation, World
-from pipeline.upkeep.compaction import compact
-from pipeline.upkeep.retention import retain
-from pipeline.upkeep_settings import UpkeepSettings
 from schemas.messages import OffsetFetchRequest, RequestEvent
 
 if TYPE_CHECKING:
@@ -94,11 +103,14 @@ class Simulation:
         self.world = World(plan.seed)
         self._root = root
         self._offsets = Offsets()
+        self._assignments = Assignments()
         self._clients: list[ClientProcess] = []
         self.observer = Observer(self.world, PARTITIONS, self._deliver)
         self._files = Files(self.world, root, self.observer.on_commit)
         self._checkpoints: dict[str, StreamingCheckpoint] = {}
+        self._upkeep = Upkeep(self.world, self._files, str(root))
         self._retuned = 0
+        self._reader: SlowReader | None = None
         self._hosts: list[NodeHost] = []
         self._operator = Actor(Process("operator", MachineClock()), "operator")
 
@@ -132,6 +144,8 @@ class Simulation:
                 # Over all that the runs of a process leave behind it would take longer and longer.
                 stack.enter_context(replaced(stateful, "gc", _NoCollection()))
                 stack.enter_context(self._files.installed())
+                stack.enter_context(self._upkeep.installed())
+                stack.enter_context(replaced(local_appender, "CHECKPOINT_EVERY", 25))
                 yield
         finally:
             random.setstate(chance)
@@ -187,6 +201,8 @@ class Simulation:
         return Settings(coordinator=ours, group=group)
 
     def _begin_clients(self, chance: Random) -> None:
+        reader = Process("slow reader", MachineClock())
+        self._reader = SlowReader(self.world, reader, str(self._root), HORIZON_MS / 2)
         for number in range(CLIENTS):
             machine = MachineClock(chance.randint(-60_000, 60_000))
             kind = ForeignProcess if number == CLIENTS - 1 else ClientProcess
@@ -213,6 +229,8 @@ class Simulation:
         Admin(home, f"commits-{number}", offsets, 2_000)
         Admin(home, f"members-{number}", offsets, 2_000)
         Junk(home, f"members-{number}", offsets, 1_500)
+        for strategy in ("range", "cooperative-sticky"):
+            ConsumerMember(home, f"consumers-{strategy}", offsets, self._assignments, strategy)
         if isinstance(home, ForeignProcess):
             Repeater(home, "repeats", offsets, 400, 80, 30_000)
 
@@ -238,8 +256,12 @@ class Simulation:
             self._retuned += 1
             if host is not None:
                 host.kill()
-        elif fault.kind in (faults.COMPACT, faults.RETAIN):
-            self._upkeep(fault.kind)
+        elif fault.kind == faults.COMPACT:
+            self._upkeep.compact()
+        elif fault.kind == faults.RETAIN:
+            self._upkeep.retain()
+        elif fault.kind == faults.TOPICS:
+            self._change_topics(fault.number)
         elif host is not None:
             self._inflict_on(host, fault)
 
@@ -261,17 +283,20 @@ class Simulation:
             except Failure as refused:
                 self.world.tell(f"the move was refused: {refused}")
 
-    def _upkeep(self, kind: str) -> None:
-        upkeep = UpkeepSettings(log_cleaner_memory=64 << 20)
+    def _change_topics(self, number: int) -> None:
+        """Make the catalogue, or another number of partitions; what it has not is answered 3."""
+        root = str(self._root)
         try:
-            if kind == faults.COMPACT:
-                compact(str(self._root), upkeep, clock.clock_ms(), self.world.tell, force=True)
+            if not has_catalogue(root):
+                create_topic(root, TOPIC, TOPIC_PARTITIONS - 2)
+            elif number % 3 == 0:
+                delete_topic(root, TOPIC)
+            elif (present := (read_counts(root) or {}).get(TOPIC)) is None:
+                create_topic(root, TOPIC, TOPIC_PARTITIONS)
             else:
-                for result in retain(str(self._root), upkeep, clock.clock_ms(), self.world.tell):
-                    if result.failure is not None:
-                        self.world.tell(result.line())
-        except ENDINGS as error:
-            self.world.tell(f"{kind} failed: {error}")
+                alter_topic(root, TOPIC, present + 1)
+        except Failure as refused:
+            self.world.tell(f"the catalogue stays as it is: {refused}")
 
     # --- all is quiet -----------------------------------------------------------------------------
 
@@ -327,6 +352,9 @@ class Simulation:
         newest: dict[Key, int] = {(row[0], row[1], row[2]): row[3] for row in found.rows}
         counted = catalog.query("SELECT request_id, count(*) FROM responses GROUP BY ALL")
         self.observer.check_tables(newest, dict(counted.rows))
+        assert self._reader is not None
+        self._reader.look()
+        self.observer.check_answers("a slow reader saw", self._reader.read)
 
 
 class _NoCollection:

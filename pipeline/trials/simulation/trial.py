@@ -130,17 +130,22 @@ def plans_for(seed: int, events: int) -> list[Plan]:
 def shrink(
     failed: Outcome, run: Callable[[Plan], Outcome], say: Callable[[str], None] = lambda _text: None
 ) -> Outcome:
-    """Leave out one fault after the other, as long as the same promise is broken without it."""
+    """Leave faults out, many at once and then one by one, while the same promise is broken."""
     assert failed.broken is not None
     best = failed
-    for number in range(failed.plan.faults):
-        if number in best.plan.without:
-            continue
-        plan = replace(best.plan, without=best.plan.without | {number})
-        tried = run(plan)
-        if tried.broken is not None and tried.broken.promise == failed.broken.promise:
-            best = tried
-            say(f"seed {plan.seed}: it takes no more than {len(best.faults)} faults")
+    at_once = failed.plan.faults
+    while at_once:
+        for first in range(0, failed.plan.faults, at_once):
+            more = frozenset(range(first, first + at_once)) - best.plan.without
+            if not more:
+                continue
+            tried = run(replace(best.plan, without=best.plan.without | more))
+            if tried.broken is not None and tried.broken.promise == failed.broken.promise:
+                best = tried
+                say(f"seed {best.plan.seed}: it takes no more than {len(best.faults)} faults")
+        if not best.faults:
+            break
+        at_once //= 2
     return best
 
 
@@ -168,8 +173,9 @@ def _finding(outcome: Outcome) -> Finding:
     plan, broken = outcome.plan, outcome.broken
     assert broken is not None
     again = f"group-coordinator trial simulate --seed {plan.seed} --events {plan.events}"
-    if plan.without:
-        again += f" --without {','.join(map(str, sorted(plan.without)))}"
+    without = sorted(number for number in plan.without if number < plan.faults)
+    if without:
+        again += f" --without {','.join(map(str, without))}"
     return Finding(
         seed=plan.seed,
         events=plan.events,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from schemas.messages import Response
 
 TOPIC = "orders"
-PARTITIONS = 6
+TOPIC_PARTITIONS = 6
 _BACK_OFF_MS = 150.0
 _PROTOCOL = "range"
 _REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NOT_COORDINATOR})
@@ -151,7 +151,8 @@ class Member(Client):
             self._member_id, self._generation = joined.member_id, joined.generation_id
             members = [member.member_id for member in joined.members]
             dealt = {
-                name: list(range(at, PARTITIONS, len(members))) for at, name in enumerate(members)
+                name: list(range(at, TOPIC_PARTITIONS, len(members)))
+                for at, name in enumerate(members)
             }
             body = SyncGroupRequest(
                 generation_id=self._generation,
@@ -232,7 +233,7 @@ class Member(Client):
         if self.chance.random() < 0.2:
             wanted = None
             if self.chance.random() < 0.5:
-                wanted = (OffsetFetchTopic(TOPIC, tuple(range(PARTITIONS))),)
+                wanted = (OffsetFetchTopic(TOPIC, tuple(range(TOPIC_PARTITIONS))),)
             self.ask("offset_fetch", OffsetFetchRequest(wanted))
 
     def _leave(self) -> None:
@@ -256,9 +257,9 @@ class Committer(Client):
     def _step(self) -> None:
         draw = self.chance.random()
         if draw < 0.75:
-            self.ask("offset_commit", self.commit_of(self.chance.randrange(PARTITIONS)))
+            self.ask("offset_commit", self.commit_of(self.chance.randrange(TOPIC_PARTITIONS)))
         elif draw < 0.95:
-            wanted = (OffsetFetchTopic(TOPIC, tuple(range(PARTITIONS))),)
+            wanted = (OffsetFetchTopic(TOPIC, tuple(range(TOPIC_PARTITIONS))),)
             self.ask("offset_fetch", OffsetFetchRequest(wanted if draw < 0.85 else None))
         else:
             self.ask("find_coordinator", FindCoordinatorRequest(0))
@@ -280,7 +281,7 @@ class Admin(Client):
         if draw < 0.5:
             self.ask("describe_groups", DescribeGroupsRequest())
         elif draw < 0.8:
-            topics = (OffsetDeleteTopic(TOPIC, (self.chance.randrange(PARTITIONS),)),)
+            topics = (OffsetDeleteTopic(TOPIC, (self.chance.randrange(TOPIC_PARTITIONS),)),)
             self.ask("offset_delete", OffsetDeleteRequest(topics))
         else:
             self.ask("delete_groups", DeleteGroupsRequest())
@@ -310,7 +311,7 @@ class Repeater(Client):
     def _step(self) -> None:
         now = self.home.world.now
         for _ in range(self._at_once):
-            body = self.commit_of(self.chance.randrange(PARTITIONS))
+            body = self.commit_of(self.chance.randrange(TOPIC_PARTITIONS))
             self._written.append((now, self.ask("offset_commit", body)))
         while self._written and self._written[0][0] < now - self._within_ms:
             self._written.popleft()
