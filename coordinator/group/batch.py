@@ -201,9 +201,8 @@ class _Share:
         self.snapshot = snapshot
         self.now = now
         self.output = GroupOutput([], [], [], [])
-        forgotten = now - self.settings.dedup_window_ms
-        snapshot.recent.forget(forgotten)
-        snapshot.window.forget(forgotten)
+        snapshot.recent.forget(now, self.settings.dedup_window_ms)
+        snapshot.window.forget(now, self.settings.dedup_window_ms)
         self._begin_turn(snapshot.group, state)
 
     # --- turns ----------------------------------------------------------------------------------

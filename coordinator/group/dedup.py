@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Collection
 from hashlib import blake2b
 from sys import byteorder
+from typing import TypeVar
 
 from msgspec import Struct, field
 
@@ -34,6 +35,7 @@ _CHUNKS = 8
 # Up to this many digests are searched one by one in the bytes, 3 us in 1,024 digests; for more, a
 # set of all is made, 33 us.
 _FEW = 8
+_Packed = TypeVar("_Packed", bytes, memoryview)
 # The time of the newest digest (ms), and the digests, ascending.
 Run = tuple[int, memoryview]
 
@@ -68,25 +70,19 @@ class RequestWindow(Struct, array_like=True):
 
     def remember(self, digests: Collection[int], now: int, window_ms: int) -> None:
         """Add a batch's digests, and forget the runs that are older than the window."""
-        if digests:
+        self.forget(now, window_ms)
+        if digests and window_ms > 0:
             chunk_ms = max(1, window_ms // _CHUNKS)
-            # A clock that was set back must not make a run that is forgotten early.
-            now = max(now, self.newest or now)
             if self.runs and self.runs[-1][0] // chunk_ms != now // chunk_ms:
                 while self._ends_in_one_chunk(chunk_ms):
                     self._merge()
             self.runs.append((now, _pack(digests)))
             while self._ends_in_one_chunk(chunk_ms) and self._newer_is_half_as_large():
                 self._merge()
-        self.forget(now - window_ms)
 
-    def forget(self, before: int) -> None:
-        """Forget the runs of that time (ms) and earlier."""
-        keep = 0
-        while keep < len(self.runs) and self.runs[keep][0] <= before:
-            keep += 1
-        if keep:
-            del self.runs[:keep]
+    def forget(self, now: int, window_ms: int) -> None:
+        """Forget the runs that are older than the window that ends at `now`."""
+        _forget(self.runs, now, window_ms)
 
     def _ends_in_one_chunk(self, chunk_ms: int) -> bool:
         if len(self.runs) < 2:
@@ -126,9 +122,9 @@ class RecentRequests(Struct, array_like=True):
 
     def remember(self, digests: list[int], now: int, window_ms: int, max_ids: int) -> None:
         """Add a batch's digests; forget what exceeds `max_ids`, and chunks before the window."""
-        if digests:
-            self._add(array("Q", digests).tobytes(), now, window_ms // _CHUNKS)
-        self.forget(now - window_ms)
+        self.forget(now, window_ms)
+        if digests and window_ms > 0:
+            self._add(array("Q", digests).tobytes(), now, max(1, window_ms // _CHUNKS))
         excess = self.count - max_ids
         while excess > 0:
             at, chunk = self.chunks[0]
@@ -141,25 +137,35 @@ class RecentRequests(Struct, array_like=True):
 
     def _add(self, added: bytes, now: int, chunk_ms: int) -> None:
         """Put digests into the newest chunk, or begin one: each is for `chunk_ms` of the clock."""
-        if self.chunks and chunk_ms:
+        if self.chunks:
             at, chunk = self.chunks[-1]
             if at // chunk_ms == now // chunk_ms:
-                self.chunks[-1] = (max(at, now), chunk + added)
+                self.chunks[-1] = (now, chunk + added)
                 return
         self.chunks.append((now, added))
 
-    def forget(self, before: int) -> None:
-        """Forget the chunks of that time (ms) and earlier."""
-        keep = 0
-        while keep < len(self.chunks) and self.chunks[keep][0] <= before:
-            keep += 1
-        if keep:
-            del self.chunks[:keep]
+    def forget(self, now: int, window_ms: int) -> None:
+        """Forget the chunks that are older than the window that ends at `now`."""
+        _forget(self.chunks, now, window_ms)
 
     @property
     def newest(self) -> int | None:
         """The time of the newest batch remembered."""
         return self.chunks[-1][0] if self.chunks else None
+
+
+def _forget(chunks: list[tuple[int, _Packed]], now: int, window_ms: int) -> None:
+    """Delete the chunks that are older than the window that ends at `now`; the oldest come first.
+
+    A chunk of a time that is still to come was made before the clock was set back: its window
+    begins at `now`, or a clock that was ahead by a day would keep it for a day.
+    """
+    gone = 0
+    while gone < len(chunks) and chunks[gone][0] <= now - window_ms:
+        gone += 1
+    del chunks[:gone]
+    if chunks and chunks[-1][0] > now:
+        chunks[:] = [(min(at, now), packed) for at, packed in chunks]
 
 
 def _holds(known: bytes, digest: int) -> bool:

@@ -177,6 +177,15 @@ def test_commits_are_refused_while_the_window_has_no_room_for_them() -> None:
     assert committed(stream.group) == 2
 
 
+def test_a_clock_that_was_set_back_does_not_fill_the_window_for_good() -> None:
+    day_ms = 86_400_000
+    stream = Stream(dedup_max_ids=2, dedup_window_ms=1_000)
+    assert codes(stream.batch(day_ms, commit("a", 1))) == {"a": 0}
+    assert codes(stream.batch(0, commit("b", 2), commit("c", 3)))["c"] != 0
+    assert codes(stream.batch(999, commit("a", 1), commit("d", 4)))["d"] != 0
+    assert codes(stream.batch(1_000, commit("e", 5))) == {"e": 0}
+
+
 def test_a_refused_request_is_answered_once() -> None:
     stream = Stream(dedup_max_ids=1)
     assert codes(stream.batch(0, commit("a", 1), commit("b", 2), commit("b", 2)))["b"] != 0
