@@ -267,8 +267,11 @@ def _bounded(lines: list[str]) -> Iterator[str]:
 
 
 def _plain(offset: Offset) -> dict[str, Any]:
-    """An offset for Spark, which compares offsets as JSON texts: the fields keep this order."""
-    plain: dict[str, Any] = msgspec.to_builtins(offset, str_keys=True)
+    """An offset for Spark, which compares offsets as JSON texts: the fields keep this order.
+
+    Lists, not tuples: Spark also compares what `read` returned with what it reads from JSON.
+    """
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(offset))
     return plain
 
 

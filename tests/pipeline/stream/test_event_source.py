@@ -11,6 +11,8 @@ import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from coordinator.group.partition import partition_for
 from pipeline.delta.local_appender import LocalAppender
@@ -232,3 +234,13 @@ def test_an_offset_is_read_from_sparks_progress():
         assert (found.bootstrap, found.requests) == (Position(4), Position(7, 2))
     for other in (None, "null", '{"reservoirVersion": 9}', "3"):
         assert offset_of(other) is None
+
+
+def test_spark_finds_what_it_has_read_by_the_offset_that_it_was_told(log, read) -> None:
+    """Spark keeps what `read` returned, by offsets that it compares after a way through JSON."""
+    log.append([heartbeat("a", "1")])
+    spark = _SimpleStreamReaderWrapper(read(selection=Selection(tuple(range(50)), 50)))
+    start = json.loads(json.dumps(spark.initialOffset()))
+    end = json.loads(json.dumps(spark.latestOffset(start, ReadAllAvailable())))
+    spark.partitions(start, end)
+    assert len(ids(spark.getCache(start, end))) == 1
