@@ -1,17 +1,17 @@
 """Which coordinator owns which offsets partition: the cluster state, and what a node does next.
 
-The `coordinators` table is a log of decisions. Each decision has an epoch, one more than the one
-before, and is taken only on the newest cluster state: two nodes that decide at once get two epochs,
-and the later one looks again. Folding the log gives the cluster state; every node folds the same
-one.
+The `coordinators` table is a log of decisions. Each decision has an epoch, one more than the last
+one, and is appended only if it was made on the newest cluster state: of two nodes that decide at
+the same time, the second one is refused and decides again. Folding the log gives every node the
+same cluster state.
 
-A partition's life: claimed by a node; meant for another (`move`), which can be cancelled; being
-given up (`unloading`), which cannot; `released`, and claimed by the other. A node is alive while
-its lease is renewed, which the caller knows; the partitions of one that is not are free to claim,
-once it has been fenced.
+A partition is claimed by a node. A `move` says which other node it is meant for, and can be
+cancelled until the owner begins `unloading` it; then the owner has `released` it and the other node
+claims it. A node is alive while its lease is renewed, which the caller knows. The partitions of a
+node that is not alive may be claimed by a node that has fenced it.
 
-A node with a negative number is an operator's: it holds partitions for a while, and gets only those
-that are meant for it.
+A node with a negative number is an operator's, for example an import's: it is given only the
+partitions that are meant for it.
 
 There is no counterpart in Kafka's coordinator, where the leader of a partition of
 __consumer_offsets is elected by the controller; the effects are those of
@@ -40,9 +40,10 @@ NO_EPOCH = -1
 
 
 class NodeState(Struct, frozen=True):
-    """A node as it last started. Times in ms.
+    """A node since its last start. Times in ms.
 
-    `unused`: nothing has been its own, or was meant for it, since it started.
+    `epoch` is that of the start. `unused`: since the start the node has owned no partition, and
+    none was meant for it.
     """
 
     node_id: int
@@ -55,10 +56,10 @@ class NodeState(Struct, frozen=True):
 
 
 class PartitionState(Struct, frozen=True):
-    """An offsets partition: its owner since `claimed_at` (ms), null if it is free.
+    """An offsets partition: its owner since `claimed_at` (ms), None if it has none.
 
-    `epoch` is that of the claim. `to_node` is whom it is meant for, `unloading` whether its owner
-    has begun to give it up.
+    `epoch` is that of the claim. `to_node` is the node that the partition is meant for, `unloading`
+    whether its owner has begun to give it up.
     """
 
     partition: int
@@ -70,26 +71,26 @@ class PartitionState(Struct, frozen=True):
 
 
 class ClusterState(Struct, frozen=True):
-    """Everything decided up to `epoch`."""
+    """The nodes and partitions after the decision of `epoch`."""
 
     epoch: int = NO_EPOCH
     nodes: dict[int, NodeState] = {}
     partitions: dict[int, PartitionState] = {}
 
     def owned_by(self, node_id: int) -> dict[int, PartitionState]:
-        """The partitions of a node."""
+        """The partitions that a node owns."""
         return {p: state for p, state in self.partitions.items() if state.owner == node_id}
 
     def kept_by(self, node_id: int) -> dict[int, PartitionState]:
-        """The partitions of a node but for those that it is giving up."""
+        """The partitions that a node owns and is not giving up."""
         return {p: state for p, state in self.owned_by(node_id).items() if not state.unloading}
 
 
 class Plan(Struct, frozen=True):
-    """What a node does next, as far as it can; sorted partitions.
+    """What a node does next; all sorted by partition.
 
-    `unload` it gives up. `claim` it takes, after it has fenced the nodes in `fence`. `moves` are to
-    be decided: partition and whom it is meant for.
+    The node gives up the partitions in `unload`, fences the nodes in `fence` and then claims those
+    in `claim`. It decides `moves`, pairs of a partition and the node that it is meant for.
     """
 
     unload: tuple[int, ...] = ()
@@ -102,7 +103,7 @@ class Plan(Struct, frozen=True):
 
 
 def fold(cluster: ClusterState, events: Iterable[CoordinatorEvent]) -> ClusterState:
-    """The cluster state after these events; those that it has already are passed over."""
+    """The cluster state after these events; events of epochs that it includes are ignored."""
     nodes, partitions = dict(cluster.nodes), dict(cluster.partitions)
     epoch = cluster.epoch
     for event in sorted(events, key=lambda each: each.epoch):
@@ -163,9 +164,9 @@ def _mark_used(nodes: dict[int, NodeState], node_id: int | None) -> None:
 
 
 def decide(cluster: ClusterState, me: int, alive: Collection[int], num_partitions: int) -> Plan:
-    """What node `me` does next; `alive` are the nodes whose lease holds, it among them.
+    """What node `me` does next; `alive` are the nodes whose lease holds, `me` among them.
 
-    A partition that is meant for a node that is not alive stays where it is until that node comes.
+    A partition that is meant for a node that is not alive stays with its owner until that node is.
     """
     mine = cluster.owned_by(me)
     unload = [
@@ -173,18 +174,19 @@ def decide(cluster: ClusterState, me: int, alive: Collection[int], num_partition
         for number, state in mine.items()
         if state.unloading or (state.to_node not in (None, me) and state.to_node in alive)
     ]
-    claim = [p for p, node_id in _deal(cluster, alive, num_partitions).items() if node_id == me]
+    free = _assign_free(cluster, alive, num_partitions)
+    claim = [number for number, node_id in free.items() if node_id == me]
     owners = {cluster.partitions[p].owner for p in claim if p in cluster.partitions}
     return Plan(
         unload=tuple(sorted(unload)),
         claim=tuple(sorted(claim)),
         fence=tuple(sorted(owner for owner in owners if owner is not None)),
-        moves=_fill(cluster, me, alive),
+        moves=_moves_to_unused(cluster, me, alive),
     )
 
 
 def _loads(cluster: ClusterState, alive: Collection[int]) -> Counter[int]:
-    """How many partitions each living node has, or is meant to have."""
+    """How many partitions each node that is alive will have once all moves are made."""
     load = Counter(dict.fromkeys(alive, 0))
     for state in cluster.partitions.values():
         for node_id in (state.to_node, state.owner):
@@ -194,40 +196,44 @@ def _loads(cluster: ClusterState, alive: Collection[int]) -> Counter[int]:
     return load
 
 
-def _deal(cluster: ClusterState, alive: Collection[int], num_partitions: int) -> dict[int, int]:
-    """Who claims each partition that is free: whom it is meant for, else who has least."""
+def _assign_free(
+    cluster: ClusterState, alive: Collection[int], num_partitions: int
+) -> dict[int, int]:
+    """Which node claims each free partition: the one it is meant for, else one with the fewest."""
     load = _loads(cluster, alive)
     nodes = [node_id for node_id in alive if node_id >= 0]
-    dealt: dict[int, int] = {}
+    assigned: dict[int, int] = {}
     for number in range(num_partitions):
         state = cluster.partitions.get(number, PartitionState(number))
         if state.owner is not None and state.owner in alive:
             continue
         if state.to_node is not None and state.to_node in alive:
-            dealt[number] = state.to_node
+            assigned[number] = state.to_node
         elif nodes:
-            dealt[number] = min(nodes, key=lambda each: (load[each], each))
-            load[dealt[number]] += 1
-    return dealt
+            assigned[number] = min(nodes, key=lambda each: (load[each], each))
+            load[assigned[number]] += 1
+    return assigned
 
 
-def _fill(cluster: ClusterState, me: int, alive: Collection[int]) -> tuple[tuple[int, int], ...]:
-    """Partitions for the nodes that started since and have none yet; one node decides for all."""
-    resting: dict[int, list[int]] = {}
+def _moves_to_unused(
+    cluster: ClusterState, me: int, alive: Collection[int]
+) -> tuple[tuple[int, int], ...]:
+    """Moves to nodes that have started and have no partition yet; the lowest owner decides them."""
+    movable: dict[int, list[int]] = {}
     for number, state in sorted(cluster.partitions.items()):
         if state.owner is not None and state.owner in alive and state.to_node is None:
-            resting.setdefault(state.owner, []).append(number)
+            movable.setdefault(state.owner, []).append(number)
     unused = sorted(n for n in alive if n >= 0 and n in cluster.nodes and cluster.nodes[n].unused)
-    if me != min(resting, default=None):
+    if me != min(movable, default=None):
         return ()
     load = _loads(cluster, alive)
     moves: list[tuple[int, int]] = []
     for node_id in unused:
         while True:
-            richest = max(resting, key=lambda each: (load[each], -each))
-            if load[richest] <= load[node_id] + 1 or not resting[richest]:
+            fullest = max(movable, key=lambda each: (load[each], -each))
+            if load[fullest] <= load[node_id] + 1 or not movable[fullest]:
                 break
-            moves.append((resting[richest].pop(), node_id))
-            load[richest] -= 1
+            moves.append((movable[fullest].pop(), node_id))
+            load[fullest] -= 1
             load[node_id] += 1
     return tuple(moves)
