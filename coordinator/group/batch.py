@@ -13,7 +13,10 @@ the stream's, not Kafka's:
 * The offsets of a topic that was deleted from the catalogue are deleted before the group's next
   requests are decided.
 * A group of an offsets partition that this coordinator does not own is not its business. What it
-  kept of one from before its latest claim is void: the group was another's in between.
+  kept of a group under an earlier claim than the present one is void: the group was another's in
+  between.
+* No two readings of a clock are taken to agree: starts and claims are told apart by their epochs,
+  and timers are set back with a clock that was set back.
 * The coordinator's own silence is not the members' fault. Requests come before timers. After a
   restart every timer starts afresh. Timers found long overdue are held back for one batch, in which
   heartbeats that were already waiting arrive.
@@ -29,7 +32,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.control import Load, Wake, decode_control, is_control, readable_records
+from coordinator.group.control import (
+    UNLOAD_EVENT,
+    Load,
+    Wake,
+    decode_control,
+    is_control,
+    readable_records,
+)
 from coordinator.group.coordinator import GroupCoordinator, Node, refuse
 from coordinator.group.dedup import IDEMPOTENT, MAX_RECENT, digest
 from coordinator.group.expiry import cleanup, next_expiry
@@ -37,7 +47,7 @@ from coordinator.group.group import Group
 from coordinator.group.partition import partition_for
 from coordinator.group.snapshot import Snapshot, decode, encode
 from coordinator.group.step import Step, Turn
-from coordinator.group.timers import next_deadline, restart_timers
+from coordinator.group.timers import next_deadline, restart_timers, shift_timers
 from coordinator.group.topic_deletion import delete_offsets, deleted_since
 from schemas.catalogue import Catalogue
 from schemas.errors import ERROR_NAMES, ErrorCode
@@ -51,22 +61,22 @@ _FAILED_TIMER_RETRY_MS = 60_000
 _NO_ROOM = (
     "the group has had request.dedup.max.ids requests within request.dedup.window.ms; send it again"
 )
-# No state was touched before, and every batch is after it.
-_SINCE_EVER = -1
+# An epoch before every other: of a coordinator that shares its partitions with nobody.
+_NO_EPOCH = -1
 
 
 class BatchSettings(Struct, frozen=True):
-    """What a coordinator process needs to know to decide. Times in ms, absolute for `starts`.
+    """What a coordinator process needs to know to decide. Times in ms.
 
-    `starts` are the times at which this coordinator began to run. `silence_tolerance_ms` is how
-    late a timer may be before the coordinator takes itself for having been silent. `claims` maps
-    each offsets partition that it owns to the time from which on it does; None is all of them,
-    since ever. `unloading` maps those that it still owns, and is giving up.
+    `start_epoch` is the epoch of the coordinator's start. `silence_tolerance_ms` is how late a
+    timer may be before the coordinator takes itself for having been silent. `claims` maps each
+    offsets partition that the coordinator owns to the epoch of the claim, None owns all of them
+    without a claim. `unloading` maps likewise the partitions that it still owns and is giving up.
     """
 
     config: GroupCoordinatorConfig = GroupCoordinatorConfig()
     node: Node = Node(0, "localhost", 9092)
-    starts: tuple[int, ...] = ()
+    start_epoch: int = _NO_EPOCH
     dedup_window_ms: int = 60_000
     dedup_max_ids: int = 131_072
     silence_tolerance_ms: int = 2_000
@@ -139,14 +149,15 @@ class BatchMachine:
 
         Raises UnknownSnapshot if `state` is of another release; never for what events contain.
         """
-        claimed_at = self._claimed_at(group_id)
-        if claimed_at is None or now <= claimed_at:
-            return self._give_up(group_id, state, now)
+        claim = self._claim_of(group_id)
+        if claim is None:
+            return self._give_up(group_id, state, events, now)
         if group_id is None:
             return _reject_all(events, now)
         snapshot = decode(state)
-        if snapshot.touched_at <= claimed_at:
+        if not snapshot.is_under(claim):
             state, snapshot = None, Snapshot()
+        snapshot.claim_epoch = claim
         share = _Share(self, group_id, state, snapshot, now)
         share.resume()
         controls = [text for text in events if is_control(text)]
@@ -163,20 +174,32 @@ class BatchMachine:
         self.settings = replace(self.settings, topics=catalogue)
         self.coordinator.topics = None if catalogue is None else catalogue.partitions
 
-    def _claimed_at(self, group_id: str | None) -> int | None:
-        """When the group became this coordinator's, None if it is another's."""
+    def _claim_of(self, group_id: str | None) -> int | None:
+        """The epoch of the claim by which the group is this coordinator's, None if it is not."""
         claims = self.settings.claims
-        if claims is None:
-            return _SINCE_EVER
+        return _NO_EPOCH if claims is None else claims.get(self._partition_of(group_id))
+
+    def _partition_of(self, group_id: str | None) -> int:
         # An event that names no group is partition 0's, so that exactly one coordinator rejects it.
         partitions = self.settings.config.offsets_topic_num_partitions
-        return claims.get(0 if group_id is None else partition_for(group_id, partitions))
+        return 0 if group_id is None else partition_for(group_id, partitions)
 
-    def _give_up(self, group_id: str | None, state: bytes | None, now: int) -> BatchResult:
-        """Forget a group that is another's; whoever waits in it is told so."""
-        if group_id is None or state is None:
+    def _give_up(
+        self, group_id: str | None, state: bytes | None, events: list[str], now: int
+    ) -> BatchResult:
+        """Forget a group that is not this coordinator's.
+
+        Only a group that is unloaded while the coordinator still owns its partition is told of:
+        whoever waits in it is answered. Of any other group another coordinator may have said more
+        by now.
+        """
+        if group_id is None or state is None or UNLOAD_EVENT not in events:
             return BatchResult(None, None, None)
-        share = _Share(self, group_id, state, decode(state), now)
+        claim = self.settings.unloading.get(self._partition_of(group_id))
+        snapshot = decode(state)
+        if claim is None or not snapshot.is_under(claim):
+            return BatchResult(None, None, None)
+        share = _Share(self, group_id, state, snapshot, now)
         share.unload()
         return share.result()
 
@@ -241,12 +264,18 @@ class _Share:
     # --- requests -------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """If a coordinator started since the group was last looked at, start its timers afresh."""
-        touched, group = self.snapshot.touched_at, self.turn.group
-        since = [at for at in self.settings.starts if touched < at <= self.now]
-        if since and group is not None:
-            restart_timers(group, max(since))
-            self._begin_turn(group)
+        """Make the group's timers those of the present start, and of the present clock."""
+        snapshot, group = self.snapshot, self.turn.group
+        set_back_ms = snapshot.touched_at - self.now
+        is_new_start = snapshot.start_epoch < self.settings.start_epoch
+        snapshot.start_epoch = self.settings.start_epoch
+        if group is None or not (is_new_start or set_back_ms > 0):
+            return
+        if set_back_ms > 0:
+            shift_timers(group, -set_back_ms)
+        if is_new_start:
+            restart_timers(group, self.now)
+        self._begin_turn(group)
 
     def take_over(self, controls: list[str]) -> None:
         """Load the group from its records, or give it up, before anything else is decided."""

@@ -27,7 +27,9 @@ class Snapshot(Struct, array_like=True):
     held back because the coordinator itself had been silent. `cleanup_at` is when its offsets are
     looked through for expired ones. `recent` and `window` are the requests seen lately; a state of
     an earlier release has no `window`. `topics_seen_at` is when the newest deletion of a topic was
-    made that the group was decided under, None if that is not known.
+    made that the group was decided under, None if that is not known. `claim_epoch` is the epoch of
+    the claim under which the state was written, and `start_epoch` that of the coordinator's start;
+    a state of an earlier release has neither.
     """
 
     group: Group | None = None
@@ -37,6 +39,12 @@ class Snapshot(Struct, array_like=True):
     cleanup_at: int | None = None
     window: RequestWindow = field(default_factory=RequestWindow)
     topics_seen_at: int | None = None
+    claim_epoch: int | None = None
+    start_epoch: int = -1
+
+    def is_under(self, claim_epoch: int) -> bool:
+        """Whether the state was written under a claim; one that does not say was."""
+        return self.claim_epoch is None or self.claim_epoch == claim_epoch
 
 
 _encoder = msgspec.msgpack.Encoder()

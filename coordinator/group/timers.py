@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from msgspec.structs import replace
+
 from coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from coordinator.group.group import Group
 
@@ -96,3 +98,17 @@ def restart_timers(group: Group, now: int) -> None:
             delay_ms=timer.delay_ms,
             remaining_ms=timer.remaining_ms,
         )
+
+
+def shift_timers(group: Group, by_ms: int) -> None:
+    """Move every running timer of the group by so many ms."""
+    for member in group.members.values():
+        if member.session_deadline is not None:
+            member.session_deadline += by_ms
+    for member_id in group.pending_joins:
+        group.pending_joins[member_id] += by_ms
+    if group.sync_deadline is not None:
+        group.sync_deadline += by_ms
+    timer = group.join_timer
+    if timer is not None:
+        group.join_timer = replace(timer, deadline=timer.deadline + by_ms)

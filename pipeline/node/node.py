@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-REMEMBERED_STARTS = 100
 _LOOK_INTERVAL_S = 0.25
 _TRIM_INTERVAL_S = 5.0
 
@@ -82,9 +81,8 @@ class CoordinatorNode:
         self._observer = Observer(self.node.node_id, ours.lease_ms)
         self._look_at = 0.0
         self._trim_at = 0.0
-        self._starts: tuple[int, ...] = ()
         self._served: frozenset[int] = frozenset()
-        self._cluster = self._record_start()
+        self._cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
         self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
         fence(root, self.epoch)
         self._lease = LeaseRenewal(root, self.node.node_id, ours.lease_ms)
@@ -172,16 +170,6 @@ class CoordinatorNode:
 
     # --- decisions ------------------------------------------------------------------------------
 
-    def _record_start(self) -> ClusterState:
-        cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
-        starts = [
-            event.at
-            for event in self._decisions.events()
-            if event.event == STARTED and event.node_id == self.node.node_id
-        ]
-        self._starts = tuple(starts[-REMEMBERED_STARTS:])
-        return cluster
-
     def _event(self, what: str, partition: int | None = None) -> CoordinatorEvent:
         node = self.node
         return CoordinatorEvent(clock_ms(), -1, what, node.node_id, partition, node.host, node.port)
@@ -231,7 +219,7 @@ class CoordinatorNode:
             # The cluster state has more to tell.
             return
         if self.serving is not None:
-            # First: a batch that was planned before the claim is known by its time.
+            # Before the claim, so that no batch of this query is planned after it.
             self.serving.stop()
         claimed = self._decisions.decide(self._cluster, self._events(CLAIMED, plan.claim))
         if claimed is not None:
@@ -288,10 +276,10 @@ class CoordinatorNode:
         return min((state.epoch for state in mine.values()), default=0)
 
     def _batch_settings(self) -> BatchSettings:
-        settings = batch_settings(self._ours, self._config, self.node, self._starts)
+        settings = batch_settings(self._ours, self._config, self.node, self.epoch.number)
         claims: dict[bool, dict[int, int]] = {False: {}, True: {}}
         for number, state in self._cluster.owned_by(self.node.node_id).items():
-            claims[state.unloading][number] = state.claimed_at
+            claims[state.unloading][number] = state.epoch
         return replace(settings, claims=claims[False], unloading=claims[True])
 
 
@@ -299,7 +287,7 @@ def batch_settings(
     ours: CoordinatorSettings,
     config: GroupCoordinatorConfig,
     node: Node,
-    starts: tuple[int, ...] = (),
+    start_epoch: int = NO_EPOCH,
 ) -> BatchSettings:
     """What a machine on Spark decides by; see `BatchSettings`."""
     # A batch that waits for requests is no silence, however long it may wait.
@@ -307,7 +295,7 @@ def batch_settings(
     return BatchSettings(
         config=config,
         node=node,
-        starts=starts,
+        start_epoch=start_epoch,
         dedup_window_ms=ours.request_dedup_window_ms,
         dedup_max_ids=ours.request_dedup_max_ids,
         silence_tolerance_ms=tolerance,

@@ -124,12 +124,17 @@ class PinnedSettings:
         if not mine:
             raise LookupError(f"{self._uri} does not say what batch {batch_id} is decided by")
         pinned = _decode(max(mine, key=lambda pin: pin.batch_id).settings)
-        return _encode(replace(pinned, claims=_still_held(pinned, self._settings))).decode()
+        return _encode(_still_held(pinned, self._settings)).decode()
 
 
-def _still_held(pinned: BatchSettings, now: BatchSettings) -> dict[int, int] | None:
+def _still_held(pinned: BatchSettings, now: BatchSettings) -> BatchSettings:
+    """The pinned settings with those claims only that hold by now."""
     if pinned.claims is None or now.claims is None:
-        return pinned.claims
+        return pinned
     # What is being given up is released only after the batches that were planned before.
-    held = {**now.claims, **now.unloading}
-    return {p: claim for p, claim in pinned.claims.items() if held.get(p) == claim}
+    held = {**now.claims, **now.unloading}.items()
+    return replace(
+        pinned,
+        claims=dict(pinned.claims.items() & held),
+        unloading=dict(pinned.unloading.items() & held),
+    )

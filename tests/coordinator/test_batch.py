@@ -16,6 +16,7 @@ from coordinator.group.batch import BatchMachine, BatchSettings, GroupOutput, ne
 from coordinator.group.coordinator import HANDLERS
 from coordinator.group.dedup import MAX_RECENT, RecentRequests, digest
 from coordinator.group.group import Group
+from coordinator.group.partition import partition_for
 from coordinator.group.snapshot import VERSION, Snapshot, UnknownSnapshot, decode, encode
 from coordinator.group.state import GroupState
 from coordinator.group.step import Turn
@@ -42,9 +43,10 @@ class Stream:
         self.state, self.deadline = result.state, result.deadline
         return result.output or GroupOutput([], [], [], [])
 
-    def restart(self, at: int) -> None:
+    def restart(self) -> None:
         """The coordinator starts anew."""
-        self.settings = msgspec.structs.replace(self.settings, starts=(*self.settings.starts, at))
+        epoch = self.settings.start_epoch + 1
+        self.settings = msgspec.structs.replace(self.settings, start_epoch=epoch)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -594,33 +596,34 @@ def test_after_a_silence_timers_are_held_back_anew() -> None:
 def test_after_a_restart_sessions_start_afresh() -> None:
     stream = Stream()
     member_id = stream.stable()
-    stream.restart(SESSION_MS + 500)
-    assert stream.batch(SESSION_MS + 600).events == []
+    stream.restart()
+    now = SESSION_MS + 600
+    assert stream.batch(now).events == []
     assert list(stream.group.members) == [member_id]
-    assert stream.deadline == SESSION_MS + 500 + SESSION_MS
+    assert stream.deadline == now + SESSION_MS
     assert "member_expired" in [e.event for e in stream.batch(stream.deadline).events]
 
 
 def test_a_restart_counts_once() -> None:
     stream = Stream()
     stream.stable()
-    stream.restart(5000)
+    stream.restart()
     stream.batch(6000)
-    assert stream.deadline == 5000 + SESSION_MS
+    assert stream.deadline == 6000 + SESSION_MS
     stream.batch(7000)
-    assert stream.deadline == 5000 + SESSION_MS
+    assert stream.deadline == 6000 + SESSION_MS
 
 
-def test_a_restart_after_the_batch_that_is_processed_does_not_count() -> None:
-    stream = Stream()
-    stream.stable()
-    state = stream.state
-    stream.batch(6000)
-    first = (stream.state, stream.deadline)
-    stream.state = state
-    stream.restart(6001)
-    stream.batch(6000)
-    assert (stream.state, stream.deadline) == first
+def test_a_state_of_an_earlier_release_is_taken_over_as_after_a_restart() -> None:
+    stream = Stream(claims={partition_for(GROUP_ID, 50): 7})
+    member_id = stream.stable()
+    stream.batch(0, commit("c", 5, member_id, 1))
+    *fields, _claim_epoch, _start_epoch = msgspec.msgpack.decode(stream.state[1:])
+    stream.state = stream.state[:1] + msgspec.msgpack.encode(fields)
+    stream.restart()
+    stream.batch(6000, heartbeat("h", member_id, 1))
+    assert committed(stream.group) == 5
+    assert stream.deadline == 6000 + SESSION_MS
 
 
 def test_a_first_join_that_waits_outlives_a_restart() -> None:
@@ -629,13 +632,44 @@ def test_a_first_join_that_waits_outlives_a_restart() -> None:
     leader = next(iter(stream.group.members))
     stream.batch(0, sync("s", leader))
     stream.batch(1000, join("b", rebalance_timeout_ms=5 * MINUTE))
-    stream.restart(2000)
+    stream.restart()
     now = 2000
     for index in range(6):
         now += SESSION_MS - 1000
         stream.batch(now, heartbeat(f"h{index}", leader))
     output = stream.batch(now + 1, join("a2", leader, rebalance_timeout_ms=5 * MINUTE))
     assert codes(output) == {"a2": 0, "b": 0}
+
+
+# --- clocks ---------------------------------------------------------------------------------------
+
+
+def test_a_clock_that_is_set_back_loses_nothing_and_answers_everything() -> None:
+    stream = Stream(claims={partition_for(GROUP_ID, 50): 3}, start_epoch=2)
+    member_id = stream.stable(MINUTE)
+    assert codes(stream.batch(MINUTE + 1, commit("c1", 5, member_id, 1))) == {"c1": 0}
+    assert codes(stream.batch(5000, commit("c2", 6, member_id, 1))) == {"c2": 0}
+    assert committed(stream.group) == 6
+    assert codes(stream.batch(5001, heartbeat("h", member_id, 1))) == {"h": 0}
+
+
+def test_timers_are_set_back_with_the_clock() -> None:
+    stream = Stream()
+    stream.stable(10 * MINUTE)
+    stream.batch(10 * MINUTE + 4000, event("d", "describe_groups", {}))
+    assert stream.deadline == 10 * MINUTE + SESSION_MS
+    # The clock is set back by more than nine minutes, and some time has passed.
+    stream.batch(MINUTE, event("e", "describe_groups", {}))
+    assert stream.deadline == MINUTE + SESSION_MS - 4000
+    assert "member_expired" in [e.event for e in stream.batch(stream.deadline).events]
+
+
+def test_a_rebalance_does_not_wait_for_a_clock_that_was_set_back() -> None:
+    stream = Stream({"group.initial.rebalance.delay.ms": 3000})
+    stream.batch(10 * MINUTE, join("a"))
+    stream.batch(MINUTE, join("b"))
+    assert stream.deadline is not None
+    assert stream.deadline <= MINUTE + 6000
 
 
 # --- the same again -------------------------------------------------------------------------------

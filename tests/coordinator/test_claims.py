@@ -46,21 +46,15 @@ def test_exactly_one_coordinator_rejects_an_event_that_names_no_group():
     assert machine({1: 0}).process(None, None, ["{}"], 10).output is None
 
 
-def test_a_batch_that_was_planned_before_the_claim_decides_nothing_of_it():
-    """Run again after a restart, it would meet the group before the group is loaded."""
-    mine = machine({MINE: 10})
-    assert mine.process(GROUP_ID, None, [commit("r", 1)], 10) == BatchResult(None, None, None)
-    assert committed(mine.process(GROUP_ID, None, [commit("r", 1)], 11)) == 1
-
-
 def test_what_was_kept_from_before_the_claim_is_void():
-    before = machine({MINE: 0}).process(GROUP_ID, None, [commit("r", 1)], 5).state
-    again = machine({MINE: 7})
+    before = machine({MINE: 4}).process(GROUP_ID, None, [commit("r", 1)], 5).state
     fetch = {"request_id": "f", "group_id": GROUP_ID, "api": "offset_fetch", "offset_fetch": {}}
-    result = again.process(GROUP_ID, before, [json.dumps(fetch)], 9)
-    assert result.output is not None
-    body = result.output.responses[0].offset_fetch
-    assert body is not None and body.topics == ()
+    for claim, topics in ((4, 1), (7, 0)):
+        # Whatever the clocks say: the batch is before the one that was decided under the old claim.
+        result = machine({MINE: claim}).process(GROUP_ID, before, [json.dumps(fetch)], 3)
+        assert result.output is not None
+        body = result.output.responses[0].offset_fetch
+        assert body is not None and len(body.topics) == topics
 
 
 def parked_join() -> str:
@@ -75,19 +69,33 @@ def parked_join() -> str:
     return json.dumps(event | {"join_group": body})
 
 
-def test_whoever_waits_in_a_group_that_is_given_up_is_told_so():
+def parked(claim: int) -> tuple[BatchSettings, bytes]:
+    """A group in which somebody waits, under a claim."""
     slow = msgspec.structs.replace(CONFIG, group_initial_rebalance_delay_ms=3_000)
-    settings = BatchSettings(config=slow, claims={MINE: 0})
-    parked = BatchMachine(settings).process(GROUP_ID, None, [parked_join()], 5)
-    assert parked.output is None or not parked.output.responses
-    assert parked.state is not None
-    without = BatchMachine(msgspec.structs.replace(settings, claims={}))
-    for events in ([UNLOAD_EVENT], []):
-        result = without.process(GROUP_ID, parked.state, events, 9)
-        assert result.output is not None
-        (answer,) = result.output.responses
-        assert (answer.request_id, answer.error) == ("j", "NOT_COORDINATOR")
-        assert [event.event for event in result.output.events][-1] == "unloaded"
+    settings = BatchSettings(config=slow, claims={MINE: claim})
+    result = BatchMachine(settings).process(GROUP_ID, None, [parked_join()], 5)
+    assert result.output is None or not result.output.responses
+    assert result.state is not None
+    return settings, result.state
+
+
+def test_whoever_waits_in_a_group_that_is_given_up_is_told_so():
+    settings, state = parked(4)
+    giving_up = msgspec.structs.replace(settings, claims={}, unloading={MINE: 4})
+    result = BatchMachine(giving_up).process(GROUP_ID, state, [UNLOAD_EVENT], 9)
+    assert result.output is not None
+    (answer,) = result.output.responses
+    assert (answer.request_id, answer.error) == ("j", "NOT_COORDINATOR")
+    assert [event.event for event in result.output.events][-1] == "unloaded"
+
+
+def test_of_a_group_that_is_another_s_nothing_is_said():
+    """Its new coordinator may have answered who waited in it."""
+    settings, state = parked(4)
+    for unloading, events in (({}, [UNLOAD_EVENT]), ({MINE: 9}, [UNLOAD_EVENT]), ({MINE: 4}, [])):
+        other = msgspec.structs.replace(settings, claims={}, unloading=unloading)
+        silence = BatchResult(None, None, None)
+        assert BatchMachine(other).process(GROUP_ID, state, events, 9) == silence
 
 
 def test_an_event_that_only_wakes_the_stream_changes_nothing():

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from coordinator.config import parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings, new_member_uuid
@@ -431,12 +432,12 @@ def test_the_same_batches_give_the_same_bytes(
             sent[f"request-{number}"].append(now)
 
     config = parse_config({"group.initial.rebalance.delay.ms": 100})
-    batch_settings = BatchSettings(config, starts=(0, restarted_at))
+    batch_settings = BatchSettings(config, start_epoch=0)
 
     def run() -> tuple[list[bytes], Counter[str]]:
-        machine = BatchMachine(batch_settings)
         state, seen, answers = None, [], Counter[str]()
         for now, events in texts:
+            machine = BatchMachine(replace(batch_settings, start_epoch=int(now >= restarted_at)))
             result = machine.process(GROUP_ID, state, events, now)
             state = result.state
             seen.append(msgspec.msgpack.encode((result.state, result.deadline, result.output)))

@@ -22,6 +22,7 @@ OURS = BatchSettings(
     node=Node(3, "h", 9092),
     dedup_window_ms=9,
     claims={0: 4, 3: 5},
+    unloading={6: 5, 7: 5},
 )
 
 
@@ -70,9 +71,10 @@ def test_a_batch_that_is_run_again_decides_nothing_for_what_was_lost_since(
     root: str, checkpoint: str
 ) -> None:
     first = PinnedSettings(root, checkpoint, OURS)
-    again = msgspec.structs.replace(OURS, claims={3: 9, 8: 9}, unloading={0: 4})
+    again = msgspec.structs.replace(OURS, claims={3: 9, 6: 9}, unloading={0: 4, 7: 5})
     second = PinnedSettings(root, checkpoint, again, planned(first, 5))
     assert of(second, 5).claims == {0: 4}, "partition 3 was another's between the claims 5 and 9"
+    assert of(second, 5).unloading == {7: 5}
     assert of(second, 6) == again
 
 
