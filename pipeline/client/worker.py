@@ -28,7 +28,7 @@ from msgspec import Struct
 from coordinator.consumer.protocol import TopicPartition
 from pipeline.client.member import GroupMember
 from pipeline.errors import Failure
-from pipeline.tables.partitioner import read_partitioner
+from pipeline.tables.partitioner import Partitioner
 from pipeline.tables.table_rows import TableRows
 
 DEFAULT_BATCH_ROWS = 1_000
@@ -164,30 +164,23 @@ class Worker:
         Raises NotALog, CommandFailed, and what GroupMember raises.
         """
         with self._member_of() as self._member:
-            self._look()
+            self._partitioner = Partitioner(self._root, self._topic, self._rows)
+            self._partitioner.look()
             while not self._stopping.is_set():
                 work = self._member.poll(POLL_MS)
                 if work and min(work.values()) < self._rows.end:
                     self._process(work)
-                elif not self._look():
+                elif not self._partitioner.look():
                     if self._once and work and len(work) == len(self._member.assignment):
                         return
                     if work:
                         # `poll` does not wait while the member has partitions to work on.
                         self._stopping.wait(POLL_MS / 1000)
 
-    def _look(self) -> bool:
-        found = self._rows.look()
-        if found:
-            # Read after the rows: a row must not be newer than the number of partitions that
-            # places it, or two workers could place it differently.
-            self._partitioner = read_partitioner(self._root, self._topic)
-        return found
-
     def _process(self, work: dict[TopicPartition, int]) -> None:
         batch = self._rows.read(min(work.values()), self._batch_rows)
         keys = batch.rows.column(self._column)
-        numbers = self._partitioner.partitions(keys, batch.committed_at, batch.first)
+        numbers = self._partitioner.partitions(keys, batch.first)
         mine = {one.partition: offset for one, offset in work.items()}
         chosen = [
             i

@@ -46,16 +46,10 @@ class _Protocol(Struct, rename="camel"):
     min_reader_version: int
 
 
-class _CommitInfo(Struct, rename="camel"):
-    timestamp: int | None = None
-    in_commit_timestamp: int | None = None
-
-
 class _Action(Struct, rename="camel"):
     add: _Add | None = None
     remove: _Remove | None = None
     protocol: _Protocol | None = None
-    commit_info: _CommitInfo | None = None
 
 
 class _Stats(Struct, rename="camel"):
@@ -67,21 +61,19 @@ _decode_stats = msgspec.json.Decoder(_Stats).decode
 
 
 class _File(Struct):
-    """A file's rows: the number of the first row, their count, and when they were committed, ms."""
+    """A file's rows: the number of the first row, and their count."""
 
     first: int
     count: int
     path: str
     partition_values: dict[str, str | None]
-    committed_at: int
 
 
 class Rows(Struct):
-    """Rows in the order of their numbers, and the time of each row's commit, ms."""
+    """Rows in the order of their numbers; `first` is the number of the first."""
 
     first: int
     rows: pa.Table
-    committed_at: pa.ChunkedArray
 
     @property
     def end(self) -> int:
@@ -98,9 +90,12 @@ class TableRows:
     def __init__(self, uri: str) -> None:
         self._uri = uri
         try:
-            schema = open_delta(uri).schema().to_arrow()
+            handle = open_delta(uri)
         except TableNotFoundError as error:
             raise NotALog(f"there is no Delta table at {uri}") from error
+        schema = handle.schema().to_arrow()
+        # Tells the table from any other, whatever URI it was opened by.
+        self.table_id = str(handle.metadata().id)
         self.columns: tuple[str, ...] = tuple(pa.schema(schema).names)
         self._types = {field.name: field.type for field in pa.schema(schema)}
         self._files = open_files(uri)
@@ -137,26 +132,22 @@ class TableRows:
 
         Raises NotALog if a file of the rows is gone.
         """
-        tables, times = [], []
+        tables = []
         at, until = first, min(first + most, self.end)
         while at < until:
             file = self._added[bisect_right(self._starts, at) - 1]
             begin, group = self._row_group(file, at)
             table = group.slice(at - begin, until - at)
             tables.append(table)
-            times.append(pa.repeat(file.committed_at, table.num_rows))
             at += table.num_rows
         rows = pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
-        return Rows(first, rows, pa.chunked_array(times, pa.int64()))
+        return Rows(first, rows)
 
     # --- the log --------------------------------------------------------------------------------
 
     def _take(self, actions: list[_Action]) -> None:
-        committed_at = 0
         for action in actions:
-            info, protocol, remove = action.commit_info, action.protocol, action.remove
-            if info is not None:
-                committed_at = info.in_commit_timestamp or info.timestamp or 0
+            protocol, remove = action.protocol, action.remove
             if protocol is not None and protocol.min_reader_version > READER_VERSION:
                 raise NotALog(
                     f"{self._uri} asks for readers of version {protocol.min_reader_version} of "
@@ -168,9 +159,9 @@ class TableRows:
                 )
         for action in actions:
             if action.add is not None and action.add.data_change:
-                self._add(action.add, committed_at)
+                self._add(action.add)
 
-    def _add(self, add: _Add, committed_at: int) -> None:
+    def _add(self, add: _Add) -> None:
         path = unquote(add.path)
         count = None if add.stats is None else _decode_stats(add.stats).num_records
         if count is None:
@@ -178,7 +169,7 @@ class TableRows:
                 count = int(pq.read_metadata(file).num_rows)
         if count:
             self._starts.append(self.end)
-            self._added.append(_File(self.end, count, path, add.partition_values, committed_at))
+            self._added.append(_File(self.end, count, path, add.partition_values))
             self.end += count
 
     def _row_group(self, file: _File, at: int) -> tuple[int, pa.Table]:

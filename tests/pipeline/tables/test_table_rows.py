@@ -19,7 +19,7 @@ def append(uri: str, *values: int, **options: object) -> None:
 
 def numbers(rows: TableRows, first: int = 0, most: int = 1_000) -> list[int]:
     read = rows.read(first, most)
-    assert read.end == first + read.rows.num_rows == first + len(read.committed_at)
+    assert read.end == first + read.rows.num_rows
     return read.rows.column("n").to_pylist() if read.rows.num_rows else []
 
 
@@ -81,15 +81,6 @@ def test_row_groups_are_read_one_at_a_time(uri: str) -> None:
     for first in range(10):
         for most in (1, 2, 10):
             assert numbers(rows, first, most) == list(range(10))[first : first + most]
-
-
-def test_times_are_those_of_the_commits(uri: str) -> None:
-    append(uri, 1)
-    append(uri, 2, 3)
-    rows = TableRows(uri)
-    rows.look()
-    history = {entry["version"]: entry["timestamp"] for entry in DeltaTable(uri).history()}
-    assert rows.read(0, 9).committed_at.to_pylist() == [history[0], history[1], history[1]]
 
 
 def test_what_is_no_log_says_so(uri: str, tmp_path: Path) -> None:
