@@ -50,6 +50,7 @@ _LIKELY: dict[str, Sequence[Any]] = {
     "protocol_type": (b"consumer",),
     "protocol_name": (b"range",),
     "name": (b"t", b"range"),
+    "member_id": (b"",),
     "partition_index": (0, 1, 2),
     "committed_offset": (0, 1),
     "api_version": (0, 0, 1, 2),
@@ -57,14 +58,10 @@ _LIKELY: dict[str, Sequence[Any]] = {
 
 
 class Cells:
-    """Makes cells; strings are bytes, which need not be UTF-8.
-
-    `member_ids` are ids that the coordinator gave out: a request that uses one gets further.
-    """
+    """Makes cells; strings are bytes, which need not be UTF-8."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
-        self.member_ids: list[bytes] = []
 
     def cell(self, type_: pa.DataType, nulls: float, name: str = "") -> Any:
         """A value for a column, or a field, of this type and name; null with this probability."""
@@ -82,8 +79,6 @@ class Cells:
             return random.random() < 0.5
         if pa.types.is_integer(type_) or pa.types.is_timestamp(type_):
             return self.integer(type_.bit_width)
-        if name == "member_id" and random.random() < 0.7:
-            return random.choice(self.member_ids) if self.member_ids and nulls else b""
         return self.text()
 
     def integer(self, bits: int) -> int:

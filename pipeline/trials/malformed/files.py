@@ -1,7 +1,7 @@
 """Parquet files of requests that no client of this project would write, and what is owed for each.
 
-A file's rows have the contract's types and any bytes, or some of its columns are missing,
-of other types, or not of the contract at all.
+A file's rows have the contract's types and any bytes, or some of its columns are missing, of other
+types, or not of the contract at all.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _NEST = 40
 # How many bodies of an api are known, and which share of the requests has a new one.
 _BODIES = 200
 _NEW_BODIES = 0.2
+# Which share of the requests come from a member.
+_OF_MEMBERS = 0.3
 
 # The types in which other engines write a text; such a column is read as the contract's.
 _TEXTS: dict[str, pa.DataType] = {
@@ -80,10 +82,14 @@ class Owed(Struct):
 
 
 class MalformedFiles:
-    """Makes files from a source of randomness; ids of requests are unique over all of them."""
+    """Makes files from a source of randomness; ids of requests are unique over all of them.
+
+    `members` are groups and member ids that the coordinator gave out; requests use them too.
+    """
 
     def __init__(self, random: Random) -> None:
-        self.cells = Cells(random)
+        self.members: list[Key] = []
+        self._cells = Cells(random)
         self._random = random
         self._groups = [self._group_id(number) for number in range(_GROUPS)]
         self._bodies: dict[str, deque[Any]] = {}
@@ -114,7 +120,7 @@ class MalformedFiles:
     # --- rows of the contract's types -----------------------------------------------------------
 
     def _group_id(self, number: int) -> bytes:
-        return self.cells.text()[:200] + b"-%d" % number
+        return self._cells.text()[:200] + b"-%d" % number
 
     def _contract_rows(self, rows: int) -> tuple[dict[str, pa.Array], Owed]:
         cells: dict[str, list[Any]] = {name: [] for name in REQUESTS.schema.names}
@@ -132,7 +138,7 @@ class MalformedFiles:
         return columns, owed
 
     def _row(self) -> dict[str, Any]:
-        random, cells = self._random, self.cells
+        random, cells = self._random, self._cells
         nulls = random.choice((0.0, 0.02, 0.4))
         row = {name: cells.cell(REQUESTS.schema.field(name).type, nulls, name) for name in _HEADERS}
         self._made += 1
@@ -147,13 +153,19 @@ class MalformedFiles:
             row["api"] = api.encode()
         for name in (api, random.choice(APIS)) if random.random() < 0.1 else (api,):
             row[name] = self._body(name, nulls)
+        if self.members and random.random() < _OF_MEMBERS:
+            group_id, member_id = random.choice(self.members)
+            row["group_id"] = group_id.encode()
+            for name in APIS:
+                if row.get(name) and "member_id" in row[name]:
+                    row[name] = {**row[name], "member_id": member_id.encode()}
         return row
 
     def _body(self, api: str, nulls: float) -> Any:
         """A body: a new one, or one of the latest, since to make one takes 0.2 ms."""
         known = self._bodies.setdefault(api, deque(maxlen=_BODIES))
         if len(known) < _BODIES or self._random.random() < _NEW_BODIES:
-            known.append(self.cells.cell(REQUESTS.schema.field(api).type, nulls, api))
+            known.append(self._cells.cell(REQUESTS.schema.field(api).type, nulls, api))
             return known[-1]
         return self._random.choice(known)
 

@@ -38,8 +38,8 @@ _START_MS = 1_700_000_000_000
 _STEP_MS = 3_000
 _PROGRESS_S = 10.0
 _SETTINGS = {"group.initial.rebalance.delay.ms": 0, "group.max.size": 100}
-# How many of the member ids that the coordinator gave out later requests may use.
-_KNOWN_MEMBERS = 500
+# How many of the newest members later requests may come from.
+_KNOWN_MEMBERS = 100
 _ANSWER = ("request_id", "group_id", "error_code", "join_group", "offset_fetch")
 _VIEWS = (
     "groups",
@@ -193,8 +193,8 @@ class _Trial:
                 continue
             self._debts.answer(answer)
             if answer["join_group"] is not None and answer["join_group"]["member_id"]:
-                known = self._files.cells.member_ids
-                known.append(answer["join_group"]["member_id"].encode())
+                known = self._files.members
+                known.append((answer["group_id"], answer["join_group"]["member_id"]))
                 del known[:-_KNOWN_MEMBERS]
         events = self._events.poll()
         for event in [] if events is None else events.to_pylist():
