@@ -1,25 +1,24 @@
-"""One group's share of a micro-batch: all its requests, then every timer that is due.
+"""One group in one micro-batch: all its requests, then every timer that is due.
 
 Pure and repeatable: the same state, events and time give the same bytes. The rules kept here are
 the stream's, not Kafka's:
 
-* A repeated request_id is decided and answered once within the window of
-  `request.dedup.window.ms`. A group remembers `request.dedup.max.ids` requests; while these are of
-  the window, further requests that would have to be remembered are answered
+* A repeated request_id is decided and answered once within `request.dedup.window.ms`. A group
+  remembers at most `request.dedup.max.ids` requests of this window; a further one is answered
   COORDINATOR_NOT_AVAILABLE, since to forget one would let a repeated commit set an offset back.
 * A malformed event is answered with what was wrong, or rejected if it names nobody to answer.
-* A bug in a handler costs the one request: it is answered UNKNOWN_SERVER_ERROR, the group is as it
-  was before it, and the traceback goes to the audit log.
+* A bug in a handler affects one request only: it is answered UNKNOWN_SERVER_ERROR, the group stays
+  as it was before, and the traceback goes to the audit log.
 * The offsets of a topic that was deleted from the catalogue are deleted before the group's next
   requests are decided.
-* A group of an offsets partition that this coordinator does not own is not its business. What it
-  kept of a group under an earlier claim than the present one is void: the group was another's in
-  between.
-* No two readings of a clock are taken to agree: starts and claims are told apart by their epochs,
-  and timers are set back with a clock that was set back.
-* The coordinator's own silence is not the members' fault. Requests come before timers. After a
-  restart every timer starts afresh. Timers found long overdue are held back for one batch, in which
-  heartbeats that were already waiting arrive.
+* Requests to groups of offsets partitions that this coordinator does not own are ignored. A state
+  that was written under an earlier claim of the partition is void: another coordinator may have
+  decided for the group since.
+* Clocks may differ and may be set back, so no time orders what two processes did: epochs order
+  starts and claims, and the timers are set back with the clock.
+* Members are not removed for the coordinator's own silence. Requests come before timers. After a
+  restart every timer starts afresh. Timers that are long overdue are held back for one batch, in
+  which heartbeats that were already waiting arrive.
 """
 
 from __future__ import annotations
@@ -61,17 +60,17 @@ _FAILED_TIMER_RETRY_MS = 60_000
 _NO_ROOM = (
     "the group has had request.dedup.max.ids requests within request.dedup.window.ms; send it again"
 )
-# An epoch before every other: of a coordinator that shares its partitions with nobody.
+# The epoch of a coordinator that owns all partitions without claims; it is below every other.
 _NO_EPOCH = -1
 
 
 class BatchSettings(Struct, frozen=True):
-    """What a coordinator process needs to know to decide. Times in ms.
+    """The settings by which a coordinator decides. Times in ms.
 
-    `start_epoch` is the epoch of the coordinator's start. `silence_tolerance_ms` is how late a
-    timer may be before the coordinator takes itself for having been silent. `claims` maps each
-    offsets partition that the coordinator owns to the epoch of the claim, None owns all of them
-    without a claim. `unloading` maps likewise the partitions that it still owns and is giving up.
+    `start_epoch` is the epoch of the coordinator's start. A timer that is later than
+    `silence_tolerance_ms` means that the coordinator was silent. `topics` is the catalogue.
+    `claims` maps each offsets partition that the coordinator owns to the epoch of its claim; None:
+    it owns all of them without claims. `unloading` maps those that it is giving up likewise.
     """
 
     config: GroupCoordinatorConfig = GroupCoordinatorConfig()
@@ -86,7 +85,7 @@ class BatchSettings(Struct, frozen=True):
 
 
 class GroupOutput(Struct, array_like=True):
-    """All that one group says in one batch. Records are to be visible before responses."""
+    """The output of one group in one batch. Its records must be visible before its responses."""
 
     responses: list[Response]
     records: list[Record]
@@ -95,11 +94,11 @@ class GroupOutput(Struct, array_like=True):
 
 
 class BatchResult(Struct):
-    """The group after its share of the batch.
+    """The group after a batch.
 
-    `state` None: nothing is to be kept. `deadline` is when it wants to be called again without a
-    request, absolute ms, None for never. `output` None: nothing to say. `changed` False: leave the
-    stored state as it is.
+    `state` None: delete the stored state; `changed` False: leave it as it is. `deadline` is when
+    the group must be processed again even without a request, absolute ms, None for never. `output`
+    None: the group has none.
     """
 
     state: bytes | None
@@ -127,7 +126,7 @@ def answer_malformed(event: Malformed, request_id: str, group_id: str, now: int)
 
 
 class BatchMachine:
-    """Processes groups' shares of batches; holds settings, no group."""
+    """Processes one group of one batch at a time; holds settings, no group."""
 
     def __init__(self, settings: BatchSettings | None = None) -> None:
         self.set_settings(settings or BatchSettings())
@@ -147,7 +146,7 @@ class BatchMachine:
     ) -> BatchResult:
         """Decide a group's requests (JSON texts, in order) and due timers at batch time `now`, ms.
 
-        Raises UnknownSnapshot if `state` is of another release; never for what events contain.
+        Raises UnknownSnapshot if this release cannot read `state`, and nothing because of `events`.
         """
         claim = self._claim_of(group_id)
         if claim is None:
@@ -158,16 +157,16 @@ class BatchMachine:
         if not snapshot.is_under(claim):
             state, snapshot = None, Snapshot()
         snapshot.claim_epoch = claim
-        share = _Share(self, group_id, state, snapshot, now)
-        share.resume()
+        batch = _GroupBatch(self, group_id, state, snapshot, now)
+        batch.resume()
         controls = [text for text in events if is_control(text)]
         if controls:
-            share.take_over(controls)
+            batch.take_over(controls)
             events = [text for text in events if not is_control(text)]
-        share.follow_catalogue()
-        share.take(events)
-        share.run_timers()
-        return share.result()
+        batch.follow_catalogue()
+        batch.take(events)
+        batch.run_timers()
+        return batch.result()
 
     def set_topics(self, catalogue: Catalogue | None) -> None:
         """Decide by this catalogue from now on; None accepts every topic."""
@@ -175,23 +174,22 @@ class BatchMachine:
         self.coordinator.topics = None if catalogue is None else catalogue.partitions
 
     def _claim_of(self, group_id: str | None) -> int | None:
-        """The epoch of the claim by which the group is this coordinator's, None if it is not."""
+        """The epoch of this coordinator's claim of the group's partition, None without a claim."""
         claims = self.settings.claims
         return _NO_EPOCH if claims is None else claims.get(self._partition_of(group_id))
 
     def _partition_of(self, group_id: str | None) -> int:
-        # An event that names no group is partition 0's, so that exactly one coordinator rejects it.
+        # Exactly one coordinator must reject an event that names no group: partition 0's owner.
         partitions = self.settings.config.offsets_topic_num_partitions
         return 0 if group_id is None else partition_for(group_id, partitions)
 
     def _give_up(
         self, group_id: str | None, state: bytes | None, events: list[str], now: int
     ) -> BatchResult:
-        """Forget a group that is not this coordinator's.
+        """Delete the state of a group whose partition this coordinator does not own.
 
-        Only a group that is unloaded while the coordinator still owns its partition is told of:
-        whoever waits in it is answered. Of any other group another coordinator may have said more
-        by now.
+        Parked requests are answered only if the group is unloaded while the coordinator still owns
+        the partition: otherwise another coordinator may have answered them by now.
         """
         if group_id is None or state is None or UNLOAD_EVENT not in events:
             return BatchResult(None, None, None)
@@ -199,16 +197,13 @@ class BatchMachine:
         snapshot = decode(state)
         if claim is None or not snapshot.is_under(claim):
             return BatchResult(None, None, None)
-        share = _Share(self, group_id, state, snapshot, now)
-        share.unload()
-        return share.result()
+        batch = _GroupBatch(self, group_id, state, snapshot, now)
+        batch.unload()
+        return batch.result()
 
 
-class _Share:
-    """One group's share of one batch, while it is being processed.
-
-    `state` is what `snapshot` was decoded from.
-    """
+class _GroupBatch:
+    """One group in one batch, while it is processed; `snapshot` was decoded from `state`."""
 
     def __init__(
         self,
@@ -231,13 +226,13 @@ class _Share:
     # --- turns ----------------------------------------------------------------------------------
 
     def _begin_turn(self, group: Group | None, state: bytes | None = None) -> None:
-        """Start gathering anew; `_safe` is the state to come back to if a handler fails.
+        """Begin a turn. If a handler fails, the group is restored from `_safe`.
 
-        It is `state` if that holds the group as it is. `_decided` is what was decided since:
-        requests, and the answers to malformed ones.
+        `state`, if given, holds the group as it is now. `_decided` are the requests decided in this
+        turn, and the answers to events that were not decided.
         """
         self.turn = self.coordinator.turn(self.group_id, group, self.now)
-        # To encode a group of 100 members takes 12 us, and only a bug of ours needs it.
+        # Not encoded where `state` will do: a group of 100 members takes 12 us, for a bug only.
         self._safe = encode(Snapshot(group)) if state is None and group is not None else state
         self._decided: list[RequestEvent | Response] = []
 
@@ -252,7 +247,7 @@ class _Share:
         self._begin_turn(self.turn.group)
 
     def _undo_last(self) -> Turn:
-        """The turn as it was before the request that failed: decided again up to there."""
+        """Restore the group, and decide again what was decided before the request that failed."""
         self.turn = self.coordinator.turn(self.group_id, decode(self._safe).group, self.now)
         for decided in self._decided:
             if isinstance(decided, Response):
@@ -264,7 +259,7 @@ class _Share:
     # --- requests -------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Make the group's timers those of the present start, and of the present clock."""
+        """Start timers afresh after a start of the coordinator; set them back with the clock."""
         snapshot, group = self.snapshot, self.turn.group
         set_back_ms = snapshot.touched_at - self.now
         is_new_start = snapshot.start_epoch < self.settings.start_epoch
@@ -278,7 +273,7 @@ class _Share:
         self._begin_turn(group)
 
     def take_over(self, controls: list[str]) -> None:
-        """Load the group from its records, or give it up, before anything else is decided."""
+        """Carry out control events: load the group from its records, or give it up."""
         for text in controls:
             control = decode_control(text)
             if isinstance(control, Wake):
@@ -318,7 +313,7 @@ class _Share:
         turn.events += step.events
 
     def take(self, events: list[str]) -> None:
-        """Decide the requests, each id once."""
+        """Decide the requests, each request id once."""
         if not events:
             return
         settings, recent, window = self.settings, self.snapshot.recent, self.snapshot.window
@@ -353,7 +348,7 @@ class _Share:
             self.turn.note("requests_refused", f"{refused} requests: {_NO_ROOM}")
 
     def _decode(self, events: list[str]) -> list[tuple[str, RequestEvent | Malformed]]:
-        """The events that can be answered, each with its request's id; reject the others."""
+        """The events that can be answered, each with its request id; the others are rejected."""
         requests = []
         for text in events:
             event = decode_request(text)
@@ -380,7 +375,7 @@ class _Share:
     def _decide(self, event: RequestEvent) -> None:
         try:
             self.coordinator.decide(self.turn, event)
-        # Whatever a handler raises is a bug of ours, and must not stop the other groups' requests.
+        # An exception of a handler is a bug, and must not stop the requests of other groups.
         except Exception:
             reason = traceback.format_exc()
             turn = self._undo_last()
@@ -394,7 +389,7 @@ class _Share:
     # --- timers ---------------------------------------------------------------------------------
 
     def run_timers(self) -> None:
-        """Fire every timer that is due, unless it is the coordinator that was late."""
+        """Fire every timer that is due, unless the coordinator itself was silent."""
         snapshot = self.snapshot
         group = self.turn.group
         due = None if group is None else next_deadline(group)
@@ -418,7 +413,7 @@ class _Share:
         try:
             for _ in self.coordinator.fire_due(self.turn):
                 fired += 1
-        # As for requests: a bug in one group's timer must not stop the others.
+        # As for requests, a bug in one group's timer must not stop other groups.
         except Exception:
             reason = traceback.format_exc()
             restored = self._undo_last()
@@ -429,7 +424,7 @@ class _Share:
             restored.note("handler_failed", f"timer: {reason}")
 
     def _clean_up(self) -> None:
-        """Expire offsets if it is time; after a change, look again within one check interval."""
+        """Run the cleanup if it is due; after a change, have it run within one check interval."""
         soon = self.now + self.settings.config.offsets_retention_check_interval_ms
         due = self.snapshot.cleanup_at
         group = self.turn.group
@@ -442,7 +437,7 @@ class _Share:
         self.snapshot.cleanup_at = due
 
     def _expire_offsets(self, soon: int) -> int | None:
-        """Run the expiry task; returns when to run it next, not before `soon`."""
+        """Run the cleanup; returns when to run it next, not before `soon`, None for never."""
         self._begin_new_turn()
         try:
             cleanup(self.turn)
@@ -463,7 +458,7 @@ class _Share:
     # --- result ---------------------------------------------------------------------------------
 
     def result(self) -> BatchResult:
-        """Close the share."""
+        """End the last turn; returns the group's new state, deadline and output."""
         self._end_turn()
         snapshot, output = self.snapshot, self.output
         snapshot.group = self.turn.group

@@ -1,7 +1,7 @@
-"""The state of a group as one value: what the state store keeps between batches.
+"""The state of a group that the state store keeps between batches, as one value.
 
-The first byte is a version, so that a later release can read what an earlier one wrote; the rest is
-MessagePack. Fields are positional: new ones go at the end, with a default.
+The first byte is a version, which tells a later release how to read the rest, MessagePack. Fields
+are positional: a new field goes to the end and has a default, so that older states can be read.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ class UnknownSnapshot(ValueError):
 
 
 class Snapshot(Struct, array_like=True):
-    """A group and what its coordinator remembers beside it. Times in ms.
+    """A group, and what its coordinator remembers with it. Times in ms.
 
-    `touched_at` is when the group was last looked at. `held_back_at` is when due timers were first
-    held back because the coordinator itself had been silent. `cleanup_at` is when its offsets are
-    looked through for expired ones. `recent` and `window` are the requests seen lately; a state of
-    an earlier release has no `window`. `topics_seen_at` is when the newest deletion of a topic was
-    made that the group was decided under, None if that is not known. `claim_epoch` is the epoch of
-    the claim under which the state was written, and `start_epoch` that of the coordinator's start;
-    a state of an earlier release has neither.
+    `touched_at` is the time of the batch that wrote the state. `held_back_at` is when due timers
+    were first held back because the coordinator itself had been silent. `cleanup_at` is when the
+    next cleanup looks for expired offsets. `recent` and `window` are the requests seen lately.
+    `topics_seen_at` is the time of the newest deletion of a topic that the group was decided under,
+    None if unknown. `claim_epoch` is the epoch of the claim under which the state was written,
+    `start_epoch` that of the coordinator's start. States of earlier releases lack the last four.
     """
 
     group: Group | None = None
@@ -43,7 +42,7 @@ class Snapshot(Struct, array_like=True):
     start_epoch: int = -1
 
     def is_under(self, claim_epoch: int) -> bool:
-        """Whether the state was written under a claim; one that does not say was."""
+        """Whether the state was written under this claim; yes if it does not say which."""
         return self.claim_epoch is None or self.claim_epoch == claim_epoch
 
 
@@ -52,7 +51,7 @@ _decoder = msgspec.msgpack.Decoder(Snapshot)
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    """The snapshot as bytes."""
+    """Return the snapshot as bytes."""
     if snapshot.group is not None:
         snapshot.group.offsets.pack()
     buffer = bytearray((VERSION,))
@@ -61,7 +60,7 @@ def encode(snapshot: Snapshot) -> bytes:
 
 
 def decode(state: bytes | None) -> Snapshot:
-    """The snapshot of these bytes, an empty one for None; raises UnknownSnapshot."""
+    """Read a snapshot, an empty one from None. Raises UnknownSnapshot."""
     if state is None:
         return Snapshot()
     if not state or state[0] != VERSION:

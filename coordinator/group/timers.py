@@ -101,7 +101,7 @@ def restart_timers(group: Group, now: int) -> None:
 
 
 def shift_timers(group: Group, by_ms: int) -> None:
-    """Move every running timer of the group by so many ms."""
+    """Move the deadline of every running timer by `by_ms`."""
     for member in group.members.values():
         if member.session_deadline is not None:
             member.session_deadline += by_ms

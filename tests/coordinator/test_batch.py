@@ -1,4 +1,4 @@
-"""One group's share of a micro-batch: the rules of the stream around the rules of Kafka."""
+"""One group in a micro-batch: the rules of the stream around the rules of Kafka."""
 
 from __future__ import annotations
 
