@@ -168,8 +168,9 @@ class OffsetDeleteRequest(Struct, frozen=True):
 class RequestEvent(Struct, frozen=True, omit_defaults=True, gc=False):
     """One request of one client to the coordinator of `group_id`: a row of the `requests` table.
 
-    Exactly the body named by `api` is expected. `sent_at` is the producer's clock (ms); it orders
-    requests and dates latencies, and never decides whether a member lives.
+    Exactly the body named by `api` is expected. `sent_at` is the producer's clock (ms); it dates
+    latencies and orders the requests that a take-over finds waiting. It never decides whether a
+    member lives.
     """
 
     request_id: str
@@ -386,12 +387,18 @@ class Malformed(Struct, frozen=True):
     error_code: int = ErrorCode.INVALID_REQUEST
 
 
+# The field of an event whose reader left the rest of the request out: why it did. The table has no
+# such column, so no sender can set it.
+REFUSED = "refused"
+
+
 class _Envelope(Struct, frozen=True):
     """The fields that say whom to answer, of whatever type, in an event that is malformed."""
 
     request_id: Any = None
     group_id: Any = None
     api: Any = None
+    refused: Any = None
 
 
 # What a decoder raises: bad JSON or a bad field, bad UTF-8, nesting too deep for the stack.
@@ -414,7 +421,8 @@ def decode_request(text: str | bytes) -> RequestEvent | Malformed:
     if newest is None:
         return _refuse(event, f"unknown api {event.api!r}; known: {', '.join(APIS)}")
     if getattr(event, event.api) is None:
-        return _refuse(event, f"api is {event.api!r} but there is no {event.api} body")
+        # A request that its reader refused has no body either.
+        return _malformed(text, f"api is {event.api!r} but there is no {event.api} body")
     version = event.api_version
     if version is not None and not 0 <= version <= newest:
         message = f"api_version {version} of {event.api} is outside 0..{newest}"
@@ -436,4 +444,7 @@ def _malformed(text: str | bytes, message: str) -> Malformed:
     request_id = envelope.request_id if isinstance(envelope.request_id, str) else None
     group_id = envelope.group_id if isinstance(envelope.group_id, str) else None
     api = envelope.api if isinstance(envelope.api, str) else ""
+    refused = envelope.refused
+    if isinstance(refused, str):
+        message = refused
     return Malformed(request_id, group_id, api, message)

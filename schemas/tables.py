@@ -144,8 +144,8 @@ def to_arrow(
 def to_requests(requests: Sequence[RequestEvent]) -> pa.Table:
     """Turn requests into rows of the `requests` table that keep their order.
 
-    The coordinator orders requests by `sent_at`, so those of one millisecond are numbered in its
-    microseconds.
+    A take-over orders the requests that wait by `sent_at`, so those of one millisecond are numbered
+    in its microseconds.
     """
     times = [(request.sent_at, None) for request in requests]
     return to_arrow(REQUESTS, requests, {"sent_at": _numbered_times(times)})

@@ -77,7 +77,7 @@ class Accumulator:
         return self._batches.popleft()
 
     # --- stamps ---------------------------------------------------------------------------------
-    # The coordinator orders the requests of a group by `sent_at`. `schemas.tables` numbers the
+    # A take-over orders the waiting requests of a group by `sent_at`. `schemas.tables` numbers the
     # requests of one commit that share a millisecond in its microseconds, up to 1,000. Two commits
     # must not share a millisecond, or their numbers would collide and requests would change places:
     # each batch begins in a new millisecond, the 1,001st request of one gets the next, and a wall

@@ -6,7 +6,7 @@ commit, whatever the table's size and wherever it lies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -20,10 +20,26 @@ from pipeline.delta.table import open_delta
 
 
 class Position(NamedTuple):
-    """A reader's place among a table's appends: before this row group of this version's files."""
+    """A reader's place among a table's appends: before this row of this row group of a version.
+
+    The row groups of all files of the version are counted, in the order of its commit.
+    """
 
     version: int
     row_group: int = 0
+    row: int = 0
+
+
+class RowGroup(NamedTuple):
+    """A row group of an open Parquet file."""
+
+    file: pa.NativeFile
+    parquet: pq.ParquetFile
+    number: int
+
+
+# Reads these columns of a row group, from a row on, page by page.
+ReadPages = Callable[[RowGroup, Sequence[str], int], Iterator[pa.Table]]
 
 
 def follow(uri: str, columns: Sequence[str]) -> Tail:
@@ -34,23 +50,36 @@ def follow(uri: str, columns: Sequence[str]) -> Tail:
     return Tail(open_files(uri), open_delta(uri).version(), columns)
 
 
+def whole_row_group(group: RowGroup, columns: Sequence[str], first: int) -> Iterator[pa.Table]:
+    """Read a row group from a row on as one page."""
+    yield group.parquet.read_row_group(group.number, columns=list(columns)).slice(first)
+
+
 def appended(
-    files: FileSystem, start: Position, columns: Sequence[str], end: Position | None = None
+    files: FileSystem,
+    start: Position,
+    columns: Sequence[str],
+    end: Position | None = None,
+    read: ReadPages = whole_row_group,
 ) -> Iterator[tuple[pa.Table | None, Position]]:
     """Read what was appended from `start` up to `end`, or to the table's present end.
 
-    Yields the rows of each row group with the position after it, and after the last row group of a
-    version None with the position at the beginning of the next. A commit that removes files is a
-    rewrite, and none of its rows is new. Columns that a file does not have are left out. Raises
-    FileNotFoundError for a data file that is gone.
+    Yields the pages that `read` makes of each row group with the position after each, and after the
+    last row group of a version None with the position at the beginning of the next. A commit that
+    removes files is a rewrite, and none of its rows is new. Columns that a file does not have are
+    left out. Raises FileNotFoundError for a data file that is gone.
     """
     at = start
     while end is None or at < end:
         content = read_commit(files, at.version)
         if content is None:
             return
-        for rows in _row_groups(files, content, columns, at.row_group):
-            at = Position(at.version, at.row_group + 1)
+        for rows, before, after in _pages(files, content, columns, at, read):
+            if end is not None and after > end:
+                # It was read by another release, which cut its pages otherwise.
+                yield rows.slice(0, end.row - before.row), end
+                return
+            at = after
             yield rows, at
             if at == end:
                 return
@@ -58,9 +87,10 @@ def appended(
         yield None, at
 
 
-def _row_groups(
-    files: FileSystem, content: bytes, columns: Sequence[str], first: int
-) -> Iterator[pa.Table]:
+def _pages(
+    files: FileSystem, content: bytes, columns: Sequence[str], start: Position, read: ReadPages
+) -> Iterator[tuple[pa.Table, Position, Position]]:
+    """The pages of a commit from `start` on, with the positions before and after each."""
     actions = parse_commit(content)
     if any(action.remove is not None for action in actions):
         return
@@ -71,8 +101,15 @@ def _row_groups(
         with files.open_input_file(action.add.path) as file:
             parquet = pq.ParquetFile(file)
             for index in range(parquet.num_row_groups):
-                if number >= first:
-                    yield parquet.read_row_group(index, columns=list(columns))
+                if number >= start.row_group:
+                    at = start if number == start.row_group else Position(start.version, number)
+                    ends = parquet.metadata.row_group(index).num_rows
+                    for page in read(RowGroup(file, parquet, index), columns, at.row):
+                        before, row = at, at.row + page.num_rows
+                        at = at._replace(row=row)
+                        if row == ends:
+                            at = Position(start.version, number + 1)
+                        yield page, before, at
                 number += 1
 
 

@@ -29,12 +29,14 @@ from msgspec import Struct
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
 from pipeline.clock import monotonic, sleep
-from pipeline.delta.commit_reader import open_files, read_commit
-from pipeline.delta.table import local_folder, open_delta
+from pipeline.delta.commit_reader import GoneCheck, open_files
+from pipeline.delta.log import LogGone
+from pipeline.delta.table import local_folder
 from pipeline.delta.tail import Position, appended
 from pipeline.stream.offset import Offset, Selection
 from pipeline.stream.packed import PACKED_SCHEMA, STREAM_COLUMNS, of_partitions
 from pipeline.stream.packing import pack_rows
+from pipeline.stream.request_pages import read_pages
 from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS
 
@@ -47,6 +49,10 @@ if TYPE_CHECKING:
 
 FORMAT = "group-coordinator-events"
 STREAM_SCHEMA = pa.schema([(name, pa.string()) for name in STREAM_COLUMNS])
+
+# Pages of packed events, each with the bytes that reading it took and the position after it; None
+# at the beginning of a version.
+_Events = Iterator[tuple[pa.Table | None, int, Position]]
 
 _OPTION = "input"
 _ALL = Selection()
@@ -77,6 +83,7 @@ class Input(Struct, frozen=True):
     wait_ms: int
     max_files: int
     max_bytes: int
+    max_request_bytes: int
     run: int = 0
     selection: Selection = Selection()
 
@@ -102,6 +109,7 @@ def read_events(
         wait_ms=settings.trigger_interval_ms,
         max_files=settings.max_files_per_trigger,
         max_bytes=settings.max_bytes_per_trigger,
+        max_request_bytes=settings.max_request_size,
         run=run,
         selection=selection,
     )
@@ -129,12 +137,17 @@ class EventSource(DataSource):
 
 
 class EventReader(SimpleDataSourceStreamReader):
-    """Reads one stream's events. Spark keeps the position; the reader keeps none between calls."""
+    """Reads one stream's events from the positions that Spark keeps."""
 
     def __init__(self, wanted: Input) -> None:
         self._input = wanted
         self._look_s = _REMOTE_LOOK_S if local_folder(wanted.requests) is None else _LOOK_S
-        self._checked = False
+        # The pages that a full batch left over in a table, and where the next batch begins in it: a
+        # row group can be read on, but not from its middle.
+        self._left_over: dict[str, tuple[Position, _Events]] = {}
+        self._gone_checks = {
+            uri: GoneCheck(_files(uri)) for uri in (wanted.bootstrap, wanted.requests)
+        }
 
     def initialOffset(self) -> dict[str, Any]:
         """Where a new streaming checkpoint begins."""
@@ -148,9 +161,10 @@ class EventReader(SimpleDataSourceStreamReader):
         """
         limit = monotonic() + self._input.wait_ms / 1000
         began = msgspec.convert(start, Offset)
-        self._check(began)
         while True:
             found, end = self._take(began)
+            if end == began:
+                self._check_gone(began)
             if end != began or monotonic() >= limit:
                 return iter(found), _plain(end)
             sleep(self._look_s)
@@ -162,22 +176,19 @@ class EventReader(SimpleDataSourceStreamReader):
         found, _ = self._take(msgspec.convert(start, Offset), msgspec.convert(end, Offset))
         return iter(found)
 
-    def _check(self, start: Offset) -> None:
-        """See once that the log still has what comes next, or nobody would ever notice."""
-        if self._checked:
-            return
-        for uri, at in (
-            (self._input.bootstrap, start.bootstrap),
-            (self._input.requests, start.requests),
+    def _check_gone(self, at: Offset) -> None:
+        """Raise EventsGoneError if what comes next was deleted: to wait for it would be for ever.
+
+        A log is cleaned up while a node is stopped or suspended for longer than the log is kept.
+        """
+        for uri, version in (
+            (self._input.bootstrap, at.bootstrap.version),
+            (self._input.requests, at.requests.version),
         ):
-            latest = open_delta(uri).version()
-            if at.version <= latest and read_commit(_files(uri), at.version) is None:
-                raise EventsGoneError(
-                    f"the log of {uri} no longer has version {at.version} of {latest}, which is the"
-                    " next to read. Delete the node's checkpoint: the tables bring its groups back,"
-                    " and the requests that wait"
-                )
-        self._checked = True
+            try:
+                self._gone_checks[uri](version)
+            except LogGone as gone:
+                raise _events_gone(uri, version) from gone
 
     def _take(
         self, start: Offset, end: Offset | None = None
@@ -205,31 +216,60 @@ class EventReader(SimpleDataSourceStreamReader):
         The table is `requests`, or the bootstrap if nothing is to be selected from it.
         """
         uri = self._input.bootstrap if selection is None else self._input.requests
-        columns = PACKED_SCHEMA.names if selection is None else REQUESTS.schema.names
-        files, size, at = 0, 0, start
+        read = _bootstrap_events if selection is None else self._request_events
+        pages, size, at = 0, 0, start
+        begins, left_over = self._left_over.pop(uri, (None, iter(())))
+        found_events = left_over if end is None and begins == start else read(uri, start, end)
         try:
-            for rows, after in appended(_files(uri), start, columns, end):
+            for events, taken, after in found_events:
                 at = after
-                if rows is None:
+                if events is None:
                     continue
-                if selection is None:
-                    events = rows.cast(PACKED_SCHEMA)
-                else:
-                    events = of_partitions(pack_rows(rows), selection.partition_set())
+                if selection is not None:
+                    events = of_partitions(events, selection.partition_set())
                 if events.num_rows:
                     found.append(events)
-                files += 1
-                size += rows.nbytes
+                pages += 1
+                size += taken
                 if end is None and (
-                    files >= self._input.max_files or size >= self._input.max_bytes
+                    pages >= self._input.max_files or size >= self._input.max_bytes
                 ):
+                    self._left_over[uri] = at, found_events
                     break
         except FileNotFoundError as error:
-            raise EventsGoneError(
-                f"version {at.version} of {uri} has not been read, and its file is gone: {error}."
-                " Delete the node's checkpoint: the tables bring its groups back"
-            ) from error
+            raise _events_gone(uri, at.version) from error
+        if end is not None and at < end:
+            raise _events_gone(uri, at.version)
         return at
+
+    def _request_events(self, uri: str, start: Position, end: Position | None) -> _Events:
+        """The requests from `start` on, packed and numbered as their rows are, page by page."""
+        read = functools.partial(read_pages, most=self._input.max_request_bytes)
+        # The control events have the number before the first.
+        number = 1
+        for rows, after in appended(_files(uri), start, REQUESTS.schema.names, end, read):
+            if rows is None:
+                yield None, 0, after
+                continue
+            events = pack_rows(rows, number)
+            number += rows.num_rows
+            yield events, max(rows.nbytes, events.nbytes), after
+
+
+def _bootstrap_events(uri: str, start: Position, end: Position | None) -> _Events:
+    """The bootstrap's events from `start` on, which are packed already, page by page."""
+    for rows, after in appended(_files(uri), start, PACKED_SCHEMA.names, end):
+        if rows is None:
+            yield None, 0, after
+        else:
+            yield rows.cast(PACKED_SCHEMA), rows.nbytes, after
+
+
+def _events_gone(uri: str, version: int) -> EventsGoneError:
+    return EventsGoneError(
+        f"version {version} of {uri} is gone before it was read. Delete the node's streaming"
+        " checkpoint: the tables bring its groups back, and the requests that wait"
+    )
 
 
 def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:

@@ -4,10 +4,13 @@ A group's rows reach the coordinator in no order, and each column costs on its w
 row becomes `<order key><event as JSON>`: sorting the strings gives the order, and cutting off
 `KEY_WIDTH` characters gives the event. `pipeline.stream.packing` packs.
 
-The order within a group and batch: by `sent_at` to the microsecond, events without one last; then
-by the event's text, which begins with its request_id. All of it is in the table, so that a batch
-that is read again is ordered the same. A producer that sends many events in one millisecond numbers
-them in the microseconds (`schemas.tables.to_requests`).
+The order within a group and batch is that of the table's commits, and within a commit that of its
+rows: the key is a row's number in the batch. No clock decides it. Of two producers whose clocks
+differ by a minute, or of one whose clock steps back, the request that was committed first is
+decided first, as a Kafka broker decides in the order of arrival. A batch that is run again has the
+same rows and so the same numbers. Only a take-over, which reads rows of a table whose files were
+rewritten since, orders by `sent_at` to the microsecond, events without one last, and then by the
+event's text.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from coordinator.group.partition import PartitionSet
 
-# Microseconds since 1970 of any timestamp that Spark can hold have up to 18 digits.
+# The digits of a row's number, and of the microseconds since 1970 of any timestamp of Spark's.
 KEY_WIDTH = 18
 # The key of what comes before every request: the coordinator's own control events.
 FIRST_KEY = "0" * KEY_WIDTH

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from pipeline.stream.contract_types import in_contract_types, texts
 from pipeline.stream.packed import KEY_WIDTH, NO_TIME, PACKED_SCHEMA
+from schemas.messages import REFUSED
 
 _MICROS = pa.timestamp("us", tz="UTC")
 # Times that need more digits than a key has are ordered as the last one before `NO_TIME`.
@@ -27,20 +28,29 @@ _ESCAPED = r'[\x00-\x1f"\\]'
 _encode = msgspec.json.Encoder().encode
 
 
-def pack_rows(rows: pa.Table) -> pa.Table:
+def pack_rows(rows: pa.Table, first: int | None = None) -> pa.Table:
     """Return the group id and the packed event of each row, as `PACKED_SCHEMA` has them.
 
+    The events are ordered as the rows are, `first` being the number of the first row. Where the
+    order of commits is not known, `first` None orders them by `sent_at`, those without one last.
+
     Nulls are left out, bytes are base64, `sent_at` is ms. A column that the rows do not have is
-    null, and one of another type is read by `pipeline.stream.contract_types`.
+    null, and one of another type is read by `pipeline.stream.contract_types`. A column `REFUSED`
+    is kept (`pipeline.stream.request_pages`).
     """
     columns = in_contract_types(rows)
-    keys = pa.array([NO_TIME] * len(rows), pa.string())
+    if REFUSED in rows.column_names:
+        columns[REFUSED] = rows.column(REFUSED).combine_chunks()
+    micros = pa.nulls(len(rows), pa.int64())
     if "sent_at" in columns and pa.types.is_timestamp(columns["sent_at"].type):
         micros = columns["sent_at"].cast(_MICROS, safe=False).cast(pa.int64())
-        known = pc.min_element_wise(micros, _LAST_TIME, skip_nulls=False)
-        known = pc.max_element_wise(known, 0, skip_nulls=False).cast(pa.string())
-        keys = pc.coalesce(pc.ascii_lpad(known, KEY_WIDTH, "0"), keys)
         columns["sent_at"] = pc.divide(pc.subtract(micros, _modulo(micros, 1000)), 1000)
+    if first is None:
+        numbers = pc.min_element_wise(micros, _LAST_TIME, skip_nulls=False)
+        numbers = pc.max_element_wise(numbers, 0, skip_nulls=False)
+    else:
+        numbers = pa.array(range(first, first + len(rows)), pa.int64())
+    keys = pc.coalesce(pc.ascii_lpad(numbers.cast(pa.string()), KEY_WIDTH, "0"), NO_TIME)
     events = pc.binary_join_element_wise(keys, _object(columns, len(rows)), "")
     return pa.table([texts(columns, "group_id", len(rows)), events], schema=PACKED_SCHEMA)
 

@@ -96,6 +96,7 @@ class Answering:
                 wait_ms=0,
                 max_files=settings.max_files_per_trigger,
                 max_bytes=settings.max_bytes_per_trigger,
+                max_request_bytes=settings.max_request_size,
             )
         )
         self._at = self._reader.initialOffset()

@@ -367,6 +367,7 @@ class SimulatedEngine:
             wait_ms=1,
             max_files=self._settings.max_files_per_trigger,
             max_bytes=self._settings.max_bytes_per_trigger,
+            max_request_bytes=self._settings.max_request_size,
             run=pinned.run,
             selection=selection,
         )

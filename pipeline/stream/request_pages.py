@@ -1,0 +1,145 @@
+"""Reading rows of `requests` within a bound of memory, whatever their writer put there.
+
+Anybody may write requests, and one row must not stop the requests of all others. So what a row
+group takes is told from its Parquet footer before it is read:
+
+* A row group whose encoded columns exceed `UNREADABLE_BYTES` is not read; of its requests only the
+  ids are, and all of them are refused.
+* Any other is read in pages of about `PAGE_BYTES`. A short file may repeat a long text in each row:
+  where the texts could exceed `UNFOLDED_BYTES` they are read as dictionaries, and measured before
+  they are copied.
+* A request that is larger than `max.request.size` becomes a row of its ids and of `REFUSED`, which
+  says why. The group's machine answers it INVALID_REQUEST with that message, or rejects it if its
+  ids are missing or too long themselves (`schemas.messages.decode_request`).
+
+A row that is a thousand times larger than any before costs its own size once, and nobody waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.delta.tail import RowGroup
+from pipeline.stream.contract_types import in_contract_types, texts
+from pipeline.stream.event_size import event_sizes
+from schemas.messages import REFUSED
+
+# The size of a page, bytes, in Arrow as well as packed.
+PAGE_BYTES = 8 << 20
+# The most that the encoded columns of a row group, and the items of its lists, may take.
+UNREADABLE_BYTES = 1 << 30
+# The most that a row group's texts may take, if each is as long as all of its encoded column.
+UNFOLDED_BYTES = 256 << 20
+# The longest id of a refused request that is answered: Kafka's longest string, bytes.
+LONGEST_ID = 32_767
+_IDS = ("request_id", "group_id", "api")
+# What Arrow takes for a value: up to eight bytes, or an offset, and whether there is one.
+_VALUE_BYTES = 9
+# The most that an event takes for the fields that are no lists, beside their texts, bytes; and how
+# often as large as encoded a text or the item of a list can be: six bytes for a control character.
+_FIXED_BYTES = 4096
+_MOST_GROWTH = 8
+
+
+class _Weight(NamedTuple):
+    """What a row group takes in memory, told from its footer, bytes."""
+
+    encoded: int  # its encoded columns, and the items of its lists
+    unfolded: int  # its texts, if each were as long as all of its encoded column
+
+
+def read_pages(
+    row_group: RowGroup, columns: Sequence[str], first: int, most: int
+) -> Iterator[pa.Table]:
+    """Yield the rows of a row group from row `first` on, page by page and in their order.
+
+    `most` is `max.request.size`, bytes. A page has the columns of the file, or ids and `REFUSED`.
+    """
+    file, parquet, index = row_group
+    group = parquet.metadata.row_group(index)
+    weight = _weigh(group)
+    if weight.encoded > UNREADABLE_BYTES:
+        reason = f"its row group takes {weight.encoded} bytes, more than {UNREADABLE_BYTES}"
+        yield from _ids_alone(parquet, index, first, f"the request was not read: {reason}")
+        return
+    size = weight.encoded + group.num_rows * group.num_columns * _VALUE_BYTES
+    if weight.unfolded > UNFOLDED_BYTES:
+        strings = [column for column in _columns(group) if column.physical_type == "BYTE_ARRAY"]
+        named = [column.path_in_schema for column in strings]
+        parquet = pq.ParquetFile(file, read_dictionary=named, metadata=parquet.metadata)
+    elif size <= PAGE_BYTES and weight.encoded * _MOST_GROWTH + _FIXED_BYTES <= most:
+        # Nothing of it can be large: so are nearly all.
+        yield parquet.read_row_group(index, columns=list(columns)).slice(first)
+        return
+    rows = max(1, group.num_rows * PAGE_BYTES // max(size, 1))
+    for table in _from(parquet.iter_batches(rows, [index], list(columns)), first):
+        yield from _bounded(table, most)
+
+
+def _columns(group: pq.RowGroupMetaData) -> list[pq.ColumnChunkMetaData]:
+    return [group.column(index) for index in range(group.num_columns)]
+
+
+def _weigh(group: pq.RowGroupMetaData) -> _Weight:
+    encoded = unfolded = 0
+    for column in _columns(group):
+        values, size = column.num_values, column.total_uncompressed_size
+        encoded += size + max(values - group.num_rows, 0) * _VALUE_BYTES
+        if column.physical_type == "BYTE_ARRAY":
+            unfolded += values * size
+    return _Weight(encoded, unfolded)
+
+
+def _from(batches: Iterator[pa.RecordBatch], first: int) -> Iterator[pa.Table]:
+    """The rows of the batches from row `first` on."""
+    for batch in batches:
+        if first < batch.num_rows:
+            yield pa.Table.from_batches([batch.slice(first)])
+        first = max(0, first - batch.num_rows)
+
+
+def _ids_alone(parquet: pq.ParquetFile, index: int, first: int, reason: str) -> Iterator[pa.Table]:
+    """The requests of a row group as refused; ids that are large as well are not read either."""
+    group = parquet.metadata.row_group(index)
+    small = [
+        column.path_in_schema
+        for column in _columns(group)
+        if column.path_in_schema in _IDS and column.total_uncompressed_size <= PAGE_BYTES
+    ]
+    if not small:
+        yield _refused(pa.table({"request_id": pa.nulls(group.num_rows - first)}), reason)
+        return
+    for table in _from(parquet.iter_batches(65_536, [index], small), first):
+        yield _refused(table, reason)
+
+
+def _bounded(rows: pa.Table, most: int) -> Iterator[pa.Table]:
+    """The rows in pages whose events are at most `most` bytes each, and `PAGE_BYTES` or one row."""
+    sizes = event_sizes(rows).to_pylist()
+    start = size = 0
+    for row, each in enumerate(sizes):
+        if row > start and (each > most or size + each > PAGE_BYTES):
+            yield rows.slice(start, row - start)
+            start, size = row, 0
+        if each > most:
+            reason = f"the request takes {each} bytes, more than max.request.size, which is {most}"
+            yield _refused(rows.slice(row, 1), reason)
+            start = row + 1
+        else:
+            size += each
+    if start < rows.num_rows:
+        yield rows.slice(start)
+
+
+def _refused(rows: pa.Table, reason: str) -> pa.Table:
+    """The ids of the rows, unless one is too long, and why they are refused."""
+    columns = in_contract_types(rows.select([name for name in _IDS if name in rows.column_names]))
+    found = {name: texts(columns, name, rows.num_rows) for name in _IDS}
+    for name, ids in found.items():
+        found[name] = pc.if_else(pc.less_equal(pc.binary_length(ids), LONGEST_ID), ids, None)
+    return pa.table({**found, REFUSED: pa.repeat(reason, rows.num_rows)})
