@@ -34,7 +34,7 @@ class UpkeepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     )
     retain_interval_ms: Positive = field(name="retain.interval.ms", default=HOUR_MS)
     requests_retention_ms: Retention = field(name="requests.retention.ms", default=7 * DAY_MS)
-    responses_retention_ms: Retention = field(name="responses.retention.ms", default=8 * DAY_MS)
+    responses_retention_ms: Retention = field(name="responses.retention.ms", default=9 * DAY_MS)
     group_events_retention_ms: Retention = field(
         name="group_events.retention.ms", default=30 * DAY_MS
     )
@@ -46,10 +46,10 @@ class UpkeepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return -(-self.vacuum_retention_ms // HOUR_MS)
 
     def __post_init__(self) -> None:
-        # Retention drops whole files, and a file holds up to a day of rows. If an answer went
-        # before its request, a coordinator that starts without its streaming checkpoint would
-        # answer the request again.
-        if self.responses_retention_ms < self.requests_retention_ms + DAY_MS:
+        # Retention drops whole files, and a file holds up to a day of rows; the clocks of a client
+        # and a coordinator may differ by another day. If an answer went before its request, a
+        # coordinator that starts without its streaming checkpoint would answer the request again.
+        if self.responses_retention_ms < self.requests_retention_ms + 2 * DAY_MS:
             raise ValueError(
-                "responses.retention.ms must be at least a day more than requests.retention.ms"
+                "responses.retention.ms must be at least two days more than requests.retention.ms"
             )

@@ -7,7 +7,8 @@ consumer is away. Only for tables in a local folder: an object store lists from 
 
 A reader lists the log, chooses the newest Delta checkpoint, and then opens the files that it has
 chosen. So the files that a new checkpoint makes superfluous stay for another `GRACE_S`: no reader
-takes that long between the listing and the opening.
+takes that long between the listing and the opening. The checkpoint's age is that against the newest
+file of the log: both times are the store's, and no other clock takes part.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from __future__ import annotations
 import logging
 import os
 from pathlib import Path
-
-from pipeline.clock import clock_ms
 
 log = logging.getLogger(__name__)
 
@@ -32,18 +31,22 @@ def trim_log(table: Path, consumed: int, grace_s: float | None = None) -> int:
     default GRACE_S. Readers of the newest version, and of the versions from `consumed` on, lose
     nothing; time travel to earlier versions ends.
     """
-    latest_s = clock_ms() / 1000 - (GRACE_S if grace_s is None else grace_s)
     versions: list[tuple[int, str]] = []
-    checkpoint = 0
+    checkpoints: list[tuple[int, float]] = []
     with os.scandir(table / "_delta_log") as entries:
         for entry in entries:
             digits = entry.name[:_VERSION_DIGITS]
             if not digits.isdigit():
                 continue
             versions.append((int(digits), entry.path))
-            if entry.name[_VERSION_DIGITS:] == _CHECKPOINT and entry.stat().st_mtime <= latest_s:
-                checkpoint = max(checkpoint, int(digits))
-    superfluous = [path for version, path in versions if version < min(consumed, checkpoint)]
+            if entry.name[_VERSION_DIGITS:] == _CHECKPOINT:
+                checkpoints.append((int(digits), entry.stat().st_mtime))
+    if not checkpoints:
+        return 0
+    newest_s = max(os.stat(max(versions)[1]).st_mtime, *(written_s for _, written_s in checkpoints))
+    latest_s = newest_s - (GRACE_S if grace_s is None else grace_s)
+    held = max((version for version, written_s in checkpoints if written_s <= latest_s), default=0)
+    superfluous = [path for version, path in versions if version < min(consumed, held)]
     for path in superfluous:
         Path(path).unlink(missing_ok=True)
     return len(superfluous)

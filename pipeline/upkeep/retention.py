@@ -10,6 +10,16 @@ modification time of its newest row: a row is removed at most a day late. Delta'
 do: its file is as young as the OPTIMIZE, and in a quiet table it would pack old rows with new ones
 again and again, so that they are never removed. The commit of a packed file says that no data
 changed: Spark's streams and our tails ignore it and read the small files, which stay until VACUUM.
+
+Clocks. In a local folder the file system gives a file its modification time, elsewhere the machine
+that writes it does, and the node that runs retention compares it with its own clock. A clock that
+is wrong by a minute moves what is removed by a minute. Up to a day is allowed for: answers are kept
+a day longer than packing alone requires, so that none is removed before its request. With a
+client's clock wrong by more, its requests may outlive their answers, and a coordinator that starts
+without its streaming checkpoint decides them again; or they are removed by the next run, answered
+or not. A node whose own clock is wrong by more than ten minutes against the store's removes and
+deletes nothing there (`pipeline.delta.store_clock`); on a local disk the two are one clock, and one
+that is set ahead by days removes what is that much younger, as in Kafka.
 """
 
 from __future__ import annotations
@@ -28,7 +38,8 @@ from msgspec import Struct
 from pipeline.delta.checkpoint import clean_log
 from pipeline.delta.data_files import DataFile, count_bytes, count_records, data_files
 from pipeline.delta.engine import Engine, UnfitRows
-from pipeline.delta.table import open_delta
+from pipeline.delta.store_clock import check_clock
+from pipeline.delta.table import local_folder, open_delta
 from pipeline.delta.table_files import TableFiles
 from pipeline.errors import Failure, first_line
 from pipeline.tables.store import table_uri
@@ -87,7 +98,8 @@ def retentions(settings: UpkeepSettings) -> list[tuple[Table, int | None]]:
     """Return each table with its retention, ms; None for a table whose rows stay."""
     return [
         (REQUESTS, settings.requests_retention_ms),
-        (REJECTED_REQUESTS, settings.requests_retention_ms),
+        # A rejection is the answer to a request that names nobody to answer.
+        (REJECTED_REQUESTS, settings.responses_retention_ms),
         (RESPONSES, settings.responses_retention_ms),
         (GROUP_EVENTS, settings.group_events_retention_ms),
         (OFFSETS_HISTORY, settings.offsets_history_retention_ms),
@@ -127,6 +139,8 @@ def _retain_table(
     name: str, uri: str, retention_ms: int | None, settings: UpkeepSettings, now_ms: int
 ) -> RetentionResult:
     started = time.monotonic()
+    if local_folder(uri) is None:
+        check_clock(uri)
     handle = open_delta(uri)
     before = data_files(handle)
     with (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline.delta.rewrite import patient
+from pipeline.delta.store_clock import check_clock
 from pipeline.delta.table import refresh
 from pipeline.tables.store import retention_properties
 
@@ -16,8 +17,10 @@ def vacuum(handle: DeltaTable, name: str, retention_hours: int) -> int:
     """Delete the files that no version of the last `retention_hours` needs; return how many.
 
     Files that a killed rewrite or append left behind are among them. The properties of the table,
-    `name`, are set so that its log names removed files for as long.
+    `name`, are set so that its log names removed files for as long. Raises ClockSkew: a file's age
+    is the store's time against this machine's.
     """
+    check_clock(handle.table_uri)
     refresh(handle)
     wanted = retention_properties(name, retention_hours)
     if not wanted.items() <= handle.metadata().configuration.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,6 +46,18 @@ def test_what_somebody_may_be_about_to_read_stays(table: Path) -> None:
     (checkpoint,) = (table / "_delta_log").glob("*.checkpoint.parquet")
     os.utime(checkpoint, (0, 0))
     assert trim_log(table, 10, grace_s=60) > 0
+
+
+@pytest.mark.parametrize("skew_s", [-3600, 60, 86_400])
+def test_no_clock_but_the_store_s_takes_part(table: Path, monkeypatch, skew_s: int) -> None:
+    """By a fast clock there would be no grace, by a slow one nothing would be trimmed."""
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + skew_s)
+    monkeypatch.setattr(time, "time_ns", lambda: int((now() + skew_s) * 1e9))
+    assert trim_log(table, 10, grace_s=30) == 0
+    (checkpoint,) = (table / "_delta_log").glob("*.checkpoint.parquet")
+    os.utime(checkpoint, (now() - 60, now() - 60))
+    assert trim_log(table, 10, grace_s=30) > 0
 
 
 def test_without_a_checkpoint_everything_stays(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import time
 from pathlib import Path
 
 import msgspec
@@ -12,13 +15,14 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
 
 from pipeline.clock import clock_ms
+from pipeline.delta import store_clock
 from pipeline.delta.data_files import DataFile, data_files
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.tail import follow
 from pipeline.errors import Failure
 from pipeline.tables.store import table_uri
 from pipeline.upkeep import schedule as upkeep_module
-from pipeline.upkeep.retention import LEAST_FILES, RetentionResult, packs, retain
+from pipeline.upkeep.retention import LEAST_FILES, RetentionResult, packs, retain, retentions
 from pipeline.upkeep.schedule import Upkeep
 from pipeline.upkeep.vacuum import vacuum
 from pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
@@ -80,8 +84,46 @@ def test_less_than_an_hour_is_refused(name: str):
 
 
 def test_answers_must_outlive_their_requests():
-    with pytest.raises(msgspec.ValidationError, match="at least a day more"):
-        msgspec.convert({"responses.retention.ms": 7 * DAY_MS}, UpkeepSettings)
+    """By two days: one for packed files, and one for a client's clock that is wrong by a day."""
+    with pytest.raises(msgspec.ValidationError, match="at least two days more"):
+        msgspec.convert({"responses.retention.ms": 9 * DAY_MS - 1}, UpkeepSettings)
+
+
+def test_a_client_whose_clock_is_a_day_fast_has_its_requests_removed_before_their_answers(
+    root: str,
+):
+    """Packed with later requests, a request is removed a day late; its answer later still."""
+    requests, answers = (
+        UpkeepSettings().requests_retention_ms,
+        UpkeepSettings().responses_retention_ms,
+    )
+    asked_ms = NOON
+    by_its_clock_ms = asked_ms + DAY_MS
+    packed_ms = by_its_clock_ms + DAY_MS - 1
+    assert packed_ms + requests < asked_ms + answers
+    kept = {table.name: kept_ms for table, kept_ms in retentions(UpkeepSettings())}
+    assert kept["rejected_requests"] == kept["responses"] == answers
+
+
+def test_a_node_whose_clock_is_not_the_store_s_deletes_no_file(
+    root: str, monkeypatch: pytest.MonkeyPatch
+):
+    ask(root, "1")
+    orphan = Path(root, "requests", "part-of-an-append-under-way.parquet")
+    orphan.write_bytes(b"")
+    os.utime(orphan, (time.time() - 4 * 3600, time.time() - 4 * 3600))
+    for ahead_ms, told in ((DAY_MS, r"86,400 s ahead of"), (-DAY_MS, r"86,400 s behind")):
+        monkeypatch.setattr(
+            store_clock, "clock_ms", lambda ahead_ms=ahead_ms: clock_ms() + ahead_ms
+        )
+        results = {r.table: r for r in retain(root, upkeep(), NOON, lambda _: None)}
+        assert re.search(told, results["requests"].line())
+        assert orphan.exists()
+    monkeypatch.setattr(store_clock, "clock_ms", lambda: clock_ms() + 60_000)
+    results = {r.table: r for r in retain(root, upkeep(), NOON, lambda _: None)}
+    assert results["requests"].failure is None
+    assert not orphan.exists()
+    assert not list(Path(root, "requests").glob("_clock*"))
 
 
 def test_a_table_that_fails_does_not_keep_the_others_from_it(
