@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
+import pyarrow as pa
 from msgspec import Struct
 
 from coordinator.config import parse_config
@@ -15,6 +16,7 @@ from coordinator.group.batch import BatchMachine, BatchSettings, GroupOutput
 from pipeline.node.bootstrap import prepare_bootstrap
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.event_source import EventReader, Input
+from pipeline.stream.packed import unpack
 from pipeline.stream.sink import Sink
 from pipeline.stream.stateful import GroupFunction
 from pipeline.tables.store import table_uri
@@ -109,19 +111,13 @@ class Answering:
         read twice.
         """
         found, end = self._reader.read(self._at)
-        batches = list(found)
+        events = _by_group(found)
         if self.batches % _REPLAY_EVERY == 0:
-            replayed = list(self._reader.readBetweenOffsets(self._at, end))
-            if batches != replayed:
-                raise TrialFailed(f"batch {self.batches} has other events when it is run again")
+            replayed = _by_group(self._reader.readBetweenOffsets(self._at, end))
+            for group_id in events.keys() | replayed.keys():
+                if unpack(events.get(group_id, [])) != unpack(replayed.get(group_id, [])):
+                    raise TrialFailed(f"batch {self.batches} is another one when it is run again")
             del replayed
-        events: dict[str | None, list[str]] = {}
-        while batches:
-            batch = batches.pop()
-            # What is not valid would end the JVM's reading of it.
-            batch.validate(full=True)
-            for row in batch.to_pylist():
-                events.setdefault(row["group_id"], []).append(row["events"])
         due = [group for group, at in self._timeouts.items() if at < now and group not in events]
         outputs = [self._decide(group, texts, now, False) for group, texts in events.items()]
         outputs += [self._decide(group, [], now, True) for group in due]
@@ -153,3 +149,14 @@ class Answering:
         elif timed_out or state.stored is None:
             self._timeouts.pop(group_id, None)
         return output
+
+
+def _by_group(batches: Iterable[pa.RecordBatch]) -> dict[str | None, list[str]]:
+    """The rows of each group, as the stream hands them to its function."""
+    events: dict[str | None, list[str]] = {}
+    for batch in batches:
+        # What is not valid would end the JVM's reading of it.
+        batch.validate(full=True)
+        for row in batch.to_pylist():
+            events.setdefault(row["group_id"], []).append(row["events"])
+    return events
