@@ -6,11 +6,24 @@ import re
 from pathlib import Path
 
 import pyspark
+import pytest
 from delta import configure_spark_with_delta_pip
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from pipeline.settings import Settings
+from pipeline.stream.packed import KEY_WIDTH
+from pipeline.stream.packing import pack_rows
 from pipeline.stream.session import PACKAGES, packages, read_defaults, spark_settings
+from pipeline.tables.store import table_uri
+from schemas.messages import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    RequestEvent,
+    decode_request,
+)
+from schemas.tables import REQUESTS
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -36,6 +49,31 @@ def test_readme_tells_spark_submit_the_same_packages():
 def test_no_second_place_names_a_release():
     assert PACKAGES not in read_defaults()
     assert spark_settings(Settings(), "/somewhere")[PACKAGES] == packages()
+
+
+def test_no_setting_lets_spark_replace_a_commit():
+    assert not [
+        key for key in spark_settings(Settings(), "/somewhere") if "logstore" in key.lower()
+    ]
+
+
+@pytest.mark.spark
+def test_readme_s_way_from_sql_writes_a_request(spark, root):
+    readme = (REPOSITORY / "README.md").read_text()
+    (query,) = re.findall(r'spark\.sql\("""(.*?)"""\)', readme, re.DOTALL)
+    assert 'schema_mode="merge")' in readme
+    requests = table_uri(root, REQUESTS)
+    columns = DeltaTable(requests).schema()
+    write_deltalake(requests, spark.sql(query).toArrow(), mode="append", schema_mode="merge")
+    table = DeltaTable(requests)
+    assert (table.schema(), table.version()) == (columns, 1)
+    (event,) = pack_rows(table.to_pyarrow_table()).column("event").to_pylist()
+    request = decode_request(event[KEY_WIDTH:])
+    partition = OffsetCommitPartition(partition_index=1, committed_offset=7)
+    assert isinstance(request, RequestEvent)
+    assert request.offset_commit == OffsetCommitRequest(
+        topics=(OffsetCommitTopic("orders", (partition,)),)
+    )
 
 
 def test_a_user_s_packages_replace_them():
