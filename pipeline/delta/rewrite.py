@@ -54,7 +54,7 @@ class Rewrite(Struct, frozen=True, dict=True):
 
     removed: Sequence[DataFile]
     added: Sequence[DataFile]
-    transaction: Transaction | None = None
+    transactions: Sequence[Transaction] = ()
     data_change: bool = True
 
     @property
@@ -69,14 +69,14 @@ class Rewrite(Struct, frozen=True, dict=True):
 
     def conflict(self, others: list[Action]) -> str | None:
         """Return why the rewrite may not follow the commit `others`, None if it may."""
-        app_id = None if self.transaction is None else self.transaction.app_id
+        app_ids = [transaction.app_id for transaction in self.transactions]
         for other in others:
             if other.meta_data is not None or other.protocol is not None:
                 return "its description was changed"
             if other.remove is not None and other.remove.path in self.removed_paths:
                 return f"{other.remove.path} was removed"
-            if other.txn is not None and other.txn.app_id == app_id:
-                return f"{app_id} came to version {other.txn.version}"
+            if other.txn is not None and other.txn.app_id in app_ids:
+                return f"{other.txn.app_id} came to version {other.txn.version}"
         return None
 
 
@@ -99,9 +99,7 @@ def commit_locally(log: Path, version: int, rewrite: Rewrite) -> None:
 
 def _actions(rewrite: Rewrite) -> list[dict[str, Any]]:
     now_ms = clock_ms()
-    actions = []
-    if rewrite.transaction is not None:
-        actions.append(txn_action(rewrite.transaction.app_id, rewrite.transaction.version))
+    actions = [txn_action(each.app_id, each.version) for each in rewrite.transactions]
     actions += [remove_action(file, now_ms, rewrite.data_change) for file in rewrite.removed]
     actions += [add_action(file, rewrite.data_change) for file in rewrite.added]
     return actions
@@ -131,8 +129,7 @@ def commit_elsewhere(handle: DeltaTable, rewrite: Rewrite) -> None:
         )
         for file in rewrite.added
     ]
-    transactions = [] if rewrite.transaction is None else [rewrite.transaction]
-    commit = RemoteCommit(handle, transactions, COMMIT_RETRIES)
+    commit = RemoteCommit(handle, list(rewrite.transactions), COMMIT_RETRIES)
     try:
         handle.create_write_transaction(
             actions,

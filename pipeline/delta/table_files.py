@@ -123,7 +123,7 @@ class TableFiles:
         self,
         removed: Sequence[DataFile],
         added: Sequence[DataFile],
-        transaction: Transaction | None = None,
+        transactions: Sequence[Transaction] = (),
         data_change: bool = True,
     ) -> None:
         """Commit the removal of files and the addition of others, at once.
@@ -133,7 +133,7 @@ class TableFiles:
         """
         if removed and data_change:
             check_removable(self.handle)
-        rewrite = Rewrite(removed, added, transaction, data_change)
+        rewrite = Rewrite(removed, added, transactions, data_change)
         if self._log is not None and rewrite.is_plain:
             commit_locally(self._log, self.handle.version(), rewrite)
         else:

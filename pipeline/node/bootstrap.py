@@ -34,9 +34,9 @@ from pipeline.tables.store import open_table
 from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from deltalake import DeltaTable
+    from deltalake import DeltaTable, Transaction
 
     from coordinator.group.partition import PartitionSet
 
@@ -58,27 +58,37 @@ def open_engine() -> Iterator[Engine]:
         yield engine
 
 
-def prepare_bootstrap(root: str, uri: str, partition_set: PartitionSet | None = None) -> Bootstrap:
+def prepare_bootstrap(
+    root: str,
+    uri: str,
+    partition_set: PartitionSet | None = None,
+    transactions: Sequence[Transaction] = (),
+) -> Bootstrap:
     """Write what the tables hold as events to the table at `uri`, replacing what is there.
 
     `partition_set` says whose groups are loaded and whose requests wait, None for all. Must be done
     before the first batch of a streaming checkpoint, and never after it: a batch that is run again
-    reads the same bootstrap. Raises Failure with what DuckDB says.
+    reads the same bootstrap. `transactions` are committed with the events. Raises Failure with what
+    DuckDB says.
     """
     requests = open_table(root, REQUESTS)
     write_deltalake(uri, PACKED_SCHEMA.empty_table(), mode="overwrite", schema_mode="overwrite")
     bootstrap = Bootstrap(uri, open_delta(uri).version() + 1, requests.version() + 1)
-    append_bootstrap(root, uri, requests, partition_set)
+    append_bootstrap(root, uri, requests, partition_set, transactions)
     return bootstrap
 
 
 def append_bootstrap(
-    root: str, uri: str, requests: DeltaTable, partition_set: PartitionSet | None
+    root: str,
+    uri: str,
+    requests: DeltaTable,
+    partition_set: PartitionSet | None,
+    transactions: Sequence[Transaction] = (),
 ) -> None:
     """Append what loads the groups of partitions, then the requests that wait for them.
 
-    All of it is one commit. The requests are those up to the handle's version. Raises Failure with
-    what DuckDB says.
+    All of it is one commit, with these transactions. The requests are those up to the handle's
+    version. Raises Failure with what DuckDB says.
     """
     began = monotonic()
     partitions = None if partition_set is None else partition_set.partitions
@@ -87,6 +97,6 @@ def append_bootstrap(
         files = write_load_events(engine, root, target, partitions)
         waiting = WaitingRequests(engine, root, requests)
         files += write_waiting_requests(waiting, target, partition_set)
-        if files:
-            target.rewrite([], files)
+        if files or transactions:
+            target.rewrite([], files, transactions)
     log.info("took over from the tables in %.1f s", monotonic() - began)

@@ -14,10 +14,11 @@ import logging
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Transaction
 
 from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from pipeline.delta.open import open_appender
+from pipeline.delta.table import open_delta
 from pipeline.node.bootstrap import append_bootstrap, open_engine, prepare_bootstrap
 from pipeline.node.load_events import groups_with_records
 from pipeline.node.waiting_requests import WaitingRequests
@@ -73,15 +74,39 @@ def begin_afresh(
     The bootstrap holds the claims up to `epoch`. `partition_set` None is every partition.
     """
     engine.delete_checkpoint(checkpoint)
-    bootstrap = prepare_bootstrap(root, bootstrap_uri, partition_set)
-    open_appender(bootstrap_uri).append(None, CLAIMS, epoch)
-    return bootstrap
+    return prepare_bootstrap(root, bootstrap_uri, partition_set, [Transaction(CLAIMS, epoch)])
 
 
 def bring_in(root: str, bootstrap_uri: str, partition_set: PartitionSet, epoch: int) -> None:
-    """Append what loads newly claimed partitions: their groups, then the requests that wait."""
-    append_bootstrap(root, bootstrap_uri, open_table(root, REQUESTS), partition_set)
-    open_appender(bootstrap_uri).append(None, CLAIMS, epoch)
+    """Append what loads newly claimed partitions: their groups, then the requests that wait.
+
+    It is one commit, which also says that the claims up to `epoch` are there, and up to which
+    version of `requests` the stream passes over the partitions' requests. The stream may be behind
+    that version: without it the stream would decide again what the partitions' former owner has
+    answered.
+    """
+    requests = open_table(root, REQUESTS)
+    version = requests.version()
+    transactions = [Transaction(CLAIMS, epoch)]
+    transactions += [
+        Transaction(_passed_over(partition), version) for partition in partition_set.partitions
+    ]
+    append_bootstrap(root, bootstrap_uri, requests, partition_set, transactions)
+
+
+def passed_over(bootstrap_uri: str, partitions: Iterable[int]) -> dict[int, int]:
+    """Return up to which version of `requests` the stream passes over partitions' requests.
+
+    A partition that the streaming checkpoint began with is left out.
+    """
+    handle = open_delta(bootstrap_uri)
+    versions = {each: handle.transaction_version(_passed_over(each)) for each in sorted(partitions)}
+    return {each: version for each, version in versions.items() if version is not None}
+
+
+def _passed_over(partition: int) -> str:
+    """The transaction of a bootstrap's table whose version `passed_over` returns."""
+    return f"passed-over-{partition}"
 
 
 def give_up(root: str, bootstrap_uri: str, partition_set: PartitionSet) -> None:

@@ -35,7 +35,7 @@ from coordinator.ownership import (
 )
 from pipeline.clock import clock_ms, monotonic
 from pipeline.delta.epoch import Epoch, FencedError
-from pipeline.node.handover import begin_afresh, begun_with, bring_in, give_up, wake
+from pipeline.node.handover import begin_afresh, begun_with, bring_in, give_up, passed_over, wake
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence, fence_dead
 from pipeline.ownership.lease import LeaseRenewal, Observer
@@ -245,7 +245,9 @@ class CoordinatorNode:
             )
         wake(self._bootstrap)
         selection = Selection(
-            None if partition_set is None else tuple(sorted(kept)), self._num_partitions
+            None if partition_set is None else tuple(sorted(kept)),
+            self._num_partitions,
+            passed_over(self._bootstrap, kept),
         )
         self.serving = self._engine.begin(
             self._checkpoint, bootstrap, selection, self._batch_settings(), self.epoch

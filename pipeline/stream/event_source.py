@@ -33,7 +33,7 @@ from pipeline.delta.commit_reader import GoneCheck, open_files
 from pipeline.delta.log import LogGone
 from pipeline.delta.table import local_folder
 from pipeline.delta.tail import Position, appended
-from pipeline.stream.offset import Offset, Selection
+from pipeline.stream.offset import Offset, Selection, from_plain
 from pipeline.stream.packed import PACKED_SCHEMA, STREAM_COLUMNS, of_partitions
 from pipeline.stream.packing import pack_rows
 from pipeline.stream.request_pages import read_pages
@@ -160,7 +160,7 @@ class EventReader(SimpleDataSourceStreamReader):
         Raises EventsGoneError.
         """
         limit = monotonic() + self._input.wait_ms / 1000
-        began = msgspec.convert(start, Offset)
+        began = from_plain(start)
         while True:
             found, end = self._take(began)
             if end == began:
@@ -173,7 +173,7 @@ class EventReader(SimpleDataSourceStreamReader):
         self, start: dict[str, Any], end: dict[str, Any]
     ) -> Iterator[pa.RecordBatch]:
         """The events of a batch that is run again. Raises EventsGoneError."""
-        found, _ = self._take(msgspec.convert(start, Offset), msgspec.convert(end, Offset))
+        found, _ = self._take(from_plain(start), from_plain(end))
         return iter(found)
 
     def _check_gone(self, at: Offset) -> None:
@@ -197,7 +197,7 @@ class EventReader(SimpleDataSourceStreamReader):
         found: list[pa.Table] = []
         bootstrap_end, requests_end = (None, None) if end is None else (end.bootstrap, end.requests)
         planner = self._input if end is None else end
-        run, selection = planner.run, planner.selection
+        run, selection = planner.run, planner.selection.since(start.requests.version)
         bootstrap = self._advance(found, None, start.bootstrap, bootstrap_end)
         requests = start.requests
         if end is not None or not found:
@@ -226,7 +226,7 @@ class EventReader(SimpleDataSourceStreamReader):
                 if events is None:
                     continue
                 if selection is not None:
-                    events = of_partitions(events, selection.partition_set())
+                    events = of_partitions(events, selection.at(after.version))
                 if events.num_rows:
                     found.append(events)
                 pages += 1

@@ -6,22 +6,36 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from coordinator.group.partition import PartitionSet
 from pipeline.delta.tail import Position
 
 
 class Selection(Struct, frozen=True):
-    """Whose requests a stream reads: those of `partitions`, None for all, of `of` in all."""
+    """Which requests a stream reads: those of `partitions`, None for all, of `of` in all.
+
+    `passed_over` maps some partitions to a version of `requests`. The stream passes over their
+    requests up to that version: the partition was claimed later, and the bootstrap has those that
+    still waited. Its owner before had answered the others.
+    """
 
     partitions: tuple[int, ...] | None = None
     of: int = 0
+    passed_over: dict[int, int] = {}
 
-    def partition_set(self) -> PartitionSet | None:
-        """The offsets partitions whose requests are read; None for all."""
-        if self.partitions is None:
+    def at(self, version: int) -> PartitionSet | None:
+        """The offsets partitions whose requests are read of a version; None for all."""
+        passed_over = {p for p, last in self.passed_over.items() if version <= last}
+        if self.partitions is None and not passed_over:
             return None
-        return PartitionSet(frozenset(self.partitions), self.of)
+        mine = range(self.of) if self.partitions is None else self.partitions
+        return PartitionSet(frozenset(mine) - passed_over, self.of)
+
+    def since(self, version: int) -> Selection:
+        """The same for versions from this one on."""
+        later = {p: last for p, last in self.passed_over.items() if version <= last}
+        return replace(self, passed_over=later)
 
 
 class Offset(Struct, frozen=True):
@@ -45,11 +59,16 @@ class Planned(Struct, frozen=True):
     offset: str
 
 
+def from_plain(plain: dict[str, Any]) -> Offset:
+    """Read an offset from what JSON has of it; raises msgspec.ValidationError."""
+    return msgspec.convert(plain, Offset, str_keys=True)
+
+
 def offset_of(text: str | dict[str, Any] | None) -> Offset | None:
     """Read an offset as Spark reports it; None for one of another source or release."""
     try:
         if isinstance(text, str):
             return msgspec.json.decode(text, type=Offset)
-        return msgspec.convert(text, Offset)
+        return None if text is None else from_plain(text)
     except msgspec.MsgspecError:
         return None

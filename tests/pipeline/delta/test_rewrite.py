@@ -82,10 +82,10 @@ def test_of_two_that_remove_different_files_both_stand(folder):
 
 def test_a_run_that_another_one_has_made_is_not_made_again(folder):
     handle = open_delta(str(folder))
-    commit_locally(log(folder), handle.version(), Rewrite([], [], Transaction("run", 7)))
+    commit_locally(log(folder), handle.version(), Rewrite([], [], [Transaction("run", 7)]))
     with pytest.raises(RewriteConflict, match="run came to version 7"):
         commit_locally(
-            log(folder), handle.version(), drop(handle, transaction=Transaction("run", 7))
+            log(folder), handle.version(), drop(handle, transactions=[Transaction("run", 7)])
         )
     assert open_delta(str(folder)).transaction_version("run") == 7
     assert names(folder) == ["a", "b", "c"]

@@ -253,5 +253,5 @@ def test_a_rewrite_by_delta_rs_that_is_there_has_succeeded(folder, monkeypatch, 
             found = getattr(handle, name)
             return Once(found, error) if name == "create_write_transaction" else found
 
-    commit_elsewhere(Broken(), Rewrite(data_files(handle), [], Transaction("run", 1)))
+    commit_elsewhere(Broken(), Rewrite(data_files(handle), [], [Transaction("run", 1)]))
     assert rows(folder) == []

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+from deltalake import DeltaTable
+
+from coordinator.group.partition import PartitionSet
+from pipeline.delta import table_files
 from pipeline.node.bootstrap import prepare_bootstrap
-from pipeline.node.handover import begun_with
+from pipeline.node.handover import CLAIMS, begin_afresh, begun_with, bring_in, passed_over
 from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.offset import Planned
+from pipeline.tables.request_log import RequestLog
+from tests.pipeline.rows import heartbeat
 
 
 class Checkpoints:
@@ -13,6 +20,9 @@ class Checkpoints:
 
     def __init__(self) -> None:
         self.offset: str | None = None
+
+    def delete_checkpoint(self, _checkpoint: str) -> None:
+        self.offset = None
 
     def last_planned(self, _checkpoint: str) -> Planned | None:
         return None if self.offset is None else Planned(7, self.offset)
@@ -31,3 +41,36 @@ def test_a_checkpoint_of_another_release_is_begun_anew(root, caplog):
         engine.offset = other
         assert begun_with(engine, "checkpoint", uri) is None
     assert "another release" in caplog.text
+
+
+def test_a_claim_is_brought_in_by_one_commit_with_what_it_covers(root):
+    engine, uri = Checkpoints(), f"{root}/bootstrap"
+    begin_afresh(engine, root, "checkpoint", uri, PartitionSet({0}, 2), 4)
+    assert passed_over(uri, {0}) == {}
+    RequestLog(root).append([heartbeat("waits", "g")])
+    RequestLog(root).append([heartbeat("waits too", "h")])
+    before = DeltaTable(uri).version()
+    bring_in(root, uri, PartitionSet({1}, 2), 9)
+    after = DeltaTable(uri)
+    assert after.version() == before + 1
+    assert after.transaction_version(CLAIMS) == 9
+    assert passed_over(uri, {0, 1}) == {1: 2}
+
+
+def test_whoever_is_killed_before_that_commit_has_brought_in_nothing(root, monkeypatch):
+    engine, uri = Checkpoints(), f"{root}/bootstrap"
+    begin_afresh(engine, root, "checkpoint", uri, PartitionSet({0}, 2), 4)
+    RequestLog(root).append([heartbeat("waits", "g")])
+    with monkeypatch.context() as patch:
+        patch.setattr(table_files.TableFiles, "rewrite", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            bring_in(root, uri, PartitionSet({0, 1}, 2), 9)
+    assert DeltaTable(uri).to_pyarrow_table().num_rows == 0
+    engine.offset = '{"bootstrap":[1,0],"requests":[7,0],"run":0,"selection":{}}'
+    assert begun_with(engine, "checkpoint", uri) == (Bootstrap(uri, 0, 0), 4)
+    bring_in(root, uri, PartitionSet({0, 1}, 2), 9)
+    assert DeltaTable(uri).to_pyarrow_table().num_rows == 1
+
+
+def _killed(*_args):
+    raise KeyboardInterrupt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -179,6 +180,31 @@ def test_a_batch_that_is_run_again_is_what_it_was_whatever_the_node_owns_by_then
         batch, after = read(selection=later, run=7).read(end)
         assert ids(batch) == []
         assert offset_of(after).run == 7, "what comes next is planned by the new run"
+
+
+def test_what_another_has_answered_before_the_claim_is_passed_over(log, read):
+    """The stream may be behind the version up to which the bootstrap has who waits."""
+    groups = [f"group-{n}" for n in range(8)]
+    by_partition = {group: partition_for(group, 2) for group in groups}
+    for version in (1, 2, 3):
+        log.append([heartbeat(f"{version} {group}", group) for group in groups])
+    claimed = read(selection=Selection((0, 1), 2, {1: 2}), max_files=1)
+    expected = [
+        [f"{version} {g}" for g in groups if by_partition[g] == 0 or version > 2]
+        for version in (1, 2, 3)
+    ]
+    start = claimed.initialOffset()
+    # The offset changes once more when the last version to pass over is behind the stream.
+    assert all_ids(claimed, start) == [*expected, []]
+    everything = read(selection=Selection(None, 2, {1: 2}), max_files=1)
+    assert all_ids(everything, start) == [*expected, []]
+    _, end = read(selection=Selection((0, 1), 2, {1: 2})).read(start)
+    again = ids(read().readBetweenOffsets(start, end))
+    assert sorted(again) == sorted(chain.from_iterable(expected)), (
+        "a batch over the version that is run again"
+    )
+    _, after = read(selection=Selection((0, 1), 2, {1: 2})).read(end)
+    assert offset_of(after).selection.passed_over == {}, "it is behind the stream by then"
 
 
 def test_what_names_no_group_is_partition_0_s(root, read):
