@@ -43,6 +43,7 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     advertised_host: str = field(name="advertised.host", default="localhost")
     advertised_port: NotNegative = field(name="advertised.port", default=9092)
     lease_ms: Annotated[int, Meta(ge=1000)] = field(name="lease.ms", default=10_000)
+    progress_timeout_ms: Positive = field(name="progress.timeout.ms", default=60_000)
     trigger_interval_ms: Positive = field(name="trigger.interval.ms", default=500)
     max_files_per_trigger: Positive = field(name="max.files.per.trigger", default=10_000)
     max_bytes_per_trigger: Positive = field(name="max.bytes.per.trigger", default=33_554_432)

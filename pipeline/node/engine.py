@@ -30,6 +30,10 @@ class RunningQuery(Protocol):
         """Raise Failure if the query has ended by itself, FencedError if others ended it."""
         ...
 
+    def progress(self) -> int:
+        """How many batches have ended: a query that runs goes on ending batches, empty ones too."""
+        ...
+
     def consumed(self) -> int | None:
         """The version of `requests` that a restart may read again; None if it is not known."""
         ...

@@ -35,10 +35,11 @@ from coordinator.ownership import (
 )
 from pipeline.clock import clock_ms, monotonic
 from pipeline.delta.epoch import Epoch, FencedError
+from pipeline.errors import Failure
 from pipeline.node.handover import begin_afresh, begun_with, bring_in, give_up, passed_over, wake
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence, fence_dead
-from pipeline.ownership.lease import LeaseRenewal, Observer
+from pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch
 from pipeline.stream.offset import Selection
 from pipeline.tables.store import ensure_tables, open_table
 from schemas.records import CoordinatorEvent
@@ -63,6 +64,10 @@ def checkpoint_uri(root: str, node_id: int) -> str:
     return f"{root.rstrip('/')}/_checkpoints/group-coordinator-{node_id}"
 
 
+class QueryHangs(Failure):
+    """The query neither ends nor gets on; the message says for how long."""
+
+
 class CoordinatorNode:
     """A running node. `start` makes one; `tick` is to be called again and again."""
 
@@ -85,7 +90,10 @@ class CoordinatorNode:
         self._cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
         self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
         fence(root, self.epoch)
-        self._lease = LeaseRenewal(root, self.node.node_id, ours.lease_ms)
+        self._progress = ProgressWatch((ours.progress_timeout_ms + ours.trigger_interval_ms) / 1000)
+        self._lease = LeaseRenewal(
+            root, self.node.node_id, ours.lease_ms, gets_on=self._progress.gets_on
+        )
 
     # --- what others ask ------------------------------------------------------------------------
 
@@ -106,9 +114,14 @@ class CoordinatorNode:
     # --- running --------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise QueryFailed if the query has ended by itself, FencedError if others ended it."""
+        """Raise Failure if the query has ended by itself or hangs, FencedError if others ended it."""
         if self.serving is not None:
             self.serving.check()
+        if not self._progress.gets_on():
+            # Found here if nobody takes over: whoever keeps this process running starts it anew.
+            raise QueryHangs(
+                f"no batch of the query has ended for {self._progress.stuck_s():.0f} s"
+            )
         latest = self._cluster.nodes[self.node.node_id].epoch
         if latest > self.epoch.number:
             raise FencedError("any table", self.epoch, latest)
@@ -153,8 +166,7 @@ class CoordinatorNode:
 
     def stop(self) -> None:
         """Stop between two batches, and say so: other nodes need not wait for the lease to end."""
-        if self.serving is not None:
-            self.serving.stop()
+        self._stop_query()
         self._lease.stop()
         self._decisions.decide_until(lambda cluster: self._stopped(cluster))
 
@@ -218,9 +230,8 @@ class CoordinatorNode:
         if not fence_dead(self._root, self._cluster, plan.fence):
             # The cluster state has more to tell.
             return
-        if self.serving is not None:
-            # Before the claim, so that no batch of this query is planned after it.
-            self.serving.stop()
+        # Before the claim, so that no batch of this query is planned after it.
+        self._stop_query()
         claimed = self._decisions.decide(self._cluster, self._events(CLAIMED, plan.claim))
         if claimed is not None:
             log.info("claimed %d partitions: %s", len(plan.claim), named(plan.claim))
@@ -233,8 +244,7 @@ class CoordinatorNode:
         """Begin the query, or begin it anew, with the partitions that are this node's by now."""
         began = monotonic()
         kept = self._cluster.kept_by(self.node.node_id)
-        if self.serving is not None:
-            self.serving.stop()
+        self._stop_query()
         partition_set = None
         if len(kept) < self._num_partitions:
             partition_set = PartitionSet(frozenset(kept), self._num_partitions)
@@ -252,8 +262,15 @@ class CoordinatorNode:
         self.serving = self._engine.begin(
             self._checkpoint, bootstrap, selection, self._batch_settings(), self.epoch
         )
+        self._progress.watch(self.serving.progress)
         self._served = frozenset(kept)
         log.info("serving %d partitions after %.1f s", len(kept), monotonic() - began)
+
+    def _stop_query(self) -> None:
+        """Stop the query, if there is one. Until that is done, it is watched."""
+        if self.serving is not None:
+            self.serving.stop()
+        self._progress.watch(None)
 
     def _prepare(
         self, kept: dict[int, PartitionState], partition_set: PartitionSet | None

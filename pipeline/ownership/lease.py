@@ -8,6 +8,7 @@ version changes within `lease.ms` of the observer's own time.
 from __future__ import annotations
 
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
@@ -59,12 +60,58 @@ class Observer:
         return (now - since) * 1000 <= self._lease_ms
 
 
+class ProgressWatch:
+    """Tells whether a node's query gets on: whether its count of batches changed lately.
+
+    A query that hangs would hold its partitions for ever while its process renews the lease. For
+    one thread that says what to watch, and one that asks.
+    """
+
+    def __init__(self, timeout_s: float, clock: Callable[[], float] = monotonic) -> None:
+        self._timeout_s = timeout_s
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._count: Callable[[], int] | None = None
+        self._seen = 0
+        self._since = 0.0
+
+    def watch(self, count: Callable[[], int] | None) -> None:
+        """Watch a query from now on; None while there is none to watch."""
+        with self._lock:
+            self._count = count
+            self._seen = 0 if count is None else count()
+            self._since = self._clock()
+
+    def stuck_s(self) -> float:
+        """For how long the query has not got on, seconds; 0 if there is none."""
+        with self._lock:
+            if self._count is None:
+                return 0.0
+            count = self._count()
+            if count != self._seen:
+                self._seen, self._since = count, self._clock()
+            return self._clock() - self._since
+
+    def gets_on(self) -> bool:
+        """Whether the query has got on within the timeout."""
+        return self.stuck_s() <= self._timeout_s
+
+
 class LeaseRenewal:
-    """Says that this node is alive, at once and then four times a lease, until it is stopped."""
+    """Says that this node is alive, at once and then four times a lease, until it is stopped.
+
+    Nothing is said while `gets_on` is false: others take over then, and fence this node off.
+    """
 
     def __init__(
-        self, root: str, node_id: int, lease_ms: int, clock: Callable[[], int] = clock_ms
+        self,
+        root: str,
+        node_id: int,
+        lease_ms: int,
+        clock: Callable[[], int] = clock_ms,
+        gets_on: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._gets_on = gets_on
         self._appender = open_appender(table_uri(root, COORDINATORS))
         self._app_id = lease_app_id(node_id)
         self._clock = clock
@@ -77,6 +124,9 @@ class LeaseRenewal:
         self._renewals.stop()
 
     def _try_to_renew(self) -> None:
+        if not self._gets_on():
+            log.warning("the lease is not renewed: the query does not get on")
+            return
         try:
             self._renew()
         except (DeltaError, OSError, Failure) as error:

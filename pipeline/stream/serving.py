@@ -90,6 +90,10 @@ class Serving:
         error = self.query.exception()
         raise QueryFailed("the query was stopped" if error is None else innermost(str(error)))
 
+    def progress(self) -> int:
+        """How many batches have ended."""
+        return self.sink.batches
+
     def consumed(self) -> int | None:
         """The version of `requests` that a restart may read again; None if it is not known."""
         began = self._offset("startOffset")

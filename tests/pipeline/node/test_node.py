@@ -1,4 +1,4 @@
-"""What a node hands on of its settings."""
+"""A node: what it hands on of its settings, and how it watches its query."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from coordinator.group.batch import BatchMachine
 from coordinator.group.coordinator import Node
 from coordinator.group.snapshot import decode
 from coordinator.group.timers import next_deadline
+from pipeline import clock
 from pipeline.bench.machine import START, MachineGroup
-from pipeline.node.node import batch_settings
-from pipeline.settings import CoordinatorSettings
+from pipeline.node.node import QueryHangs, batch_settings, start
+from pipeline.settings import CoordinatorSettings, Settings
+from tests.pipeline.node.fake_engine import FakeEngine
 
 
 @pytest.mark.parametrize(("late_ms", "expires"), [(12_000, True), (12_001, False)])
@@ -27,3 +29,37 @@ def test_a_timer_may_be_as_late_as_a_batch_waits_for_requests(late_ms: int, expi
     assert due is not None
     result = machine.process("g", group.state, [], due + late_ms)
     assert (result.output is not None) is expires
+
+
+class Clock:
+    """A machine's clocks, which a test sets."""
+
+    now_s = 1_000.0
+
+    def wall_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+def test_a_node_whose_query_hangs_says_so_and_ends(root: str):
+    ours = CoordinatorSettings(trigger_interval_ms=1000, progress_timeout_ms=60_000)
+    engine, time_of_day = FakeEngine(), Clock()
+    with clock.use(time_of_day):
+        node = start(engine, root, Settings(coordinator=ours))
+        try:
+            time_of_day.now_s += 500
+            node.check()
+            (query,) = engine.queries
+            query.hangs = True
+            time_of_day.now_s += 61
+            node.check()
+            time_of_day.now_s += 1
+            with pytest.raises(QueryHangs, match="for 62 s"):
+                node.check()
+        finally:
+            node.abandon()

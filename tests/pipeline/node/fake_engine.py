@@ -1,0 +1,74 @@
+"""An engine whose queries decide nothing: for the story of a node, not of its groups."""
+
+from __future__ import annotations
+
+import msgspec
+
+from coordinator.group.batch import BatchSettings
+from pipeline.delta.epoch import Epoch
+from pipeline.delta.tail import Position
+from pipeline.stream.bootstrap import Bootstrap
+from pipeline.stream.offset import Offset, Planned, Selection
+
+
+class FakeQuery:
+    """A query that is ready at once, and ends a batch whenever it is asked how it gets on."""
+
+    def __init__(self, selection: Selection, batch: BatchSettings) -> None:
+        self.selection = selection
+        self.batch = batch
+        self.hangs = False
+        self.stopped = False
+        self._batches = 0
+
+    def is_ready(self) -> bool:
+        return True
+
+    def await_ready(self, _timeout_s: float = 120.0) -> None:
+        pass
+
+    def check(self) -> None:
+        pass
+
+    def progress(self) -> int:
+        self._batches += not self.hangs
+        return self._batches
+
+    def consumed(self) -> int | None:
+        return None
+
+    def trim(self, _version: int) -> int:
+        return 0
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def abandon(self) -> None:
+        self.stopped = True
+
+
+class FakeEngine:
+    """Keeps streaming checkpoints in `planned`, by where they are: the last batch of each."""
+
+    def __init__(self, planned: dict[str, Planned] | None = None) -> None:
+        self.planned = {} if planned is None else planned
+        self.queries: list[FakeQuery] = []
+
+    def last_planned(self, checkpoint: str) -> Planned | None:
+        return self.planned.get(checkpoint)
+
+    def delete_checkpoint(self, checkpoint: str) -> None:
+        self.planned.pop(checkpoint, None)
+
+    def begin(
+        self,
+        checkpoint: str,
+        bootstrap: Bootstrap,
+        selection: Selection,
+        batch: BatchSettings,
+        _epoch: Epoch,
+    ) -> FakeQuery:
+        offset = Offset(Position(bootstrap.version), Position(0), len(self.queries), selection)
+        self.planned[checkpoint] = Planned(7, msgspec.json.encode(offset).decode())
+        self.queries.append(FakeQuery(selection, batch))
+        return self.queries[-1]

@@ -1,0 +1,95 @@
+"""A lease is renewed while the node's query gets on, and no longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from pipeline import background
+from pipeline.background import Work
+from pipeline.ownership.decision_log import DecisionLog
+from pipeline.ownership.lease import LeaseRenewal, ProgressWatch
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class ByHand:
+    """Does the repeated work when it is told to."""
+
+    def __init__(self) -> None:
+        self.work: list[Work] = []
+
+    def repeat(self, _name: str, _interval_s: float, work: Work) -> ByHand:
+        self.work.append(work)
+        return self
+
+    def run(self, _name: str, work: Work) -> None:
+        work()
+
+    def stop(self) -> None:
+        self.work.clear()
+
+
+@pytest.fixture
+def by_hand() -> Iterator[ByHand]:
+    hand = ByHand()
+    with background.use(hand):
+        yield hand
+
+
+def test_a_query_gets_on_while_its_batches_end() -> None:
+    clock, batches = Clock(), [0]
+    watch = ProgressWatch(60, clock)
+    assert watch.gets_on(), "there is nothing to watch"
+    watch.watch(lambda: batches[0])
+    clock.now = 60
+    assert watch.gets_on()
+    clock.now = 61
+    assert not watch.gets_on()
+    assert watch.stuck_s() == 61
+    batches[0] += 1
+    assert watch.gets_on()
+    clock.now = 100
+    assert watch.gets_on()
+
+
+def test_the_time_to_load_partitions_does_not_count() -> None:
+    clock = Clock()
+    watch = ProgressWatch(60, clock)
+    watch.watch(lambda: 5)
+    clock.now = 50
+    watch.watch(None)
+    clock.now = 500
+    assert watch.gets_on()
+    watch.watch(lambda: 5)
+    clock.now = 560
+    assert watch.gets_on()
+    clock.now = 561
+    assert not watch.gets_on()
+
+
+def test_the_lease_of_a_node_whose_query_hangs_runs_out(root: str, by_hand: ByHand) -> None:
+    decisions, gets_on = DecisionLog(root), [True]
+    LeaseRenewal(root, 1, 60_000, gets_on=lambda: gets_on[0])
+    (renew,) = by_hand.work
+
+    def lease() -> int:
+        decisions.read()
+        return decisions.lease_of(1)
+
+    first = lease()
+    renew()
+    second = lease()
+    assert second > first
+    gets_on[0] = False
+    renew()
+    assert lease() == second
+    gets_on[0] = True
+    renew()
+    assert lease() > second, "a batch that took long has ended, and nobody has taken over yet"
