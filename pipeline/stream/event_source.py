@@ -36,7 +36,7 @@ from pipeline.delta.tail import Position, appended
 from pipeline.stream.offset import Offset, Selection, from_plain
 from pipeline.stream.packed import PACKED_SCHEMA, STREAM_COLUMNS, of_partitions
 from pipeline.stream.packing import pack_rows
-from pipeline.stream.request_pages import read_pages
+from pipeline.stream.request_pages import read_pages, refuse_packed
 from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS
 
@@ -216,7 +216,7 @@ class EventReader(SimpleDataSourceStreamReader):
         The table is `requests`, or the bootstrap if nothing is to be selected from it.
         """
         uri = self._input.bootstrap if selection is None else self._input.requests
-        read = _bootstrap_events if selection is None else self._request_events
+        read = self._bootstrap_events if selection is None else self._request_events
         pages, size, at = 0, 0, start
         begins, left_over = self._left_over.pop(uri, (None, iter(())))
         found_events = left_over if end is None and begins == start else read(uri, start, end)
@@ -255,14 +255,14 @@ class EventReader(SimpleDataSourceStreamReader):
             number += rows.num_rows
             yield events, max(rows.nbytes, events.nbytes), after
 
-
-def _bootstrap_events(uri: str, start: Position, end: Position | None) -> _Events:
-    """The bootstrap's events from `start` on, which are packed already, page by page."""
-    for rows, after in appended(_files(uri), start, PACKED_SCHEMA.names, end):
-        if rows is None:
-            yield None, 0, after
-        else:
-            yield rows.cast(PACKED_SCHEMA), rows.nbytes, after
+    def _bootstrap_events(self, uri: str, start: Position, end: Position | None) -> _Events:
+        """The bootstrap's events from `start` on, which are packed already, page by page."""
+        for rows, after in appended(_files(uri), start, PACKED_SCHEMA.names, end):
+            if rows is None:
+                yield None, 0, after
+            else:
+                events = rows.cast(PACKED_SCHEMA)
+                yield refuse_packed(events, self._input.max_request_bytes), rows.nbytes, after
 
 
 def _events_gone(uri: str, version: int) -> EventsGoneError:

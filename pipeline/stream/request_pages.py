@@ -24,10 +24,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from coordinator.group.control import is_control
 from pipeline.delta.tail import RowGroup
 from pipeline.stream.contract_types import in_contract_types, texts
 from pipeline.stream.event_size import event_sizes
-from schemas.messages import REFUSED
+from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
+from pipeline.stream.packing import pack_rows
+from schemas.messages import REFUSED, decode_request
 
 # The size of a page, bytes, in Arrow as well as packed.
 PAGE_BYTES = 8 << 20
@@ -81,6 +84,40 @@ def read_pages(
         yield from _bounded(table, most)
 
 
+def refuse_packed(events: pa.Table, most: int) -> pa.Table:
+    """Return packed events with those refused that are larger than `most` bytes.
+
+    So are the requests that a bootstrap brings again. Control events may have any size.
+    """
+    lengths = pc.binary_length(events.column("event"))
+    if not events.num_rows or pc.max(lengths).as_py() <= most + KEY_WIDTH:
+        return events
+    rows = [
+        _refuse_packed(group, text, most) if size > most + KEY_WIDTH else (group, text)
+        for group, text, size in zip(
+            *(column.to_pylist() for column in events.columns), lengths.to_pylist(), strict=True
+        )
+    ]
+    return pa.Table.from_arrays(
+        [pa.array(each, pa.string()) for each in zip(*rows, strict=True)], schema=PACKED_SCHEMA
+    )
+
+
+def _refuse_packed(group: str | None, text: str, most: int) -> tuple[str | None, str]:
+    key, event = text[:KEY_WIDTH], text[KEY_WIDTH:]
+    if is_control(event):
+        return group, text
+    said = decode_request(event)
+    ids = {"request_id": [said.request_id], "group_id": [group], "api": [said.api]}
+    refused = _refused(pa.table(ids), _too_large(len(event.encode()), most))
+    (row,) = pack_rows(refused, 0).to_pylist()
+    return row["group_id"], key + row["event"][KEY_WIDTH:]
+
+
+def _too_large(size: int, most: int) -> str:
+    return f"the request takes {size} bytes, more than max.request.size, which is {most}"
+
+
 def _columns(group: pq.RowGroupMetaData) -> list[pq.ColumnChunkMetaData]:
     return [group.column(index) for index in range(group.num_columns)]
 
@@ -127,8 +164,7 @@ def _bounded(rows: pa.Table, most: int) -> Iterator[pa.Table]:
             yield rows.slice(start, row - start)
             start, size = row, 0
         if each > most:
-            reason = f"the request takes {each} bytes, more than max.request.size, which is {most}"
-            yield _refused(rows.slice(row, 1), reason)
+            yield _refused(rows.slice(row, 1), _too_large(each, most))
             start = row + 1
         else:
             size += each

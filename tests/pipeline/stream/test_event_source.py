@@ -350,6 +350,22 @@ def test_a_request_a_thousand_times_larger_than_any_before_stops_nobody(log, rea
     )
 
 
+def test_a_request_that_a_bootstrap_brings_again_is_refused_all_the_same(bootstrap, read):
+    key = "5" * KEY_WIDTH
+    waits = f'{key}{{"request_id":"r","group_id":"g","api":"heartbeat","client_id":"{"x" * 200}"}}'
+    load = f'{FIRST_KEY}{{"control":"load","records":[{"1," * 200}1]}}'
+    small = f'{key}{{"request_id":"s","group_id":"g","api":"heartbeat","heartbeat":{{}}}}'
+    bootstrap.append(pa.table([["g", "g", "g"], [load, waits, small]], schema=PACKED_SCHEMA))
+    reader = read(max_request_bytes=150)
+    batch, _ = reader.read(reader.initialOffset())
+    loaded, refused, other = events(batch)
+    assert (loaded, other) == (("g", load), ("g", small))
+    assert refused[1].startswith(key)
+    size = len(waits) - KEY_WIDTH
+    reason = f"the request takes {size} bytes, more than max.request.size, which is 150"
+    assert decoded(refused) == Malformed("r", "g", "heartbeat", reason)
+
+
 def large(request_id: str, client_id: str) -> RequestEvent:
     return RequestEvent(request_id, "g", "heartbeat", client_id=client_id, sent_at=5)
 
