@@ -68,7 +68,7 @@ class Engine:
                 f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM rows_to_store"
             )
         except duckdb.Error as error:
-            raise Failure(f"upkeep: {first_line(error)}") from error
+            raise Failure(f"DuckDB: {first_line(error)}") from error
         finally:
             self._connection.unregister("rows_to_store")
 
@@ -85,9 +85,9 @@ class Engine:
                     self._define(view, by_name=True)
                 return self._connection.execute(sql).fetchall()
         except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
-            raise UnfitRows(f"upkeep: {first_line(error)}") from error
+            raise UnfitRows(f"DuckDB: {first_line(error)}") from error
         except duckdb.Error as error:
-            raise Failure(f"upkeep: {first_line(error)}") from error
+            raise Failure(f"DuckDB: {first_line(error)}") from error
 
     def _define(self, view: str, by_name: bool) -> None:
         table, files = self._views[view]

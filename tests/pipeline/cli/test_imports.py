@@ -33,6 +33,7 @@ VERBS = [
     ["sql", "SELECT count(*) FROM requests"],
     ["compact"],
     ["retain"],
+    ["repair"],
     ["records", "export"],
 ]
 ROOTLESS = [["simulate", "SCENARIO"], ["worker", "--help"]]

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, Transaction
 from pipeline.delta.checkpoint import clean_log
 from pipeline.delta.data_files import data_files
 from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.log import LogGone, commit_path, last_checkpoint, next_commit
+from pipeline.delta.log import commit_path
 from pipeline.delta.log_trim import trim_log
 from pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_locally
 from pipeline.delta.table import open_delta
@@ -111,43 +111,6 @@ def test_a_log_that_was_trimmed_meanwhile_gets_no_commit_of_long_ago(folder):
     with pytest.raises(RewriteConflict, match="no longer has version 4"):
         commit_locally(log(folder), handle.version(), drop(handle))
     assert not commit_path(log(folder), 4).exists()
-
-
-def test_a_commit_is_missed_also_while_the_one_before_it_is_still_there(folder):
-    # A clean-up deletes in any order, and may be in the midst of it.
-    before = commit_path(log(folder), 3).read_bytes()
-    append(folder, "d", "e")
-    trim(folder)
-    commit_path(log(folder), 3).write_bytes(before)
-    checkpoint = last_checkpoint(log(folder))
-    assert checkpoint is not None
-    assert checkpoint.version == 5
-    with pytest.raises(LogGone, match="no longer has version 4"):
-        next_commit(log(folder), 3)
-    assert next_commit(log(folder), 5) is None
-
-
-def test_a_commit_that_comes_with_a_checkpoint_while_one_looks_is_found(folder, monkeypatch):
-    def last(of: Path) -> object:
-        monkeypatch.undo()
-        append(folder, "d")
-        clean_log(open_delta(str(folder)))
-        return last_checkpoint(of)
-
-    monkeypatch.setattr("pipeline.delta.log.last_checkpoint", last)
-    actions = next_commit(log(folder), 3)
-    assert actions is not None
-    assert any(action.add is not None for action in actions)
-
-
-def test_a_commit_that_is_being_written_in_place_is_waited_for(folder, monkeypatch):
-    place = commit_path(log(folder), 4)
-    place.write_bytes(b"")
-    content = b'{"txn":{"appId":"spark","version":1}}'
-    monkeypatch.setattr("pipeline.delta.log.back_off", lambda _: place.write_bytes(content))
-    actions = next_commit(log(folder), 3)
-    assert actions is not None
-    assert [action.txn.app_id for action in actions if action.txn is not None] == ["spark"]
 
 
 def test_paths_that_the_log_encodes_are_known(folder):
