@@ -114,7 +114,7 @@ class CoordinatorNode:
     # --- running --------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raise Failure if the query has ended by itself or hangs, FencedError if others ended it."""
+        """Raise Failure if the query has ended or hangs, FencedError if others ended it."""
         if self.serving is not None:
             self.serving.check()
         if not self._progress.gets_on():
