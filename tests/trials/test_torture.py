@@ -33,8 +33,8 @@ class Ended(Cluster):
     def settle(self) -> None:
         raise NodeEnded("node 1 ended by itself")
 
-    def heard(self) -> list[str]:
-        return ["node 1 was started"]
+    def heard(self) -> list[tuple[float, str]]:
+        return [(0.0, "node 1 was started")]
 
 
 def test_a_failure_tells_the_seed_and_keeps_the_root(monkeypatch: pytest.MonkeyPatch) -> None:

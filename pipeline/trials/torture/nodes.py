@@ -18,9 +18,11 @@ from pipeline.node.node import checkpoint_uri
 from pipeline.node.process import CoordinatorProcess
 from pipeline.node.process_tree import jvm_of, workers_of
 
-READY_S = 240.0
+READY_S = 600.0
 _LOOK_S = 0.05
 _SHOWN = 600
+# A JVM that is killed within a minute gains nothing by compiling well; a start is most of its work.
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _FENCED = "fenced: the coordinator of epoch"
 # A node that was paused for longer than its lease finds out in this time that it is fenced.
 _FINDS_OUT_S = 5.0
@@ -184,7 +186,7 @@ class Cluster:
     def __init__(self, root: str, config: Path, logs: Path, count: int) -> None:
         self.nodes = [Node(root, config, logs, number + 1) for number in range(count)]
         self.lock = threading.RLock()
-        self._said: list[str] = []
+        self._said: list[tuple[float, str]] = []
         self._error: NodeEnded | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._tend, daemon=True)
@@ -194,13 +196,15 @@ class Cluster:
         while not self._stopping.wait(_LOOK_S):
             try:
                 with self.lock:
-                    self._said += [said for node in self.nodes if (said := node.tend())]
+                    for node in self.nodes:
+                        if (said := node.tend()) is not None:
+                            self._said.append((monotonic(), said))
             except NodeEnded as error:
                 self._error = error
                 return
 
-    def heard(self) -> list[str]:
-        """What was done to tend the nodes since the last call."""
+    def heard(self) -> list[tuple[float, str]]:
+        """When (`monotonic`) and how nodes were tended since the last call."""
         with self.lock:
             said, self._said = self._said, []
         return said
@@ -246,6 +250,7 @@ class Cluster:
 @contextmanager
 def running_cluster(root: str, config: Path, logs: Path, count: int) -> Iterator[Cluster]:
     """Start the nodes of a root, and end them after the block."""
+    os.environ.setdefault("JDK_JAVA_OPTIONS", _JAVA_OPTIONS)
     cluster = Cluster(root, config, logs, count)
     try:
         yield cluster

@@ -199,10 +199,11 @@ class _Trial:
             faults, key=lambda fault: (self._done[kind][fault.name] - least, random.random())
         )
         for fault in order:
+            at = monotonic()
             said = fault.act(self._stage)
             if said is not None:
                 self._done[kind][fault.name] += 1
-                self._note(said)
+                self._note(said, at)
                 if fault.name == "full disk":
                     self._auditor.excused_until = clock_ms() + 30_000
                 return
@@ -222,10 +223,12 @@ class _Trial:
         done = self._done["kill"].total()
         self._note(f"every promise holds after {done} kills, {len(self._auditor.answers)} answers")
 
-    def _note(self, text: str) -> None:
-        for said in (*self._stage.cluster.heard(), text):
+    def _note(self, text: str, at: float | None = None) -> None:
+        """Tell what was done at a time, by default now, and what was done to nodes meanwhile."""
+        now = monotonic() if at is None else at
+        for when, said in sorted([*self._stage.cluster.heard(), (now, text)]):
             self._lost += "without its" in said
-            line = f"{monotonic() - self._began:7.1f} s  {said}"
+            line = f"{when - self._began:7.1f} s  {said}"
             self.actions.append(line)
             self._say(line)
 
