@@ -7,7 +7,8 @@ records it depends on. Every commit carries (query, batch), so a batch that is r
 what is still missing.
 
 The driver writes batches of any size. Spark's writer must not: it checks neither the node's epoch
-in its commit nor, on a local disk, that nobody else has the version it takes (`session`).
+in its commit nor, on a local disk, that nobody else has the version it takes
+(`pipeline.stream.session`).
 """
 
 from __future__ import annotations
