@@ -20,6 +20,8 @@ from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -32,6 +34,11 @@ log = logging.getLogger(__name__)
 
 QUERY_NAME = "group-coordinator"
 _BATCH_WAIT_S = 10.0
+# Spark starts a Python process for a query's source and waits ten seconds for it, which no setting
+# changes (`PythonWorkerFactory.createSimpleWorker`). At a load of 16 on two cores one of eight
+# queries failed with this message, because the process took longer to start.
+_SOURCE_IS_LATE = "Python worker failed to connect back"
+_LATE_STARTS = 5
 
 
 class QueryFailed(Failure):
@@ -41,12 +48,17 @@ class QueryFailed(Failure):
 class Serving:
     """A running query and its sink.
 
-    `bootstrap_end` is the version after the last one that the bootstrap's table had at the start.
+    `begin` starts the query, here and again if its source did not start in time. `bootstrap_end` is
+    the version after the last one that the bootstrap's table had at the start.
     """
 
-    def __init__(self, query: StreamingQuery, sink: Sink, root: str, bootstrap_end: int) -> None:
-        self.query = query
+    def __init__(
+        self, begin: Callable[[], StreamingQuery], sink: Sink, root: str, bootstrap_end: int
+    ) -> None:
+        self.query = begin()
         self.sink = sink
+        self._begin = begin
+        self._late_starts = 0
         self._bootstrap_end = bootstrap_end
         self._requests = local_folder(table_uri(root, REQUESTS))
 
@@ -77,7 +89,10 @@ class Serving:
         return None if progress is None else offset_of(progress["sources"][0][which])
 
     def check(self) -> None:
-        """Raise QueryFailed if the query has ended by itself, FencedError if others ended it."""
+        """Raise QueryFailed if the query has ended by itself, FencedError if others ended it.
+
+        A query whose source did not start in time has done nothing, and begins anew.
+        """
         if self.query.isActive:
             return
         # If two coordinators use one streaming checkpoint, Spark fails one with an error about its
@@ -88,6 +103,11 @@ class Serving:
             # The tables cannot be read, which is why the query ended as well: its error says so.
             log.debug("the epoch cannot be checked: %s", unread)
         error = self.query.exception()
+        if _SOURCE_IS_LATE in str(error) and self._late_starts < _LATE_STARTS:
+            self._late_starts += 1
+            log.warning("the source's Python process did not start in 10 s: the query begins anew")
+            self.query = self._begin()
+            return
         raise QueryFailed("the query was stopped" if error is None else innermost(str(error)))
 
     def progress(self) -> int:
@@ -154,16 +174,15 @@ def serve(
 
     `selection` says whose requests are read; `run` is the number of this run of the query.
     """
-    query = (
+    writer = (
         answer(read_events(spark, root, settings, bootstrap, selection, run), make_machine)
         .writeStream.foreachBatch(sink)
         .queryName(QUERY_NAME)
         .option("checkpointLocation", checkpoint)
         # The source waits, for requests.
         .trigger(processingTime="0 seconds")
-        .start()
     )
-    return Serving(query, sink, root, open_delta(bootstrap.uri).version() + 1)
+    return Serving(writer.start, sink, root, open_delta(bootstrap.uri).version() + 1)
 
 
 def innermost(text: str) -> str:

@@ -373,7 +373,7 @@ class SimulatedEngine:
         )
         interval_ms = self._settings.trigger_interval_ms
         query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink, interval_ms)
-        return Serving(query, sink, self._root, open_delta(bootstrap.uri).version() + 1)
+        return Serving(lambda: query, sink, self._root, open_delta(bootstrap.uri).version() + 1)
 
 
 def _sorted(names: Any) -> list[str | None]:
