@@ -62,7 +62,17 @@ class StreamEngine(Protocol):
         ...
 
     def delete_checkpoint(self, checkpoint: str) -> None:
-        """Delete a streaming checkpoint, if it is there."""
+        """Delete a streaming checkpoint or the folder of one, if it is there.
+
+        It is gone at once for whoever looks for it, however long the deletion takes.
+        """
+        ...
+
+    def move(self, folder: str, target: str) -> bool:
+        """Rename a folder at once, with the streaming checkpoint in it.
+
+        False if it is not there, or if the store cannot rename a folder at once.
+        """
         ...
 
     def begin(

@@ -37,6 +37,7 @@ from pipeline.clock import clock_ms, monotonic
 from pipeline.delta.epoch import Epoch, FencedError
 from pipeline.errors import Failure
 from pipeline.node.handover import begin_afresh, begun_with, bring_in, give_up, passed_over, wake
+from pipeline.node.start_folder import bootstrap_uri, stream_uri, take_folder
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence, fence_dead
 from pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch
@@ -59,11 +60,6 @@ _LOOK_INTERVAL_S = 0.25
 _TRIM_INTERVAL_S = 5.0
 
 
-def checkpoint_uri(root: str, node_id: int) -> str:
-    """Where a node's query keeps how far it is, and its groups."""
-    return f"{root.rstrip('/')}/_checkpoints/group-coordinator-{node_id}"
-
-
 class QueryHangs(Failure):
     """The query neither ends nor gets on; the message says for how long."""
 
@@ -80,8 +76,6 @@ class CoordinatorNode:
         self._num_partitions = self._config.offsets_topic_num_partitions
         ours = settings.coordinator
         self.node = Node(ours.node_id, ours.advertised_host, ours.advertised_port)
-        self._checkpoint = checkpoint_uri(root, self.node.node_id)
-        self._bootstrap = f"{self._checkpoint}-bootstrap"
         self._decisions = DecisionLog(root)
         self._observer = Observer(self.node.node_id, ours.lease_ms)
         self._look_at = 0.0
@@ -90,6 +84,8 @@ class CoordinatorNode:
         self._cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
         self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
         fence(root, self.epoch)
+        folder = take_folder(engine, root, self.epoch, self._starts())
+        self._checkpoint, self._bootstrap = stream_uri(folder), bootstrap_uri(folder)
         self._progress = ProgressWatch((ours.progress_timeout_ms + ours.trigger_interval_ms) / 1000)
         self._lease = LeaseRenewal(
             root, self.node.node_id, ours.lease_ms, gets_on=self._progress.gets_on
@@ -179,6 +175,13 @@ class CoordinatorNode:
     def _stopped(self, cluster: ClusterState) -> list[CoordinatorEvent]:
         latest = cluster.nodes[self.node.node_id].epoch == self.epoch.number
         return [self._event(STOPPED)] if latest else []
+
+    def _starts(self) -> list[int]:
+        return [
+            event.epoch
+            for event in self._decisions.events()
+            if event.event == STARTED and event.node_id == self.node.node_id
+        ]
 
     # --- decisions ------------------------------------------------------------------------------
 

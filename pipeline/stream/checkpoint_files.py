@@ -10,6 +10,9 @@ from pipeline.stream.spark_internals import hadoop_properties, jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Hadoop's file systems in which renaming a folder is one step; object stores copy each file.
+_RENAMING_STORES = ("file", "hdfs")
+
 
 def last_planned(spark: SparkSession, checkpoint: str) -> Planned | None:
     """Return the last batch that a streaming checkpoint has planned, None if none was.
@@ -37,9 +40,32 @@ def last_planned(spark: SparkSession, checkpoint: str) -> Planned | None:
 
 
 def delete_checkpoint(spark: SparkSession, checkpoint: str) -> None:
-    """Delete a streaming checkpoint, if it is there, and all that it holds."""
-    path, files = _hadoop(spark, checkpoint)
-    files.delete(path, True)
+    """Delete a streaming checkpoint or the folder of one, if it is there, and all that it holds.
+
+    It is renamed first, where the store can: whoever finds it half deleted would take it for one
+    that is older.
+    """
+    aside = f"{checkpoint}-deleted"
+    move(spark, checkpoint, aside)
+    # Also what an earlier deletion has left, and what could not be renamed.
+    for uri in (aside, checkpoint):
+        path, files = _hadoop(spark, uri)
+        files.delete(path, True)
+
+
+def move(spark: SparkSession, folder: str, target: str) -> bool:
+    """Rename a folder at once; False if it is not there, or if the store cannot.
+
+    What is at the target is deleted.
+    """
+    path, files = _hadoop(spark, folder)
+    there, _ = _hadoop(spark, target)
+    if files.getScheme() not in _RENAMING_STORES or not files.exists(path):
+        return False
+    # Hadoop would move the folder into one that is there.
+    files.delete(there, True)
+    files.mkdirs(there.getParent())
+    return bool(files.rename(path, there))
 
 
 def _hadoop(spark: SparkSession, uri: str) -> tuple[Any, Any]:

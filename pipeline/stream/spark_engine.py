@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.group.batch import BatchMachine
-from pipeline.stream.checkpoint_files import delete_checkpoint, last_planned
+from pipeline.stream.checkpoint_files import delete_checkpoint, last_planned, move
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.serving import Serving, serve
 from pipeline.stream.sink import Sink
@@ -45,8 +45,12 @@ class SparkEngine:
         return last_planned(self._spark, checkpoint)
 
     def delete_checkpoint(self, checkpoint: str) -> None:
-        """Delete a streaming checkpoint, if it is there."""
+        """Delete a streaming checkpoint or the folder of one, if it is there."""
         delete_checkpoint(self._spark, checkpoint)
+
+    def move(self, folder: str, target: str) -> bool:
+        """Rename a folder at once, with the streaming checkpoint in it; False if it cannot be."""
+        return move(self._spark, folder, target)
 
     def begin(
         self,

@@ -9,7 +9,9 @@ ones.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -338,8 +340,23 @@ class SimulatedEngine:
         return Planned(found.latest.batch_id, offset)
 
     def delete_checkpoint(self, checkpoint: str) -> None:
-        """Delete a streaming checkpoint, if it is there."""
-        self._checkpoints.pop(checkpoint, None)
+        """Delete a streaming checkpoint or the folder of one, if it is there."""
+        for each in self._below(checkpoint):
+            del self._checkpoints[each]
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def move(self, folder: str, target: str) -> bool:
+        """Rename a folder at once, with the streaming checkpoint in it."""
+        if not Path(folder).exists():
+            return False
+        self.delete_checkpoint(target)
+        Path(folder).rename(target)
+        for each in self._below(folder):
+            self._checkpoints[target + each.removeprefix(folder)] = self._checkpoints.pop(each)
+        return True
+
+    def _below(self, folder: str) -> list[str]:
+        return [each for each in self._checkpoints if f"{each}/".startswith(f"{folder}/")]
 
     def begin(
         self,

@@ -9,14 +9,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
 from coordinator.config import ConfigError
 from pipeline.errors import Failure
-from pipeline.node.node import CoordinatorNode, checkpoint_uri, start
+from pipeline.node.node import CoordinatorNode, start
+from pipeline.node.start_folder import checkpoint_uri
 from pipeline.trials.simulation.engine import SimulatedEngine
 from pipeline.trials.simulation.world import Actor, Process
 
@@ -159,9 +159,10 @@ class NodeHost:
         self.kill()
         self._world.tell(f"{self.name} loses its streaming checkpoint")
         self._world.count("streaming checkpoints lost")
-        self._checkpoints.pop(checkpoint_uri(self._root, self.node_id), None)
-        for folder in Path(self._root, "_checkpoints").glob(f"group-coordinator-{self.node_id}*"):
-            shutil.rmtree(folder)
+        folder = checkpoint_uri(self._root, self.node_id)
+        for checkpoint in [each for each in self._checkpoints if each.startswith(f"{folder}/")]:
+            del self._checkpoints[checkpoint]
+        shutil.rmtree(folder, ignore_errors=True)
 
     # --- the main thread --------------------------------------------------------------------------
 

@@ -14,9 +14,9 @@ import msgspec
 
 from pipeline.clock import monotonic, sleep
 from pipeline.errors import Failure
-from pipeline.node.node import checkpoint_uri
 from pipeline.node.process import CoordinatorProcess
 from pipeline.node.process_tree import jvm_of, workers_of
+from pipeline.node.start_folder import checkpoint_uri
 
 READY_S = 600.0
 _LOOK_S = 0.05
@@ -115,7 +115,6 @@ class Node:
             self._process.kill()
             self._note_query()
             shutil.rmtree(self._checkpoint, ignore_errors=True)
-            shutil.rmtree(f"{self._checkpoint}-bootstrap", ignore_errors=True)
             self.forgets = False
             said += ", without its streaming checkpoint"
         self._start()
@@ -124,8 +123,8 @@ class Node:
     def _note_query(self) -> None:
         """Remember the id of its query: the transaction identifier of all that it writes."""
         with suppress(OSError, msgspec.MsgspecError, KeyError):
-            content = (self._checkpoint / "metadata").read_bytes()
-            self.query_ids.add(msgspec.json.decode(content)["id"])
+            for metadata in self._checkpoint.glob("epoch-*/stream/metadata"):
+                self.query_ids.add(msgspec.json.decode(metadata.read_bytes())["id"])
 
     # --- what can be done to it -------------------------------------------------------------------
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import msgspec
 
 from coordinator.group.batch import BatchSettings
@@ -58,7 +61,20 @@ class FakeEngine:
         return self.planned.get(checkpoint)
 
     def delete_checkpoint(self, checkpoint: str) -> None:
-        self.planned.pop(checkpoint, None)
+        for each in self._below(checkpoint):
+            del self.planned[each]
+        shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def move(self, folder: str, target: str) -> bool:
+        if not Path(folder).exists():
+            return False
+        Path(folder).rename(target)
+        for each in self._below(folder):
+            self.planned[target + each.removeprefix(folder)] = self.planned.pop(each)
+        return True
+
+    def _below(self, folder: str) -> list[str]:
+        return [each for each in self.planned if f"{each}/".startswith(f"{folder}/")]
 
     def begin(
         self,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.stream.checkpoint_files import delete_checkpoint, last_planned
+from pipeline.stream.checkpoint_files import delete_checkpoint, last_planned, move
 from pipeline.stream.offset import Planned
 
 pytestmark = pytest.mark.spark
@@ -23,3 +23,17 @@ def test_the_last_planned_batch_is_the_one_with_the_greatest_number(spark, tmp_p
     assert last_planned(spark, str(checkpoint)) == Planned(10, '{"batch":10}')
     delete_checkpoint(spark, str(checkpoint))
     assert not checkpoint.exists()
+
+
+def test_a_folder_is_moved_with_its_streaming_checkpoint(spark, tmp_path: Path):
+    source, target = tmp_path / "epoch-3", tmp_path / "epoch-8"
+    assert not move(spark, str(source), str(target)), "it is not there"
+    (source / "stream" / "offsets").mkdir(parents=True)
+    (source / "stream" / "offsets" / "0").write_text('v1\n{}\n{"batch":0}')
+    (target / "what a killed start left").mkdir(parents=True)
+    assert move(spark, str(source), str(target))
+    assert not source.exists()
+    assert [each.name for each in target.iterdir()] == ["stream"]
+    assert last_planned(spark, f"{target}/stream") == Planned(0, '{"batch":0}')
+    delete_checkpoint(spark, str(target))
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,68 @@
+"""What each start of a node keeps for itself: its streaming checkpoint and what lies beside it.
+
+Two processes may have one node number at a time: a node that was taken for dead wakes up. The later
+start has fenced the earlier one off from every table, but a streaming checkpoint knows no epochs:
+the earlier start could delete it, or write into it. So each start has a folder of its own, named
+after its epoch. It takes what the start before has left by renaming that start's folder, at once.
+What the earlier start writes after that comes into a folder that nobody reads.
+
+* The rename comes after the fence: what the earlier start could still do to the folder before the
+  rename is to plan a batch, which is run again, or to end one in which nothing was said.
+* Only the newest folder is taken, whatever is in it, and each start has one from its first moment.
+  So a folder that an earlier start makes anew is never taken by a start after the next one.
+* A store that cannot rename a folder at once gives nothing to take: the start begins afresh from
+  the tables.
+
+Killed before the rename, a start has changed nothing; killed after it, the next start takes the
+folder from it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deltalake import write_deltalake
+
+from pipeline.stream.packed import PACKED_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline.delta.epoch import Epoch
+    from pipeline.node.engine import StreamEngine
+
+# Starts whose folders are looked for, and deleted. Each start but one that was killed within its
+# first moments has taken or made its folder.
+_REMEMBERED_STARTS = 20
+
+
+def checkpoint_uri(root: str, node_id: int) -> str:
+    """Where the folders of a node's starts lie."""
+    return f"{root.rstrip('/')}/_checkpoints/group-coordinator-{node_id}"
+
+
+def stream_uri(folder: str) -> str:
+    """The streaming checkpoint in a start's folder: how far its query is, and its groups."""
+    return f"{folder}/stream"
+
+
+def bootstrap_uri(folder: str) -> str:
+    """The bootstrap's table in a start's folder."""
+    return f"{folder}/bootstrap"
+
+
+def take_folder(engine: StreamEngine, root: str, epoch: Epoch, starts: Iterable[int]) -> str:
+    """Return the folder of a start, with what the start before has left in it.
+
+    `starts` are the epochs of the node's starts. The node must have been fenced: see above.
+    """
+    here = checkpoint_uri(root, epoch.node_id)
+    folder = f"{here}/epoch-{epoch.number}"
+    earlier = sorted(number for number in starts if number < epoch.number)[-_REMEMBERED_STARTS:]
+    folders = [f"{here}/epoch-{number}" for number in reversed(earlier)]
+    if not any(engine.move(each, folder) for each in folders):
+        write_deltalake(bootstrap_uri(folder), PACKED_SCHEMA.empty_table(), mode="ignore")
+    for each in folders:
+        # What an earlier start has made anew, or what could not be taken.
+        engine.delete_checkpoint(each)
+    return folder

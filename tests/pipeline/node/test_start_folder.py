@@ -1,0 +1,114 @@
+"""Each start of a node has a folder of its own, with what the start before has left."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from pipeline.delta.epoch import Epoch, FencedError
+from pipeline.node.node import CoordinatorNode, start
+from pipeline.node.start_folder import bootstrap_uri, checkpoint_uri, stream_uri, take_folder
+from pipeline.settings import Settings
+from pipeline.stream.offset import Planned
+from tests.pipeline.node.fake_engine import FakeEngine
+
+BY_FIRST, BY_SECOND = Planned(1, "{}"), Planned(2, "{}")
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+def take(engine: FakeEngine, root: str, epoch: int, *earlier: int) -> str:
+    return take_folder(engine, root, Epoch(1, epoch), [*earlier, epoch])
+
+
+def folders(root: str) -> list[str]:
+    return sorted(each.name for each in Path(checkpoint_uri(root, 1)).iterdir())
+
+
+def test_a_start_goes_on_with_what_the_one_before_has_left(engine, root):
+    first = take(engine, root, 3)
+    engine.planned[stream_uri(first)] = BY_FIRST
+    before = DeltaTable(bootstrap_uri(first)).metadata().id
+    second = take(engine, root, 8, 3)
+    assert engine.planned == {stream_uri(second): BY_FIRST}
+    assert DeltaTable(bootstrap_uri(second)).metadata().id == before
+    assert folders(root) == ["epoch-8"]
+
+
+def test_what_an_earlier_start_writes_later_reaches_nobody(engine, root):
+    first = take(engine, root, 3)
+    engine.planned[stream_uri(first)] = BY_FIRST
+    second = take(engine, root, 8, 3)
+    engine.planned[stream_uri(second)] = BY_SECOND
+    # The first start wakes up: it finds nothing, and begins afresh.
+    engine.delete_checkpoint(stream_uri(first))
+    Path(bootstrap_uri(first)).mkdir(parents=True)
+    engine.planned[stream_uri(first)] = BY_FIRST
+    assert engine.planned[stream_uri(second)] == BY_SECOND
+    third = take(engine, root, 12, 3, 8)
+    assert engine.planned == {stream_uri(third): BY_SECOND}
+    assert folders(root) == ["epoch-12"], "and what it wrote is cleaned up"
+
+
+def test_a_start_that_was_killed_before_it_took_the_folder_has_changed_nothing(engine, root):
+    first = take(engine, root, 3)
+    engine.planned[stream_uri(first)] = BY_FIRST
+    # The start of epoch 8 was killed once it was fenced.
+    third = take(engine, root, 12, 3, 8)
+    assert engine.planned == {stream_uri(third): BY_FIRST}
+
+
+def test_a_start_that_was_killed_once_it_had_a_folder_hands_it_on_as_it_is(engine, root):
+    first = take(engine, root, 3)
+    shutil.rmtree(first)
+    take(engine, root, 8, 3)
+    # Killed before its query began; meanwhile the first start has made its folder anew.
+    Path(bootstrap_uri(first)).mkdir(parents=True)
+    engine.planned[stream_uri(first)] = BY_FIRST
+    take(engine, root, 12, 3, 8)
+    assert engine.planned == {}, "nobody knows what the first start's folder is worth"
+
+
+def test_a_start_that_wakes_up_late_takes_nothing_from_a_later_one(engine, root):
+    first = take(engine, root, 3)
+    engine.planned[stream_uri(first)] = BY_FIRST
+    third = take(engine, root, 12, 3, 8)
+    take(engine, root, 8, 3)
+    assert engine.planned == {stream_uri(third): BY_FIRST}
+
+
+def test_a_store_that_cannot_rename_gives_a_start_nothing(engine, root, monkeypatch):
+    first = take(engine, root, 3)
+    engine.planned[stream_uri(first)] = BY_FIRST
+    monkeypatch.setattr(engine, "move", lambda _folder, _target: False)
+    second = take(engine, root, 8, 3)
+    assert engine.planned == {}
+    assert DeltaTable.is_deltatable(bootstrap_uri(second))
+    assert folders(root) == ["epoch-8"]
+
+
+def test_a_node_that_was_started_again_leaves_the_later_start_alone(root):
+    disk: dict[str, Planned] = {}
+    zombie, twin = FakeEngine(disk), FakeEngine(disk)
+    first = start(zombie, root, Settings())
+    second = start(twin, root, Settings())
+    try:
+        (stream,) = disk
+        assert f"epoch-{second.epoch.number}" in stream
+        with pytest.raises(FencedError):
+            _look_again(first)
+        assert list(disk) == [stream]
+    finally:
+        first.abandon()
+        second.abandon()
+
+
+def _look_again(node: CoordinatorNode) -> None:
+    node._look_at = 0.0
+    node.tick()
