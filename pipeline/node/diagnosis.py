@@ -1,7 +1,8 @@
 """What to tell of a coordinator that failed: one line, which names its root if that is broken.
 
 A full disk or a folder that was taken away shows up wherever the next file is to be written: in
-Spark's state store, in a checkpoint, in a table. What a person must know is the same each time.
+Spark's state store, in a streaming checkpoint, in a table. What a person must know is the same each
+time.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 The stream reads the bootstrap before the requests. A streaming checkpoint begins with a bootstrap
 (`pipeline.node.bootstrap`). Later the node appends to it: for a partition that it claims what loads
 the groups, and the requests that wait for them; for a partition that it gives up an event that
-unloads each group. A transaction of the bootstrap's table says which claims the table holds. So a
-node that was killed in between appends them again, and a group that is loaded twice is the same
-group.
+unloads each group. What a claim brings is one commit, and a transaction of that commit says so: a
+node that is killed has brought in all of a claim or nothing.
 """
 
 from __future__ import annotations

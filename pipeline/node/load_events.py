@@ -45,9 +45,9 @@ _READABLE = (
 )
 # A bucket of records of 300 bytes takes a quarter of this.
 _BUCKET_RECORDS = 250_000
-# Compressed, in the log; records that compress well are many, and bounded by their number.
+# Compressed, as the log has them; records that compress well are bounded by their number.
 _BUCKET_BYTES = 64 << 20
-# Spark reads a row group in one task, and a writer holds one in memory.
+# Whoever reads the bootstrap, and whoever writes it, holds one of its row groups in memory.
 _ROW_GROUP_BYTES = 16 << 20
 # Rows that DuckDB holds for a bucket, of each thread, before it writes them.
 _FLUSH_ROWS = 4096

@@ -1,7 +1,7 @@
 """The requests that a bootstrap must bring again: those that nobody answered or rejected.
 
-Which ones they are DuckDB finds, within its bound of memory, by the ids alone; only they are read
-whole, and packed as the stream packs.
+DuckDB finds which ones they are, by the ids alone and within its bound of memory. Only those are
+read whole, and packed as the stream packs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from coordinator.group.partition import PartitionSet
     from pipeline.delta.data_files import DataFile
     from pipeline.delta.engine import Engine
-from pipeline.delta.table_files import TableFiles
+    from pipeline.delta.table_files import TableFiles
 
 # Whoever reads the bootstrap holds one of its row groups in memory.
 _ROW_GROUP_BYTES = 16 << 20
