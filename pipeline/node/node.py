@@ -40,7 +40,7 @@ from pipeline.node.handover import begin_afresh, begun_with, bring_in, give_up, 
 from pipeline.node.start_folder import bootstrap_uri, stream_uri, take_folder
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence, fence_dead
-from pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch
+from pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch, renewal_interval_s
 from pipeline.stream.offset import Selection
 from pipeline.tables.store import ensure_tables, open_table
 from schemas.records import CoordinatorEvent
@@ -86,7 +86,10 @@ class CoordinatorNode:
         fence(root, self.epoch)
         folder = take_folder(engine, root, self.epoch, self._starts())
         self._checkpoint, self._bootstrap = stream_uri(folder), bootstrap_uri(folder)
-        self._progress = ProgressWatch((ours.progress_timeout_ms + ours.trigger_interval_ms) / 1000)
+        self._progress = ProgressWatch(
+            (ours.progress_timeout_ms + ours.trigger_interval_ms) / 1000,
+            longest_gap_s=2 * renewal_interval_s(ours.lease_ms),
+        )
         self._lease = LeaseRenewal(
             root, self.node.node_id, ours.lease_ms, gets_on=self._progress.gets_on
         )
@@ -113,11 +116,6 @@ class CoordinatorNode:
         """Raise Failure if the query has ended or hangs, FencedError if others ended it."""
         if self.serving is not None:
             self.serving.check()
-        if not self._progress.gets_on():
-            # Found here if nobody takes over: whoever keeps this process running starts it anew.
-            raise QueryHangs(
-                f"no batch of the query has ended for {self._progress.stuck_s():.0f} s"
-            )
         latest = self._cluster.nodes[self.node.node_id].epoch
         if latest > self.epoch.number:
             raise FencedError("any table", self.epoch, latest)
@@ -126,6 +124,11 @@ class CoordinatorNode:
             if state.owner != self.node.node_id:
                 # Found here if not by a write: this node was taken for dead, and is fenced.
                 raise FencedError(f"partition {number}", self.epoch, state.epoch)
+        if not self._progress.gets_on():
+            # Found here if nobody takes over: whoever keeps this process running starts it anew.
+            raise QueryHangs(
+                f"no batch of the query has ended for {self._progress.stuck_s():.0f} s"
+            )
 
     def tick(self) -> None:
         """Look at the cluster state if it is time, and carry out what there is to do."""

@@ -31,6 +31,11 @@ log = logging.getLogger(__name__)
 _RENEWALS_PER_LEASE = 4
 
 
+def renewal_interval_s(lease_ms: int) -> float:
+    """How often a lease is renewed, s."""
+    return lease_ms / _RENEWALS_PER_LEASE / 1000
+
+
 class Observer:
     """Tells which nodes are alive, by seeing their leases change."""
 
@@ -64,33 +69,41 @@ class ProgressWatch:
     """Tells whether a node's query gets on: whether its count of batches changed lately.
 
     A query that hangs would hold its partitions for ever while its process renews the lease. For
-    one thread that says what to watch, and one that asks.
+    one thread that says what to watch, and others that ask. Whoever asks does so more often than
+    every `longest_gap_s`: of a longer gap no more counts, because the process stood still, and its
+    query with it.
     """
 
-    def __init__(self, timeout_s: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, timeout_s: float, longest_gap_s: float, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._timeout_s = timeout_s
+        self._longest_gap_s = longest_gap_s
         self._clock = clock
         self._lock = threading.Lock()
         self._count: Callable[[], int] | None = None
         self._seen = 0
-        self._since = 0.0
+        self._stuck_s = 0.0
+        self._asked_at = 0.0
 
     def watch(self, count: Callable[[], int] | None) -> None:
         """Watch a query from now on; None while there is none to watch."""
         with self._lock:
             self._count = count
             self._seen = 0 if count is None else count()
-            self._since = self._clock()
+            self._stuck_s, self._asked_at = 0.0, self._clock()
 
     def stuck_s(self) -> float:
         """For how long the query has not got on, seconds; 0 if there is none."""
         with self._lock:
             if self._count is None:
                 return 0.0
-            count = self._count()
+            now, count = self._clock(), self._count()
+            self._stuck_s += min(now - self._asked_at, self._longest_gap_s)
+            self._asked_at = now
             if count != self._seen:
-                self._seen, self._since = count, self._clock()
-            return self._clock() - self._since
+                self._seen, self._stuck_s = count, 0.0
+            return self._stuck_s
 
     def gets_on(self) -> bool:
         """Whether the query has got on within the timeout."""
@@ -116,7 +129,7 @@ class LeaseRenewal:
         self._app_id = lease_app_id(node_id)
         self._clock = clock
         self._renew()
-        wait_s = lease_ms / _RENEWALS_PER_LEASE / 1000
+        wait_s = renewal_interval_s(lease_ms)
         self._renewals = background.repeat("lease", wait_s, self._try_to_renew)
 
     def stop(self) -> None:

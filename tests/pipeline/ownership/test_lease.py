@@ -19,6 +19,14 @@ class Clock:
         return self.now
 
 
+def ask_until(watch: ProgressWatch, clock: Clock, until: float) -> bool:
+    """Ask every second, as a node does; return the last answer."""
+    while clock.now < until:
+        clock.now += 1
+        gets_on = watch.gets_on()
+    return gets_on
+
+
 class ByHand:
     """Does the repeated work when it is told to."""
 
@@ -45,33 +53,35 @@ def by_hand() -> Iterator[ByHand]:
 
 def test_a_query_gets_on_while_its_batches_end() -> None:
     clock, batches = Clock(), [0]
-    watch = ProgressWatch(60, clock)
+    watch = ProgressWatch(60, 5, clock)
     assert watch.gets_on(), "there is nothing to watch"
     watch.watch(lambda: batches[0])
-    clock.now = 60
-    assert watch.gets_on()
-    clock.now = 61
-    assert not watch.gets_on()
+    assert ask_until(watch, clock, 60)
+    assert not ask_until(watch, clock, 61)
     assert watch.stuck_s() == 61
     batches[0] += 1
     assert watch.gets_on()
-    clock.now = 100
-    assert watch.gets_on()
+    assert ask_until(watch, clock, 100)
 
 
 def test_the_time_to_load_partitions_does_not_count() -> None:
     clock = Clock()
-    watch = ProgressWatch(60, clock)
+    watch = ProgressWatch(60, 5, clock)
     watch.watch(lambda: 5)
-    clock.now = 50
+    assert ask_until(watch, clock, 50)
     watch.watch(None)
-    clock.now = 500
-    assert watch.gets_on()
+    assert ask_until(watch, clock, 500)
     watch.watch(lambda: 5)
-    clock.now = 560
-    assert watch.gets_on()
-    clock.now = 561
-    assert not watch.gets_on()
+    assert ask_until(watch, clock, 560)
+    assert not ask_until(watch, clock, 561)
+
+
+def test_the_time_that_a_process_stood_still_does_not_count() -> None:
+    clock = Clock()
+    watch = ProgressWatch(60, 5, clock)
+    watch.watch(lambda: 5)
+    clock.now = 3600
+    assert watch.stuck_s() == 5
 
 
 def test_the_lease_of_a_node_whose_query_hangs_runs_out(root: str, by_hand: ByHand) -> None:
