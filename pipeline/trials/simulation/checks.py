@@ -102,7 +102,7 @@ class Observer:
         self._values: dict[Key, tuple[Batch | None, set[int]]] = {}
         self._writers: dict[str, tuple[str, int]] = {}
         self._read_at: dict[Batch, float] = {}
-        self._decided: dict[Batch, dict[tuple[str | None, int], bytes]] = {}
+        self._decided: dict[Batch, tuple[dict[str | None, bytes], dict[int, int]]] = {}
         self._landed: set[Batch] = set()
         self._deciders: dict[str, _Decider] = {}
         self._again: set[str] = set()
@@ -161,23 +161,21 @@ class Observer:
         coordinator has had since, it has answered.
         """
         batch = (query_id, planned.batch_id)
-        decided = {
-            (group_id, self._decider(batch, group_id or "").epoch): output
-            for group_id, output in outputs.items()
-        }
-        before = self._decided.get(batch)
-        if before is not None and batch in self._landed:
-            for place in sorted({*before, *decided}, key=repr):
-                group_id, epoch = place
+        claims = {number: state.epoch for number, state in self.cluster.partitions.items()}
+        before, claims_before = self._decided.get(batch, (outputs, claims))
+        if batch in self._landed:
+            for group_id in sorted({*before, *outputs}, key=repr):
+                partition = partition_for(group_id or "", self._num_partitions)
+                if claims.get(partition) != claims_before.get(partition):
+                    continue
                 self._world.check(SAME_AGAIN)
-                held = self._decider(batch, group_id or "").epoch == epoch
-                if held and before.get(place) != decided.get(place):
+                if before.get(group_id) != outputs.get(group_id):
                     self._world.violate(
                         SAME_AGAIN,
                         f"batch {batch[1]} was run again and decided otherwise for {group_id!r} "
                         "than the run of which something is written",
                     )
-        self._decided[batch] = decided
+        self._decided[batch] = (outputs, claims)
         for output in outputs.values():
             self._world.note(output)
 

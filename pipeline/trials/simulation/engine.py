@@ -250,6 +250,7 @@ class SimulatedQuery:
         number = 0 if latest is None else latest.batch_id + 1
         batch = PlannedBatch(number, start, end, clock_ms())
         checkpoint.plan(batch)
+        self._world.tell(f"batch {number} is planned: {_told(start)} to {_told(end)}")
         self._engine.listener.on_planned(self._checkpoint.query_id, batch, read_at)
         self._engine.files.point(PLANNED)
         return batch, events
@@ -391,6 +392,12 @@ class SimulatedEngine:
         interval_ms = self._settings.trigger_interval_ms
         query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink, interval_ms)
         return Serving(lambda: query, sink, self._root, open_delta(bootstrap.uri).version() + 1)
+
+
+def _told(offset: dict[str, Any]) -> str:
+    """An offset as the story has it: versions, and row groups within them."""
+    bootstrap, requests = offset["bootstrap"], offset["requests"]
+    return f"bootstrap {bootstrap[0]}.{bootstrap[1]} requests {requests[0]}.{requests[1]}"
 
 
 def _sorted(names: Any) -> list[str | None]:

@@ -37,7 +37,7 @@ from pipeline.trials.simulation.clients import ClientProcess, ForeignProcess, Sl
 from pipeline.trials.simulation.clocks import MachineClock, WorldClock
 from pipeline.trials.simulation.consumers import Assignments, ConsumerMember
 from pipeline.trials.simulation.faults import Fault, draw_faults
-from pipeline.trials.simulation.files import Files, replaced
+from pipeline.trials.simulation.files import CRASH_BEFORE, CommitFault, Files, replaced
 from pipeline.trials.simulation.nodes import ActorBackground, NodeHost
 from pipeline.trials.simulation.upkeep import HORIZON_MS, Upkeep
 from pipeline.trials.simulation.workload import (
@@ -52,6 +52,7 @@ from pipeline.trials.simulation.workload import (
 )
 from pipeline.trials.simulation.world import Actor, Broken, Process, Violation, World
 from schemas.messages import OffsetFetchRequest, RequestEvent
+from schemas.tables import RESPONSES
 
 if TYPE_CHECKING:
     from pipeline.trials.simulation.engine import StreamingCheckpoint
@@ -197,6 +198,7 @@ class Simulation:
             "group.min.session.timeout.ms": 1_000,
             "group.initial.rebalance.delay.ms": 300,
             "group.max.size": 100 if self._retuned % 2 == 0 else 2,
+            "offset.metadata.max.bytes": 4096 if self._retuned % 2 == 0 else 0,
         }
         return Settings(coordinator=ours, group=group)
 
@@ -254,8 +256,9 @@ class Simulation:
             self._clients[fault.number].process.kill()
         elif fault.kind == faults.RETUNE:
             self._retuned += 1
-            if host is not None:
-                host.kill()
+            # Its batch is run again by other settings than those by which it has written records.
+            cut_off = CommitFault(f"node {fault.node_id}", RESPONSES.name, CRASH_BEFORE)
+            self._files.faults.append(cut_off)
         elif fault.kind == faults.COMPACT:
             self._upkeep.compact()
         elif fault.kind == faults.RETAIN:
