@@ -13,7 +13,9 @@ The stream has one row for each group, or several for a group that has much: `gr
 `events` the group's packed events, one a line (`pipeline.stream.packing`). A batch takes all that
 has gathered, up to `max.files.per.trigger` and `max.bytes.per.trigger`. Spark logs the end of a
 batch before the batch runs, so a batch that is run again has the same events. The bootstrap comes
-in batches of its own before all requests: a group is loaded before its requests are decided.
+before all requests: a group is loaded before its requests are decided. The batch that has the end
+of the bootstrap has requests too, for timers run in every batch, and heartbeats that were written
+before it must renew their sessions first.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from pipeline.delta.log import LogGone
 from pipeline.delta.table import local_folder
 from pipeline.delta.tail import Position, appended
 from pipeline.stream.offset import Offset, Selection, from_plain
-from pipeline.stream.packed import PACKED_SCHEMA, STREAM_COLUMNS, of_partitions
+from pipeline.stream.packed import AFTER_BOOTSTRAP, PACKED_SCHEMA, STREAM_COLUMNS, of_partitions
 from pipeline.stream.packing import pack_rows
 from pipeline.stream.request_pages import read_pages, refuse_packed
 from pipeline.tables.store import table_uri
@@ -198,10 +200,10 @@ class EventReader(SimpleDataSourceStreamReader):
         bootstrap_end, requests_end = (None, None) if end is None else (end.bootstrap, end.requests)
         planner = self._input if end is None else end
         run, selection = planner.run, planner.selection.since(start.requests.version)
-        bootstrap = self._advance(found, None, start.bootstrap, bootstrap_end)
+        bootstrap, is_whole = self._advance(found, None, start.bootstrap, bootstrap_end)
         requests = start.requests
-        if end is not None or not found:
-            requests = self._advance(found, selection, start.requests, requests_end)
+        if is_whole:
+            requests, _ = self._advance(found, selection, start.requests, requests_end)
         return stream_batches(found), Offset(bootstrap, requests, run, selection)
 
     def _advance(
@@ -210,13 +212,17 @@ class EventReader(SimpleDataSourceStreamReader):
         selection: Selection | None,
         start: Position,
         end: Position | None,
-    ) -> Position:
-        """Add a table's events to `found`; return the position after them.
+    ) -> tuple[Position, bool]:
+        """Add a table's events to `found`; return the position after them, and if they are all.
 
-        The table is `requests`, or the bootstrap if nothing is to be selected from it.
+        They are all there is, or all up to `end`, unless a batch may not have more. The table is
+        `requests`, or the bootstrap if nothing is to be selected from it.
         """
         uri = self._input.bootstrap if selection is None else self._input.requests
-        read = self._bootstrap_events if selection is None else self._request_events
+        read = self._bootstrap_events
+        if selection is not None:
+            read = functools.partial(self._request_events, AFTER_BOOTSTRAP if found else 1)
+        is_whole = True
         pages, size, at = 0, 0, start
         begins, left_over = self._left_over.pop(uri, (None, iter(())))
         found_events = left_over if end is None and begins == start else read(uri, start, end)
@@ -235,18 +241,23 @@ class EventReader(SimpleDataSourceStreamReader):
                     pages >= self._input.max_files or size >= self._input.max_bytes
                 ):
                     self._left_over[uri] = at, found_events
+                    is_whole = False
                     break
         except FileNotFoundError as error:
             raise _events_gone(uri, at.version) from error
         if end is not None and at < end:
             raise _events_gone(uri, at.version)
-        return at
+        return at, is_whole
 
-    def _request_events(self, uri: str, start: Position, end: Position | None) -> _Events:
-        """The requests from `start` on, packed and numbered as their rows are, page by page."""
+    def _request_events(
+        self, first: int, uri: str, start: Position, end: Position | None
+    ) -> _Events:
+        """The requests from `start` on, packed and numbered as their rows are, page by page.
+
+        `first` is the number of the first row; control events have the number 0.
+        """
         read = functools.partial(read_pages, most=self._input.max_request_bytes)
-        # The control events have the number before the first.
-        number = 1
+        number = first
         for rows, after in appended(_files(uri), start, REQUESTS.schema.names, end, read):
             if rows is None:
                 yield None, 0, after

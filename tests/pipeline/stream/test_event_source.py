@@ -23,7 +23,7 @@ from pipeline.delta.tail import Position
 from pipeline.stream import request_pages
 from pipeline.stream.event_source import EventReader, EventsGoneError, Input
 from pipeline.stream.offset import Selection, offset_of
-from pipeline.stream.packed import FIRST_KEY, KEY_WIDTH, PACKED_SCHEMA, unpack
+from pipeline.stream.packed import FIRST_KEY, KEY_WIDTH, NO_TIME, PACKED_SCHEMA, unpack
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import table_uri
 from schemas.messages import Malformed, RequestEvent, decode_request
@@ -118,7 +118,27 @@ def test_the_bootstrap_comes_before_the_requests(log, bootstrap, read):
     for text in texts:
         bootstrap.append(pa.table([["g"], [text]], schema=PACKED_SCHEMA))
     reader = read(max_files=2)
-    assert all_ids(reader, reader.initialOffset()) == [["s0", "s1"], ["s2"], ["a"]]
+    assert all_ids(reader, reader.initialOffset()) == [["s0", "s1"], ["s2", "a"]]
+
+
+def test_the_batch_that_has_the_end_of_the_bootstrap_has_the_requests_that_are_there(
+    log, bootstrap, read
+):
+    """Timers run in every batch: one without the heartbeats that wait would end their sessions."""
+    log.append([heartbeat("beat")])
+    waiting = "4102444800000000".zfill(KEY_WIDTH) + '{"request_id":"waits","group_id":"g"}'
+    timeless = NO_TIME + '{"request_id":"timeless","group_id":"g"}'
+    rows = pa.table([["g"] * 3, [waiting, timeless, FIRST_KEY + WAKE_EVENT]], schema=PACKED_SCHEMA)
+    bootstrap.append(rows)
+    reader = read()
+    start = reader.initialOffset()
+    batch, end = reader.read(start)
+    (text,) = [row["events"] for each in batch for row in each.to_pylist()]
+    found = unpack([text])
+    assert found[0] == WAKE_EVENT
+    assert [json.loads(each)["request_id"] for each in found[1:]] == ["waits", "timeless", "beat"]
+    again = events(reader.readBetweenOffsets(start, end))
+    assert unpack([each for _, each in again]) == found
 
 
 def test_a_batch_is_bounded_by_files_and_by_bytes(log, read):
@@ -164,7 +184,7 @@ def test_only_the_groups_of_the_node_s_partitions(log, bootstrap, read):
     )
     reader = read(selection=Selection((0, 3), 4))
     mine = [group for group in groups if partition_for(group, 4) in (0, 3)]
-    assert all_ids(reader, reader.initialOffset()) == [["s"], mine]
+    assert all_ids(reader, reader.initialOffset()) == [["s", *mine]]
 
 
 def test_a_batch_that_is_run_again_is_what_it_was_whatever_the_node_owns_by_then(log, read):

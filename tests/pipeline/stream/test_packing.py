@@ -10,7 +10,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from pipeline.stream.packed import KEY_WIDTH
+from pipeline.stream.packed import KEY_WIDTH, NO_TIME
 from pipeline.stream.packing import pack_rows
 from schemas.messages import (
     DeleteGroupsRequest,
@@ -112,7 +112,7 @@ def test_the_key_is_the_time_in_microseconds():
     )
     assert before == (None, "0" * KEY_WIDTH + '{"request_id":"a","sent_at":-1}')
     assert now[1] == '001700000000000001{"request_id":"b","sent_at":1700000000000}'
-    assert never[1] == "9" * KEY_WIDTH + '{"request_id":"c"}'
+    assert never[1] == NO_TIME + '{"request_id":"c"}'
 
 
 def test_other_writers_types_are_as_good():
@@ -130,7 +130,7 @@ def test_other_writers_types_are_as_good():
 
 def test_a_row_of_nothing_is_an_event():
     rows = pa.Table.from_pylist([{}, {}], REQUESTS.schema)
-    assert packed(rows) == [(None, "9" * KEY_WIDTH + "{}")] * 2
+    assert packed(rows) == [(None, NO_TIME + "{}")] * 2
     assert packed(rows.slice(0, 0)) == []
 
 
@@ -245,7 +245,7 @@ def test_fields_of_structs_in_lists_are_read_likewise() -> None:
 
 def test_a_file_without_a_column_of_ours_has_its_rows_all_the_same() -> None:
     rows = pa.table({"other": [1, 2]}).select([])
-    assert packed(rows) == [(None, "9" * KEY_WIDTH + "{}")] * 2
+    assert packed(rows) == [(None, NO_TIME + "{}")] * 2
 
 
 @pytest.mark.parametrize("micros", [2**63 - 1, -(2**63), 10**18, 10**18 - 1])
