@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import chain
 
+import pytest
+
+from coordinator.group.batch import BatchMachine, BatchResult
 from coordinator.group.dedup import RequestWindow
 from pipeline.delta.commit import Commit
+from pipeline.node import node
+from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.trials.simulation import faults
+from pipeline.trials.simulation.checks import ANSWERED_ONCE, PROMISES, SAME_AGAIN
 from pipeline.trials.simulation.simulation import Outcome, Plan
-from pipeline.trials.simulation.trial import run_quietly, shrink
-from pipeline.trials.simulation.world import Broken
-
-# Faults of which the coordinator is known to survive every one.
-SURVIVED = frozenset(faults.KINDS) - {faults.SET_CLOCK, faults.RETUNE}
+from pipeline.trials.simulation.trial import run_quietly, run_trial, shrink
+from pipeline.trials.simulation.world import NO_BUG, Broken
 
 
 def test_the_same_seed_is_the_same_run_in_another_process_too():
@@ -22,7 +26,7 @@ def test_the_same_seed_is_the_same_run_in_another_process_too():
     script = (
         "from pipeline.trials.simulation.simulation import Plan\n"
         "from pipeline.trials.simulation.trial import run_quietly\n"
-        "print(run_quietly(Plan(3, events=1500, faults=6)).digest)"
+        "print(run_quietly(Plan(3, events=1000, nodes=2, faults=6)).digest)"
     )
     elsewhere = subprocess.run(
         [sys.executable, "-c", script],
@@ -31,9 +35,9 @@ def test_the_same_seed_is_the_same_run_in_another_process_too():
         text=True,
         check=True,
     )
-    here = run_quietly(Plan(3, events=1500, faults=6))
+    here = run_quietly(Plan(3, events=1000, nodes=2, faults=6))
     assert elsewhere.stdout.split()[-1] == here.digest
-    assert here.digest != run_quietly(Plan(4, events=1500, faults=6)).digest
+    assert here.digest != run_quietly(Plan(4, events=1000, nodes=2, faults=6)).digest
 
 
 def test_a_run_that_fails_is_shrunk_to_the_faults_that_it_takes():
@@ -48,30 +52,64 @@ def test_a_run_that_fails_is_shrunk_to_the_faults_that_it_takes():
 # --- faults that were mended: without the mend, the simulation finds them -------------------------
 
 
+def broken(plan: Plan) -> Broken:
+    outcome = run_quietly(plan)
+    assert outcome.broken is not None, "\n".join(outcome.story)
+    return outcome.broken
+
+
+def test_it_finds_that_a_claimed_partition_s_requests_are_decided_again(monkeypatch):
+    """The stream of the new owner lags behind what the former one has answered."""
+    monkeypatch.setattr(node, "passed_over", lambda _uri, _partitions: {})
+    moves = frozenset({faults.MOVE, faults.KILL})
+    assert broken(Plan(4, events=8_000, kinds=moves)).promise == ANSWERED_ONCE
+
+
+def test_it_finds_that_a_clock_that_steps_back_gives_groups_up(monkeypatch):
+    """A batch at a time before its claim was another coordinator's, it was thought."""
+    process, began = BatchMachine.process, {}
+
+    def by_times(
+        self: BatchMachine, group_id: str | None, state: bytes | None, events: list[str], now: int
+    ) -> BatchResult:
+        if now <= began.setdefault(self._claim_of(group_id), now - 1):
+            return BatchResult(None, None, None)
+        return process(self, group_id, state, events, now)
+
+    monkeypatch.setattr(BatchMachine, "process", by_times)
+    steps = frozenset({faults.SET_CLOCK})
+    assert broken(Plan(1, events=6_000, nodes=1, faults=2, kinds=steps)).promise == ANSWERED_ONCE
+
+
 def test_it_finds_that_an_unknown_outcome_deletes_the_file_of_a_commit_that_stands(monkeypatch):
     def forgotten(self: Commit, target: object, error: OSError) -> None:
         self.may_stand = False
         raise error
 
     monkeypatch.setattr(Commit, "_settle", forgotten)
-    commit_faults = frozenset({faults.COMMIT})
-    outcome = run_quietly(Plan(2, events=4_000, nodes=1, faults=8, kinds=commit_faults))
-    assert outcome.broken is not None
-    assert "is gone" in outcome.broken.text
+    plan = Plan(2, events=4_000, nodes=1, faults=8, kinds=frozenset({faults.COMMIT}))
+    assert broken(plan).promise == NO_BUG
 
 
 def test_it_finds_that_a_repeated_commit_is_forgotten_after_1024_requests(monkeypatch):
     monkeypatch.setattr(RequestWindow, "__contains__", lambda _self, _digest: False)
-    outcome = run_quietly(Plan(1, nodes=1, faults=0))
-    assert outcome.broken is not None
-    assert "was answered twice" in outcome.broken.text
+    assert "was answered twice" in broken(Plan(1, nodes=1, faults=0)).text
+
+
+def test_it_finds_that_a_batch_is_run_again_by_other_settings(monkeypatch):
+    monkeypatch.setattr(PinnedSettings, "_of_planned", lambda self, *_: self._present())
+    plan = Plan(1, events=6_000, nodes=1, faults=1, kinds=frozenset({faults.RETUNE}))
+    assert broken(plan).promise == SAME_AGAIN
 
 
 # --- and with the mends, every promise is kept ----------------------------------------------------
 
 
-def test_one_node_keeps_its_promises_whatever_fails():
-    for seed in (1, 2):
-        outcome = run_quietly(Plan(seed, nodes=1, kinds=SURVIVED))
-        assert outcome.broken is None, "\n".join([*outcome.faults, *outcome.story])
-        assert outcome.counts["crashes"]
+@pytest.mark.timeout(900)
+def test_a_hundred_thousand_requests_keep_every_promise():
+    """The long run is ten million: `group-coordinator trial simulate --events 10000000`."""
+    report = run_trial(1, 100_000, processes=os.cpu_count() or 1)
+    assert not report.findings, "\n".join(chain.from_iterable(f.lines() for f in report.findings))
+    assert report.requests >= 100_000
+    assert min(report.crashes, report.moves, report.batches_run_again, report.faults) > 0
+    assert set(report.checks) == PROMISES - {NO_BUG}

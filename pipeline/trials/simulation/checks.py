@@ -51,6 +51,22 @@ SESSIONS = "no member is given up within its session"
 ONE_OWNER = "a partition has one owner"
 SAME_AGAIN = "a batch that is run again decides as before"
 
+ONE_MEMBER = "in a generation a partition is one member's"
+PROMISES = frozenset(
+    {
+        ANSWERED_ONCE,
+        COMMITTED,
+        RECORD_FIRST,
+        OFFSETS_RISE,
+        GENERATIONS_RISE,
+        SESSIONS,
+        ONE_OWNER,
+        SAME_AGAIN,
+        ONE_MEMBER,
+        NO_BUG,
+    }
+)
+
 NO_OFFSET = -1
 # A batch of a query: the query's id and the batch's number.
 Batch = tuple[str, int]

@@ -10,13 +10,13 @@ from coordinator.consumer.events import AssignPartitions, CommitDone
 from coordinator.consumer.positions import OffsetAndMetadata
 from coordinator.consumer.settings import parse_settings
 from pipeline.clock import monotonic
+from pipeline.trials.simulation.checks import ONE_MEMBER
 from pipeline.trials.simulation.workload import TOPIC, TOPIC_PARTITIONS, Client, Offsets
 
 if TYPE_CHECKING:
     from pipeline.trials.simulation.clients import ClientProcess
     from schemas.messages import Response
 
-ONE_MEMBER = "in a generation a partition is one member's"
 _STEP_MS = 200.0
 
 
