@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from coordinator.group.partition import partition_for
 from coordinator.ownership import NO_EPOCH, ClusterState, fold
+from pipeline.settings import CoordinatorSettings
 from pipeline.trials.simulation.world import NO_BUG
 from schemas.messages import RequestEvent, Response
 from schemas.records import (
@@ -68,6 +69,8 @@ PROMISES = frozenset(
 )
 
 NO_OFFSET = -1
+# How long a group remembers a request: `request.dedup.window.ms`.
+_WINDOW_MS = CoordinatorSettings().request_dedup_window_ms
 # A batch of a query: the query's id and the batch's number.
 Batch = tuple[str, int]
 Key = tuple[str, str, int]
@@ -226,12 +229,13 @@ class Observer:
         self._world.check(ANSWERED_ONCE)
         decider = self._decider(batch, response.group_id)
         if request_id in self.answered:
-            if asked.rows > 1 and decider != self._deciders[request_id]:
-                # Which requests were decided lately is not in the tables: a take-over forgets it.
-                self._world.count("repeated after a take-over, and decided again")
+            before = self.answered[request_id]
+            late = (response.responded_at or 0) - (before.responded_at or 0) > _WINDOW_MS
+            if asked.rows > 1 and (late or decider != self._deciders[request_id]):
+                # A group remembers requests for the window, and what it remembers does not move.
+                self._world.count("repeated after the window or a move, and decided again")
                 self._again.add(request_id)
                 return
-            before = self.answered[request_id]
             self._world.violate(
                 ANSWERED_ONCE,
                 f"{response.api} {request_id!r} of {response.group_id!r} was answered twice: "

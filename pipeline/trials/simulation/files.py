@@ -183,7 +183,7 @@ class Files:
             self._world.count(f"faults: {fault.outcome}")
         if fault is not None and outcome == PAUSE:
             self._world.sleep(fault.pause_ms / 1000)
-        elif table != DATA_FILE and self._chance.random() < _OVERLAP_CHANCE:
+        elif self._world.may_overlap and self._chance.random() < _OVERLAP_CHANCE:
             self._world.sleep(self._chance.uniform(0, _LONGEST_OVERLAP_MS) / 1000)
         if outcome == CRASH_BEFORE:
             self._crash()

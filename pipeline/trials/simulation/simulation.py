@@ -70,8 +70,8 @@ _POLL_MS = 500.0
 class Plan(Struct, frozen=True):
     """What a run is made of.
 
-    `kinds` are the kinds of faults that are drawn, none is all of them. `without` leaves faults out
-    of the schedule, by their number.
+    `faults` is how many are drawn, and `kinds` of which kinds, none is all of them; `script` is a
+    schedule that is not drawn. `without` leaves faults out of the schedule, by their number.
     """
 
     seed: int
@@ -79,6 +79,7 @@ class Plan(Struct, frozen=True):
     nodes: int = 3
     faults: int = 12
     kinds: frozenset[str] = frozenset()
+    script: tuple[Fault, ...] = ()
     without: frozenset[int] = frozenset()
 
 
@@ -174,7 +175,7 @@ class Simulation:
 
     def schedule(self) -> list[Fault]:
         """The faults of the run."""
-        drawn = draw_faults(
+        drawn = list(self.plan.script) or draw_faults(
             self.world.rng("faults"),
             self.plan.faults,
             self.plan.kinds,

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 Step = Callable[[], None]
 
 NO_BUG = "nothing fails but what a fault makes fail"
-# How often steps may overlap: each level is a step that waits for those above it.
-MOST_OVERLAPPING = 6
+# How many steps may overlap by chance: each is one that lets those above it go first. A step that
+# waits lets others go first however many there are, or what it waits for would never come.
+MOST_OVERLAPPING = 4
 # A step whose actor is still in an earlier one is looked at again after this long, ms.
 _BUSY_RETRY_MS = 5.0
 
@@ -167,11 +168,13 @@ class World:
 
     def sleep(self, seconds: float) -> None:
         """Let time pass for the actor that asks; the others go on meanwhile."""
-        if self._depth < MOST_OVERLAPPING:
-            self.run_until(self.now + seconds * 1000)
-        else:
-            self.now += seconds * 1000
+        self.run_until(self.now + seconds * 1000)
         self.check_alive()
+
+    @property
+    def may_overlap(self) -> bool:
+        """Whether another step may be let go first by chance."""
+        return self._depth < MOST_OVERLAPPING
 
     def check_alive(self) -> None:
         """Raise Stopped if the current actor was stopped while others took their steps.
