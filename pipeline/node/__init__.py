@@ -1,5 +1,8 @@
-"""A coordinator node: taking partitions over, deciding for them, handing them on.
+"""A coordinator node: it takes offsets partitions over, decides for their groups, hands them on.
 
-`job` runs a node on Spark, and only it imports Spark here: the node's own code knows the engine of
-its stream by `engine`'s protocols.
+`node.CoordinatorNode` is one node, and `job.run` runs one in the foreground, on Spark. `bootstrap`,
+`load_events` and `waiting_requests` write what a take-over needs; `handover` brings partitions into
+a running stream and out of it; `process` runs a node as a child process. `cli`, `bench`, `replay`
+and `trials` may import from here. Only `job` imports Spark: the node knows the engine of its stream
+by the protocols in `engine`, and knows nothing of members, workers or the command line.
 """
