@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from pipeline.cli.main import app
 from pipeline.delta.epoch import Epoch, FencedError
 from pipeline.node.process_tree import descendants
+from pipeline.node.start_folder import checkpoint_uri, stream_uri
 from pipeline.trials.torture import nodes, run
 from pipeline.trials.torture.disk import small_disk
 from pipeline.trials.torture.nodes import Cluster, Node, NodeEnded
@@ -87,23 +88,23 @@ class Process:
 def node(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(nodes, "CoordinatorProcess", Process)
     Process.started = 0
-    checkpoint = tmp_path / "_checkpoints" / "group-coordinator-1"
+    checkpoint = Path(stream_uri(f"{checkpoint_uri(root, 1)}/epoch-3"))
     checkpoint.mkdir(parents=True)
     (checkpoint / "metadata").write_text('{"id":"query-1"}')
     return Node(root, tmp_path / "c.toml", tmp_path, 1)
 
 
-def test_what_was_killed_is_started_again(node: Node, tmp_path: Path) -> None:
+def test_what_was_killed_is_started_again(node: Node, root: str) -> None:
     assert node.tend() is None
     assert node.query_ids == {"query-1"}
     assert node.kill_node()
     assert node.tend() == "node 1 is started again after a kill"
     assert Process.started == node.starts == 2
-    assert (tmp_path / "_checkpoints" / "group-coordinator-1").exists()
+    assert Path(checkpoint_uri(root, 1)).exists()
     assert node.kill_node()
     node.forgets = True
     assert node.tend() == ("node 1 is started again after a kill, without its streaming checkpoint")
-    assert not (tmp_path / "_checkpoints" / "group-coordinator-1").exists()
+    assert not Path(checkpoint_uri(root, 1)).exists()
 
 
 def test_an_end_without_a_fault_is_one_of_the_coordinator(node: Node) -> None:
