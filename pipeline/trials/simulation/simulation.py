@@ -70,12 +70,15 @@ _POLL_MS = 500.0
 class Plan(Struct, frozen=True):
     """What a run is made of.
 
-    `faults` is how many are drawn, and `kinds` of which kinds, none is all of them; `script` is a
-    schedule that is not drawn. `without` leaves faults out of the schedule, by their number.
+    `pace` is how many times as often simple consumers and the repeater commit: with more requests
+    in the same time come larger batches. `faults` is how many are drawn, and `kinds` of which
+    kinds, none is all of them; `script` is a schedule that is not drawn. `without` leaves faults
+    out of the schedule, by their number.
     """
 
     seed: int
     events: int = 12_500
+    pace: int = 1
     nodes: int = 3
     faults: int = 12
     kinds: frozenset[str] = frozenset()
@@ -180,7 +183,7 @@ class Simulation:
             self.plan.faults,
             self.plan.kinds,
             4_000.0,
-            4_000.0 + self.plan.events * _MS_AN_EVENT,
+            4_000.0 + self.plan.events * _MS_AN_EVENT / self.plan.pace,
             self.plan.nodes,
             PARTITIONS,
             CLIENTS,
@@ -228,14 +231,14 @@ class Simulation:
         Member(home, "static", offsets, 4_000, f"instance-{number}")
         for group in range(number, 24, CLIENTS):
             for _ in range(5):
-                Committer(home, f"commits-{group}", offsets, 220)
+                Committer(home, f"commits-{group}", offsets, 220 / self.plan.pace)
         Admin(home, f"commits-{number}", offsets, 2_000)
         Admin(home, f"members-{number}", offsets, 2_000)
         Junk(home, f"members-{number}", offsets, 1_500)
         for strategy in ("range", "cooperative-sticky"):
             ConsumerMember(home, f"consumers-{strategy}", offsets, self._assignments, strategy)
         if isinstance(home, ForeignProcess):
-            Repeater(home, "repeats", offsets, 400, 80, 30_000)
+            Repeater(home, "repeats", offsets, 400, 80 * self.plan.pace, 30_000)
 
     def _deliver(self, response: Response) -> None:
         for home in self._clients:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import multiprocessing
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,8 @@ from msgspec.structs import replace
 from pipeline.trials.simulation.simulation import Outcome, Plan, simulate
 
 EVENTS_A_RUN = 12_500
+# How many times as many requests come in the time of a run, by turns: batches small and large.
+PACES = (1, 2, 6)
 # The end of a run that broke a promise, and that many lines before it.
 _STORY_LINES = 40
 
@@ -105,15 +108,22 @@ def run_trial(
 ) -> Report:
     """Run as many runs as it takes for so many requests, by seeds from `seed` on.
 
-    `without` are faults that every run leaves out, by their numbers.
+    `without` are faults that every run leaves out, by their numbers. An interrupt (SIGINT) ends the
+    trial early: the report is of the runs that have ended.
     """
     began = time.perf_counter()
     plans = [replace(plan, without=without) for plan in plans_for(seed, events)]
-    outcomes = []
-    for outcome in _outcomes(plans, processes):
-        outcomes.append(outcome)
-        said = "kept" if outcome.broken is None else f"BROKEN: {outcome.broken.text}"
-        say(f"seed {outcome.plan.seed}: {said} ({outcome.seconds:.1f} s)")
+    outcomes: list[Outcome] = []
+    try:
+        for outcome in _outcomes(plans, processes):
+            outcomes.append(outcome)
+            said = "kept" if outcome.broken is None else f"BROKEN: {outcome.broken.text}"
+            say(
+                f"{len(outcomes)} of {len(plans)} runs: seed {outcome.plan.seed}: {said} "
+                f"({outcome.seconds:.1f} s)"
+            )
+    except KeyboardInterrupt:
+        say(f"interrupted after {len(outcomes)} of {len(plans)} runs")
     findings = []
     for outcome in outcomes:
         if outcome.broken is not None:
@@ -122,9 +132,16 @@ def run_trial(
 
 
 def plans_for(seed: int, events: int) -> list[Plan]:
-    """The runs of a trial. A trial of one run's events or fewer is that one run."""
-    runs = max(1, -(-events // EVENTS_A_RUN))
-    return [Plan(seed + number, min(events, EVENTS_A_RUN)) for number in range(runs)]
+    """The runs of a trial, which together have so many events or more.
+
+    A run's seed tells its pace, and so its size: a trial of no more events is that one run.
+    """
+    plans: list[Plan] = []
+    while not plans or sum(plan.events for plan in plans) < events:
+        number = seed + len(plans)
+        pace = PACES[number % len(PACES)]
+        plans.append(Plan(number, min(events, EVENTS_A_RUN * pace), pace))
+    return plans
 
 
 def shrink(
@@ -155,8 +172,17 @@ def _outcomes(plans: Sequence[Plan], processes: int) -> Iterator[Outcome]:
         return
     # Not forked: the engines have threads.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(plans)), context) as pool:
-        yield from pool.map(run_quietly, plans)
+    with ProcessPoolExecutor(min(processes, len(plans)), context, _leave_interrupts) as pool:
+        try:
+            yield from pool.map(run_quietly, plans)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _leave_interrupts() -> None:
+    """Leave an interrupt, which the terminal sends to all processes, to the one that reports."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_quietly(plan: Plan) -> Outcome:
