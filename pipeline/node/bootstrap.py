@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalake import write_deltalake
+from deltalake import Transaction, write_deltalake
 
 from pipeline.clock import monotonic
 from pipeline.delta.engine import Engine
@@ -36,12 +36,15 @@ from schemas.tables import REQUESTS
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltalake import DeltaTable, Transaction
+    from deltalake import DeltaTable
 
     from coordinator.group.partition import PartitionSet
 
 log = logging.getLogger(__name__)
 
+# The transactions of a bootstrap's table whose versions are those of its `Bootstrap`.
+_BEGINS = "begins"
+_REQUESTS_BEGIN = "requests-begin"
 # A bucket of the offsets topic's records takes a quarter of it (`pipeline.node.load_events`).
 _MEMORY = 1 << 30
 
@@ -74,8 +77,26 @@ def prepare_bootstrap(
     requests = open_table(root, REQUESTS)
     write_deltalake(uri, PACKED_SCHEMA.empty_table(), mode="overwrite", schema_mode="overwrite")
     bootstrap = Bootstrap(uri, open_delta(uri).version() + 1, requests.version() + 1)
-    append_bootstrap(root, uri, requests, partition_set, transactions)
+    begins = [
+        Transaction(_BEGINS, bootstrap.version),
+        Transaction(_REQUESTS_BEGIN, bootstrap.first_version),
+    ]
+    append_bootstrap(root, uri, requests, partition_set, [*begins, *transactions])
     return bootstrap
+
+
+def prepared_bootstrap(uri: str) -> Bootstrap | None:
+    """Return what `prepare_bootstrap` returned for the table at `uri`; None if it wrote none.
+
+    Spark's log of offsets has where each batch ends, and so not where the first one begins: Spark
+    asks the source again when the first batch was cut off and is run again.
+    """
+    handle = open_delta(uri)
+    version = handle.transaction_version(_BEGINS)
+    first_version = handle.transaction_version(_REQUESTS_BEGIN)
+    if version is None or first_version is None:
+        return None
+    return Bootstrap(uri, version, first_version)
 
 
 def append_bootstrap(

@@ -18,10 +18,14 @@ from deltalake import DeltaTable, Transaction
 from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from pipeline.delta.open import open_appender
 from pipeline.delta.table import open_delta
-from pipeline.node.bootstrap import append_bootstrap, open_engine, prepare_bootstrap
+from pipeline.node.bootstrap import (
+    append_bootstrap,
+    open_engine,
+    prepare_bootstrap,
+    prepared_bootstrap,
+)
 from pipeline.node.load_events import groups_with_records
 from pipeline.node.waiting_requests import WaitingRequests
-from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.offset import offset_of
 from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
 from pipeline.tables.store import open_table
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 
     from coordinator.group.partition import PartitionSet
     from pipeline.node.engine import StreamEngine
+    from pipeline.stream.bootstrap import Bootstrap
 
 log = logging.getLogger(__name__)
 
@@ -53,11 +58,11 @@ def begun_with(
     planned = engine.last_planned(checkpoint)
     if planned is None or not DeltaTable.is_deltatable(bootstrap_uri):
         return None
-    if offset_of(planned.offset) is None:
+    bootstrap = prepared_bootstrap(bootstrap_uri)
+    if bootstrap is None or offset_of(planned.offset) is None:
         log.warning("the streaming checkpoint is another release's: the tables bring groups back")
         return None
-    # A query takes the two versions from its streaming checkpoint, once that has planned a batch.
-    return Bootstrap(bootstrap_uri, 0, 0), open_appender(bootstrap_uri).last_version(CLAIMS)
+    return bootstrap, open_appender(bootstrap_uri).last_version(CLAIMS)
 
 
 def begin_afresh(

@@ -241,6 +241,9 @@ class SimulatedQuery:
         if latest is not None and checkpoint.committed < latest.batch_id:
             self._world.tell(f"batch {latest.batch_id} is run again")
             self._world.count("batches run again")
+            if latest.batch_id == 0:
+                # As in Spark, whose log of offsets has only where batches end.
+                latest.start = self._reader.initialOffset()
             return latest, self._reader.readBetweenOffsets(latest.start, latest.end)
         start = self._reader.initialOffset() if latest is None else latest.end
         read_at = self._world.now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from coordinator.group.partition import PartitionSet
 from pipeline.delta import table_files
@@ -11,6 +11,7 @@ from pipeline.node.bootstrap import prepare_bootstrap
 from pipeline.node.handover import CLAIMS, begin_afresh, begun_with, bring_in, passed_over
 from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.offset import Planned
+from pipeline.stream.packed import PACKED_SCHEMA
 from pipeline.tables.request_log import RequestLog
 from tests.pipeline.rows import heartbeat
 
@@ -32,15 +33,30 @@ def test_a_checkpoint_of_another_release_is_begun_anew(root, caplog):
     engine, uri = Checkpoints(), f"{root}/bootstrap"
     engine.offset = '{"bootstrap":[1,0],"requests":[7,0],"run":0,"selection":{}}'
     assert begun_with(engine, "checkpoint", uri) is None, "there is no bootstrap"
+    write_deltalake(uri, PACKED_SCHEMA.empty_table())
+    assert begun_with(engine, "checkpoint", uri) is None, "nobody says where the stream began"
     prepare_bootstrap(root, uri)
-    assert begun_with(engine, "checkpoint", uri) == (Bootstrap(uri, 0, 0), -1)
+    assert begun_with(engine, "checkpoint", uri) == (Bootstrap(uri, 2, 1), -1)
     engine.offset = None
+    caplog.clear()
     assert begun_with(engine, "checkpoint", uri) is None, "nothing is planned"
     assert "another release" not in caplog.text
     for other in ('{"sourceVersion":1}', '{"bootstrap":[1,0],"requests":[7,0]}'):
         engine.offset = other
         assert begun_with(engine, "checkpoint", uri) is None
     assert "another release" in caplog.text
+
+
+def test_a_first_batch_that_was_cut_off_begins_where_it_began(root):
+    """What was answered before it is not read again, though the log of requests still has it."""
+    engine, uri = Checkpoints(), f"{root}/bootstrap"
+    RequestLog(root).append([heartbeat("answered", "g")])
+    began = begin_afresh(engine, root, "checkpoint", uri, None, 4)
+    RequestLog(root).append([heartbeat("in the first batch", "g")])
+    bring_in(root, uri, PartitionSet({1}, 2), 9)
+    engine.offset = '{"bootstrap":[2,0],"requests":[3,0],"run":0,"selection":{}}'
+    assert begun_with(engine, "checkpoint", uri) == (began, 9)
+    assert began.first_version == 2
 
 
 def test_a_claim_is_brought_in_by_one_commit_with_what_it_covers(root):
@@ -67,7 +83,7 @@ def test_whoever_is_killed_before_that_commit_has_brought_in_nothing(root, monke
             bring_in(root, uri, PartitionSet({0, 1}, 2), 9)
     assert DeltaTable(uri).to_pyarrow_table().num_rows == 0
     engine.offset = '{"bootstrap":[1,0],"requests":[7,0],"run":0,"selection":{}}'
-    assert begun_with(engine, "checkpoint", uri) == (Bootstrap(uri, 0, 0), 4)
+    assert begun_with(engine, "checkpoint", uri) == (Bootstrap(uri, 1, 1), 4)
     bring_in(root, uri, PartitionSet({0, 1}, 2), 9)
     assert DeltaTable(uri).to_pyarrow_table().num_rows == 1
 
