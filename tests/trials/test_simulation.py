@@ -9,16 +9,19 @@ from itertools import chain
 
 import pytest
 
+from coordinator.group import batch
 from coordinator.group.batch import BatchMachine, BatchResult
 from coordinator.group.dedup import RequestWindow
+from coordinator.group.timers import shift_timers
 from pipeline.delta.commit import Commit
-from pipeline.node import node
+from pipeline.node import handover, node
+from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.trials.simulation import faults
-from pipeline.trials.simulation.checks import ANSWERED_ONCE, PROMISES, SAME_AGAIN
+from pipeline.trials.simulation.checks import ANSWERED_ONCE, PROMISES, SAME_AGAIN, SESSIONS
 from pipeline.trials.simulation.engine import PLANNED
 from pipeline.trials.simulation.faults import Fault
-from pipeline.trials.simulation.files import PAUSE, CommitFault
+from pipeline.trials.simulation.files import CRASH_AFTER, PAUSE, CommitFault
 from pipeline.trials.simulation.simulation import PARTITIONS, Outcome, Plan
 from pipeline.trials.simulation.trial import run_quietly, run_trial, shrink
 from pipeline.trials.simulation.world import NO_BUG, Broken
@@ -115,6 +118,40 @@ def test_it_finds_that_a_batch_is_run_again_by_other_settings(monkeypatch):
     assert kept.counts["batches run again"]
     monkeypatch.setattr(PinnedSettings, "_of_planned", lambda self, *_: self._present())
     assert broken(plan).promise == SAME_AGAIN
+
+
+# Node 1 begins without its streaming checkpoint, and is killed in its first batch.
+CUT_OFF = (
+    Fault(6_000, faults.LOSE_CHECKPOINT, node_id=1),
+    Fault(6_001, faults.COMMIT, commit=CommitFault("node 1", PLANNED, CRASH_AFTER)),
+)
+
+
+def test_it_finds_that_a_first_batch_is_run_again_from_the_beginning_of_the_log(monkeypatch):
+    """Spark asks the source where the first batch begins, and again when it is run again."""
+    plan = Plan(1, events=8_000, nodes=1, script=CUT_OFF)
+    kept = run_quietly(plan)
+    assert kept.broken is None, "\n".join(kept.story)
+    assert kept.counts["batches run again"]
+    monkeypatch.setattr(handover, "prepared_bootstrap", lambda uri: Bootstrap(uri, 0, 0))
+    assert "was answered twice" in broken(plan).text
+
+
+# Clients end, and with them their members' heartbeats, right before a clock is set back.
+SILENT = (
+    Fault(6_000, faults.SILENCE, number=0),
+    Fault(6_100, faults.SET_CLOCK, node_id=1, ms=-3_000),
+)
+
+
+def test_a_session_is_not_shorter_by_what_the_clock_is_set_back(monkeypatch):
+    """By the clock alone, a member that ended before the step is heard of in the future."""
+    plan = Plan(1, events=6_000, nodes=1, script=SILENT)
+    kept = run_quietly(plan)
+    assert kept.broken is None, "\n".join(kept.story)
+    assert kept.checks[SESSIONS]
+    monkeypatch.setattr(batch, "shift_timers", lambda group, ms: shift_timers(group, 2 * ms))
+    assert broken(plan).promise == SESSIONS
 
 
 # --- and with the mends, every promise is kept ----------------------------------------------------

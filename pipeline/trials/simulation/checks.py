@@ -91,6 +91,14 @@ class _Decider(Struct, frozen=True):
     epoch: int
 
 
+class _Renewal(Struct, frozen=True):
+    """When a member was last heard of: by the time of the batch, and when that read, true ms."""
+
+    process: str
+    batch_time: int
+    read_at: float
+
+
 class _Expiry(Struct, frozen=True):
     """A member that expired in a batch, and its heartbeats that were there when it was planned."""
 
@@ -126,7 +134,7 @@ class Observer:
         self._deciders: dict[str, _Decider] = {}
         self._again: set[str] = set()
         self._answered_in: dict[str, Batch | None] = {}
-        self._renewed: dict[tuple[str, str], tuple[str, int]] = {}
+        self._renewed: dict[tuple[str, str], _Renewal] = {}
         self._open_by_member: dict[str, set[str]] = defaultdict(set)
         self._expiries: list[_Expiry] = []
         self._sessions: dict[str, int] = {}
@@ -448,24 +456,30 @@ class Observer:
         # In Kafka 4.1 a sync to a stable group renews nothing.
         if member_id and response.api in ("join_group", "heartbeat"):
             process, _ = self._writers[batch[0]]
-            self._renewed[response.group_id, member_id] = (process, response.responded_at)
+            self._renewed[response.group_id, member_id] = _Renewal(
+                process, response.responded_at, self._read_at[batch]
+            )
 
     def _take_expiry(self, batch: Batch | None, event: GroupEvent) -> None:
-        """No member is given up within its session, by its coordinator's batch times."""
+        """No member is given up within its session, by its coordinator's batch times.
+
+        A clock that is set back makes nobody's session longer: then true time tells.
+        """
         assert event.member_id is not None
         assert batch is not None
         process, _ = self._writers[batch[0]]
         session_ms = self._sessions.get(event.member_id)
-        renewed_by, renewed_at = self._renewed.get((event.group_id, event.member_id), (None, 0))
-        self._world.check(SESSIONS)
-        if session_ms is not None and renewed_by == process and event.at - renewed_at < session_ms:
-            self._world.violate(
-                SESSIONS,
-                f"member {event.member_id} of {event.group_id!r} expired "
-                f"{event.at - renewed_at} ms after it was heard of, within its session of "
-                f"{session_ms} ms",
-            )
+        renewed = self._renewed.get((event.group_id, event.member_id))
         read_at = self._read_at[batch]
+        self._world.check(SESSIONS)
+        if session_ms is not None and renewed is not None and renewed.process == process:
+            silent_ms = max(event.at - renewed.batch_time, read_at - renewed.read_at)
+            if silent_ms < session_ms:
+                self._world.violate(
+                    SESSIONS,
+                    f"member {event.member_id} of {event.group_id!r} expired {silent_ms:.0f} ms "
+                    f"after it was heard of, within its session of {session_ms} ms",
+                )
         waiting = frozenset(
             request_id
             for request_id in self._open_by_member[event.member_id]
