@@ -72,6 +72,9 @@ def trial_torture(
     seed: Annotated[
         int | None, typer.Option("--seed", help="What the chances follow from; default: the time.")
     ] = None,
+    kills_a_check: Annotated[
+        int, typer.Option("--kills-a-check", min=1, help="The promises are checked so often.")
+    ] = 4,
     json: Json = False,
 ) -> None:
     """Kill, pause and starve coordinators on Spark under live clients, and check every promise."""
@@ -81,7 +84,7 @@ def trial_torture(
     from pipeline.tables.sql import Result
     from pipeline.trials.torture.run import torture
 
-    report = torture(kills, minutes, progress, seed, nodes)
+    report = torture(kills, minutes, progress, seed, nodes, kills_a_check)
     if json:
         typer.echo(encoded(report))
     else:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from itertools import chain
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator.group import batch
 from coordinator.group.batch import BatchMachine, BatchResult
@@ -17,13 +20,20 @@ from pipeline.delta.commit import Commit
 from pipeline.node import handover, node
 from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.pinned_settings import PinnedSettings
-from pipeline.trials.simulation import faults
+from pipeline.trials.simulation import faults, trial
 from pipeline.trials.simulation.checks import ANSWERED_ONCE, PROMISES, SAME_AGAIN, SESSIONS
 from pipeline.trials.simulation.engine import PLANNED
 from pipeline.trials.simulation.faults import Fault
 from pipeline.trials.simulation.files import CRASH_AFTER, PAUSE, CommitFault
 from pipeline.trials.simulation.simulation import PARTITIONS, Outcome, Plan
-from pipeline.trials.simulation.trial import run_quietly, run_trial, shrink
+from pipeline.trials.simulation.trial import (
+    EVENTS_A_RUN,
+    PACES,
+    plans_for,
+    run_quietly,
+    run_trial,
+    shrink,
+)
 from pipeline.trials.simulation.world import NO_BUG, Broken
 
 
@@ -53,6 +63,63 @@ def test_a_run_that_fails_is_shrunk_to_the_faults_that_it_takes():
         return Outcome(plan, broken, "", {}, {}, [str(number) for number in left], [], 0.0, 0.0)
 
     assert shrink(run(Plan(1, faults=8)), run).faults == ["2", "5"]
+
+
+def ended(plan: Plan) -> Outcome:
+    return Outcome(plan, None, "d", {"requests": plan.events}, {}, [], [], 1.0, 1.0)
+
+
+def lost(plan: Plan) -> Outcome:
+    return replace(ended(plan), broken=Broken("a promise", "so"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_trial_that_is_interrupted_reports_on_the_runs_that_ended(monkeypatch, number):
+    def two_runs(plans: Sequence[Plan], _processes: int) -> Iterator[Outcome]:
+        yield from map(ended, plans[:2])
+        os.kill(os.getpid(), number)
+        yield from map(ended, plans[2:])
+
+    monkeypatch.setattr(trial, "_outcomes", two_runs)
+    # As a shell starts a job in the background.
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        said: list[str] = []
+        report = run_trial(1, 1_000_000, say=said.append)
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+    first, second = plans_for(1, 1_000_000)[:2]
+    assert (report.interrupted, report.runs) == (True, 2)
+    assert report.requests == first.events + second.events
+    assert said[-1].startswith("interrupted after 2 of ")
+    monkeypatch.setattr(trial, "_outcomes", lambda plans, _: map(ended, plans))
+    assert not run_trial(1, 1_000_000).interrupted
+
+
+def test_an_interrupt_of_the_shrinking_reports_the_runs_as_they_failed(monkeypatch):
+    def interrupted(*_: object) -> Outcome:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trial, "_outcomes", lambda plans, _: map(lost, plans))
+    monkeypatch.setattr(trial, "shrink", interrupted)
+    report = run_trial(1, 30_000)
+    assert [finding.seed for finding in report.findings] == [1, 2]
+    assert not report.interrupted, "every run has ended"
+
+
+def test_a_trial_has_runs_of_every_pace_and_no_more_than_it_takes():
+    plans = plans_for(5, 500_000)
+    assert [plan.seed for plan in plans] == list(range(5, 5 + len(plans)))
+    assert {plan.pace for plan in plans} == set(PACES)
+    assert all(plan.events == EVENTS_A_RUN * plan.pace for plan in plans)
+    assert sum(p.events for p in plans[:-1]) < 500_000 <= sum(p.events for p in plans)
+
+
+def test_a_finding_can_be_run_again_alone():
+    for seed in (1, 2, 3):
+        (alone,) = plans_for(seed, EVENTS_A_RUN * PACES[seed % len(PACES)])
+        assert alone == plans_for(seed, 10_000_000)[0]
 
 
 # --- faults that were mended: without the mend, the simulation finds them -------------------------

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import multiprocessing
-import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from msgspec import Struct
 from msgspec.structs import replace
 
+from pipeline.trials.interrupt import leave_interrupts, on_interrupt
 from pipeline.trials.simulation.simulation import Outcome, Plan, simulate
 
 EVENTS_A_RUN = 12_500
@@ -47,7 +47,10 @@ class Finding(Struct, frozen=True):
 
 
 class Report(Struct, frozen=True):
-    """What many runs came to. `checks` counts how often each promise was looked at."""
+    """What many runs came to. `checks` counts how often each promise was looked at.
+
+    `interrupted` is a trial that was ended before all of its runs.
+    """
 
     seed: int
     runs: int
@@ -66,6 +69,7 @@ class Report(Struct, frozen=True):
     digest: str
     checks: dict[str, int]
     findings: list[Finding]
+    interrupted: bool = False
 
     @property
     def events_per_s(self) -> float:
@@ -108,27 +112,43 @@ def run_trial(
 ) -> Report:
     """Run as many runs as it takes for so many requests, by seeds from `seed` on.
 
-    `without` are faults that every run leaves out, by their numbers. An interrupt (SIGINT) ends the
-    trial early: the report is of the runs that have ended.
+    `without` are faults that every run leaves out, by their numbers. SIGINT or SIGTERM ends the
+    trial early: the report is of the runs that have ended. A second one ends the shrinking of runs
+    that broke a promise.
     """
     began = time.perf_counter()
     plans = [replace(plan, without=without) for plan in plans_for(seed, events)]
     outcomes: list[Outcome] = []
+    with on_interrupt(_raise_interrupt):
+        try:
+            for outcome in _outcomes(plans, processes):
+                outcomes.append(outcome)
+                said = "kept" if outcome.broken is None else f"BROKEN: {outcome.broken.text}"
+                say(
+                    f"{len(outcomes)} of {len(plans)} runs: seed {outcome.plan.seed}: {said} "
+                    f"({outcome.seconds:.1f} s)"
+                )
+        except KeyboardInterrupt:
+            say(f"interrupted after {len(outcomes)} of {len(plans)} runs")
+        failed = [outcome for outcome in outcomes if outcome.broken is not None]
+        findings = [_finding(outcome) for outcome in _shrunk(failed, say)]
+    interrupted = len(outcomes) < len(plans)
+    return _report(seed, outcomes, findings, time.perf_counter() - began, interrupted)
+
+
+def _raise_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def _shrunk(failed: list[Outcome], say: Callable[[str], None]) -> list[Outcome]:
+    """Shrink the runs that broke a promise; after an interrupt the others stay as they are."""
+    shrunk: list[Outcome] = []
     try:
-        for outcome in _outcomes(plans, processes):
-            outcomes.append(outcome)
-            said = "kept" if outcome.broken is None else f"BROKEN: {outcome.broken.text}"
-            say(
-                f"{len(outcomes)} of {len(plans)} runs: seed {outcome.plan.seed}: {said} "
-                f"({outcome.seconds:.1f} s)"
-            )
+        for outcome in failed:
+            shrunk.append(shrink(outcome, run_quietly, say))
     except KeyboardInterrupt:
-        say(f"interrupted after {len(outcomes)} of {len(plans)} runs")
-    findings = []
-    for outcome in outcomes:
-        if outcome.broken is not None:
-            findings.append(_finding(shrink(outcome, run_quietly, say)))
-    return _report(seed, outcomes, findings, time.perf_counter() - began)
+        say(f"{len(failed) - len(shrunk)} of {len(failed)} broken runs are not shrunk")
+    return shrunk + failed[len(shrunk) :]
 
 
 def plans_for(seed: int, events: int) -> list[Plan]:
@@ -172,17 +192,12 @@ def _outcomes(plans: Sequence[Plan], processes: int) -> Iterator[Outcome]:
         return
     # Not forked: the engines have threads.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(plans)), context, _leave_interrupts) as pool:
+    with ProcessPoolExecutor(min(processes, len(plans)), context, leave_interrupts) as pool:
         try:
             yield from pool.map(run_quietly, plans)
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise
-
-
-def _leave_interrupts() -> None:
-    """Leave an interrupt, which the terminal sends to all processes, to the one that reports."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def run_quietly(plan: Plan) -> Outcome:
@@ -215,7 +230,11 @@ def _finding(outcome: Outcome) -> Finding:
 
 
 def _report(
-    seed: int, outcomes: Sequence[Outcome], findings: list[Finding], seconds: float
+    seed: int,
+    outcomes: Sequence[Outcome],
+    findings: list[Finding],
+    seconds: float,
+    interrupted: bool,
 ) -> Report:
     counts: Counter[str] = Counter()
     checks: Counter[str] = Counter()
@@ -241,4 +260,5 @@ def _report(
         digest=hashlib.sha256(digests.encode()).hexdigest()[:16],
         checks=dict(sorted(checks.items())),
         findings=findings,
+        interrupted=interrupted,
     )

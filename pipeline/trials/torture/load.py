@@ -43,6 +43,7 @@ SESSION_MS = 12_000
 # Longer than any outage: a client that gives up would hide a request that is never answered.
 _ANSWER_MS = 300_000
 _REST_S = 300.0
+_ABANDON_S = 5.0
 _PAUSE_S = 0.05
 _STAY_S = (10.0, 40.0)
 # What a member is told in a rebalance, or while no coordinator runs; it goes on.
@@ -182,11 +183,16 @@ class Load:
         self._client.close()
 
     def abandon(self) -> None:
-        """End every client, and wait for no answer."""
+        """End every client, and wait for no answer.
+
+        A member whose client is closed tries again for as long as its calls may take, which is
+        longer than anybody would wait: its thread ends with the process.
+        """
         self._stopping.set()
         self._client.close()
+        until = monotonic() + _ABANDON_S
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, until - monotonic()))
 
     def _ask(self, group_id: str, api: str, **body: object) -> Response:
         event = RequestEvent(

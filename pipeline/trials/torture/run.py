@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from msgspec import Struct
 from pipeline.clock import clock_ms, monotonic, sleep
 from pipeline.errors import Failure
 from pipeline.tables.store import ensure_tables
+from pipeline.trials.interrupt import on_interrupt
 from pipeline.trials.torture.disk import small_disk
 from pipeline.trials.torture.faults import KILLS, OTHERS, Fault, Stage
 from pipeline.trials.torture.load import Load, running_load
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 NODES = 2
 _OFFSETS_PARTITIONS = 4
 _LEASE_S = 8.0
-_KILLS_A_ROUND = 3
+KILLS_A_CHECK = 4
 # The next fault comes within one of these times, s: in the same batch, in the same move, or later.
 _LONGEST_DELAYS_S = (0.3, 2.0, 8.0)
 # How often another fault comes along with a kill.
@@ -59,6 +61,7 @@ class TortureReport(Struct):
     """One run. Kills and other faults by kind; `starts` are of coordinators.
 
     `recovery_s` has the seconds from an end of a coordinator until it was ready, by what ended it.
+    `interrupted` is a run that was ended before all of its kills.
     """
 
     seed: int
@@ -77,6 +80,7 @@ class TortureReport(Struct):
     members: int
     expired: int
     unknown_writers: int
+    interrupted: bool = False
 
     def rows(self) -> list[tuple[Any, ...]]:
         """What was done and checked, a figure each."""
@@ -112,10 +116,13 @@ def torture(
     say: Callable[[str], None],
     seed: int | None = None,
     nodes: int = NODES,
+    kills_a_check: int = KILLS_A_CHECK,
 ) -> TortureReport:
     """Do so many kills, or kill for so many minutes, and check; `say` hears of progress.
 
-    Raises Broken if a promise does not hold; the root is then kept.
+    Every promise is checked after each `kills_a_check` kills, and in the end. SIGINT or SIGTERM
+    ends the kills early: what they did is checked and reported. Raises Broken if a promise does not
+    hold; the root is then kept.
     """
     chosen = clock_ms() % 1_000_000 if seed is None else seed
     say(f"torture: seed {chosen}, {nodes} coordinators")
@@ -133,7 +140,8 @@ def torture(
                 stage = Stage(str(root), _OFFSETS_PARTITIONS, _LEASE_S, cluster, disk, random)
                 trial = _Trial(stage, chosen, say)
                 try:
-                    return trial.run(kills, minutes)
+                    with on_interrupt(trial.interrupted.set):
+                        return trial.run(kills, minutes, kills_a_check)
                 except Failure as error:
                     if disk is not None:
                         shutil.copytree(root, folder / "kept-root")
@@ -159,6 +167,7 @@ class _Trial:
 
     def __init__(self, stage: Stage, seed: int, say: Callable[[str], None]) -> None:
         self.actions: deque[str] = deque(maxlen=_LAST_ACTIONS)
+        self.interrupted = threading.Event()
         self._stage = stage
         self._seed = seed
         self._say = say
@@ -168,13 +177,13 @@ class _Trial:
         self._lost = 0
         self._auditor = Auditor(stage.root)
 
-    def run(self, kills: int | None, minutes: float | None) -> TortureReport:
+    def run(self, kills: int | None, minutes: float | None, kills_a_check: int) -> TortureReport:
         """Do rounds of faults and checks until there were enough."""
         self._stage.cluster.settle()
         self._note("all coordinators are ready")
         with running_load(self._stage.root, self._seed) as load:
             while not self._is_over(kills, minutes):
-                for _ in range(_KILLS_A_ROUND):
+                for _ in range(kills_a_check):
                     if self._is_over(kills, minutes):
                         break
                     self._do(KILLS, "kill")
@@ -184,6 +193,8 @@ class _Trial:
         return self._report(load)
 
     def _is_over(self, kills: int | None, minutes: float | None) -> bool:
+        if self.interrupted.is_set():
+            return True
         if kills is not None and self._done["kill"].total() >= kills:
             return True
         return minutes is not None and monotonic() - self._began > 60 * minutes
@@ -255,4 +266,5 @@ class _Trial:
             members=counts["members"],
             expired=auditor.expired,
             unknown_writers=auditor.unknown_writers,
+            interrupted=self.interrupted.is_set(),
         )

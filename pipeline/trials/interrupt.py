@@ -1,0 +1,30 @@
+"""A trial that is told to end early still reports on what it has done so far."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
+    """Call `act` in the main thread for each SIGINT or SIGTERM of the block.
+
+    A shell that runs a job in the background has it ignore SIGINT, and Python leaves that so: for
+    the block the signal is heard all the same.
+    """
+    before = [signal.signal(number, lambda *_: act()) for number in _ENDING]
+    try:
+        yield
+    finally:
+        for number, handler in zip(_ENDING, before, strict=True):
+            signal.signal(number, handler)
+
+
+def leave_interrupts() -> None:
+    """Leave an interrupt, which the terminal sends to all processes, to the one that reports."""
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
