@@ -135,6 +135,8 @@ class Observer:
         self._again: set[str] = set()
         self._answered_in: dict[str, Batch | None] = {}
         self._renewed: dict[tuple[str, str], _Renewal] = {}
+        # In which batch a group's members were last all given a new generation.
+        self._elected_in: dict[str, Batch | None] = {}
         self._open_by_member: dict[str, set[str]] = defaultdict(set)
         self._expiries: list[_Expiry] = []
         self._sessions: dict[str, int] = {}
@@ -336,6 +338,8 @@ class Observer:
             if event.event == "handler_failed":
                 self._world.violate(NO_BUG, f"a handler failed: {event.reason}")
             reason = event.reason or ""
+            if event.to_state == "CompletingRebalance":
+                self._elected_in[event.group_id] = batch
             if event.event == "member_expired" and reason.startswith("session of"):
                 self._take_expiry(batch, event)
 
@@ -453,6 +457,9 @@ class Observer:
         if join is not None and response.join_group is not None:
             member_id = response.join_group.member_id
             self._sessions[member_id] = join.session_timeout_ms
+            # A join that is answered with the present generation renews nothing, in Kafka too.
+            if self._elected_in.get(response.group_id) != batch:
+                return
         # In Kafka 4.1 a sync to a stable group renews nothing.
         if member_id and response.api in ("join_group", "heartbeat"):
             process, _ = self._writers[batch[0]]

@@ -18,7 +18,7 @@ from pipeline.trials.simulation.simulation import Outcome, Plan, simulate
 
 EVENTS_A_RUN = 12_500
 # How many times as many requests come in the time of a run, by turns: batches small and large.
-PACES = (1, 2, 6)
+PACES = (1, 4, 16)
 # The end of a run that broke a promise, and that many lines before it.
 _STORY_LINES = 40
 
