@@ -25,6 +25,8 @@ _PAUSE_MORE_S = (0.5, 4.0)
 _LOOK_S = 0.01
 # How many of the nodes that are killed have lost their streaming checkpoint at their next start.
 _FORGETFUL = 0.3
+# What a kill says of a node that was not ready.
+STARTING = "starting"
 
 
 class Stage(NamedTuple):
@@ -50,27 +52,32 @@ class Fault(NamedTuple):
     act: Callable[[Stage], str | None]
 
 
-def _kill(how: Callable[[Node, Random], bool], what: str) -> Callable[[Stage], str | None]:
+def _kill(
+    how: Callable[[Node, Random], bool], what: str, forgetful: float = _FORGETFUL
+) -> Callable[[Stage], str | None]:
     def act(stage: Stage) -> str | None:
         with stage.cluster.lock:
             node = stage.node()
             if node is None:
                 return None
-            state = "ready" if node.is_ready() else "starting"
+            state = "ready" if node.is_ready() else STARTING
             if not how(node, stage.random):
                 return None
-            node.forgets = node.forgets or stage.random.random() < _FORGETFUL
+            node.forgets = node.forgets or stage.random.random() < forgetful
         return f"kill {what} of node {node.node_id}, {state}"
 
     return act
 
 
-KILLS = (
-    Fault("driver", _kill(lambda node, _: node.kill_driver(), "the driver's Python")),
-    Fault("jvm", _kill(lambda node, _: node.kill_jvm(), "the JVM")),
-    Fault("worker", _kill(lambda node, r: node.kill_worker(r.randrange(100)), "a Python worker")),
-    Fault("node", _kill(lambda node, _: node.kill_node(), "all processes")),
+DRIVER = Fault("driver", _kill(lambda node, _: node.kill_driver(), "the driver's Python"))
+JVM = Fault("jvm", _kill(lambda node, _: node.kill_jvm(), "the JVM"))
+WORKER = Fault(
+    "worker", _kill(lambda node, r: node.kill_worker(r.randrange(100)), "a Python worker")
 )
+NODE = Fault("node", _kill(lambda node, _: node.kill_node(), "all processes"))
+KILLS = (DRIVER, JVM, WORKER, NODE)
+# A kill after which the node surely starts without its streaming checkpoint.
+LOSS = Fault("node", _kill(lambda node, _: node.kill_node(), "all processes", 1.0))
 
 
 def _pause(stage: Stage) -> str | None:
@@ -142,9 +149,6 @@ def _fill(stage: Stage) -> str | None:
     return f"a full disk for {seconds:.1f} s"
 
 
-OTHERS = (
-    Fault("pause", _pause),
-    Fault("move", _move),
-    Fault("insert", _insert),
-    Fault("full disk", _fill),
-)
+PAUSE = Fault("pause", _pause)
+MOVE = Fault("move", _move)
+OTHERS = (PAUSE, MOVE, Fault("insert", _insert), Fault("full disk", _fill))

@@ -20,14 +20,17 @@ from pipeline.errors import Failure
 from pipeline.tables.store import ensure_tables
 from pipeline.trials.interrupt import on_interrupt
 from pipeline.trials.torture.disk import small_disk
-from pipeline.trials.torture.faults import KILLS, OTHERS, Fault, Stage
+from pipeline.trials.torture.faults import KILLS, LOSS, OTHERS, STARTING, Fault, Stage
 from pipeline.trials.torture.load import Load, running_load
 from pipeline.trials.torture.nodes import running_cluster
 from pipeline.trials.torture.promises import Auditor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
+# A step of a trial: one of these faults is done, the rarest first; none of them is a check.
+Step = tuple[Fault, ...]
+CHECK: Step = ()
 NODES = 2
 _OFFSETS_PARTITIONS = 4
 _LEASE_S = 8.0
@@ -37,13 +40,16 @@ _LONGEST_DELAYS_S = (0.3, 2.0, 8.0)
 # How often another fault comes along with a kill.
 _OTHERS_A_KILL = 0.6
 _LAST_ACTIONS = 25
-# Tables that grow fast enough for upkeep to run many times beside the faults.
+# Tables that grow fast enough for upkeep to run many times beside the faults. Several JVMs that
+# start at once on two cores have taken more than a minute for a first batch: that is no query that
+# hangs.
 _CONFIG = f"""\
 [group]
 group.initial.rebalance.delay.ms = 200
 offsets.topic.num.partitions = {_OFFSETS_PARTITIONS}
 [coordinator]
 lease.ms = {_LEASE_S * 1000:.0f}
+progress.timeout.ms = 300000
 segment.bytes = 200000
 [upkeep]
 log.cleaner.backoff.ms = 5000
@@ -61,7 +67,8 @@ class TortureReport(Struct):
     """One run. Kills and other faults by kind; `starts` are of coordinators.
 
     `recovery_s` has the seconds from an end of a coordinator until it was ready, by what ended it.
-    `interrupted` is a run that was ended before all of its kills.
+    `starting` are the kills of a coordinator that was not ready yet. `interrupted` is a run that
+    was ended before all of its kills.
     """
 
     seed: int
@@ -80,12 +87,15 @@ class TortureReport(Struct):
     members: int
     expired: int
     unknown_writers: int
+    starting: int = 0
     interrupted: bool = False
 
     def rows(self) -> list[tuple[Any, ...]]:
         """What was done and checked, a figure each."""
         return [
+            ("kills", sum(self.kills.values())),
             *((f"kills: {name}", count) for name, count in self.kills.items()),
+            ("of them of a coordinator that was starting", self.starting),
             *((f"other faults: {name}", count) for name, count in self.others.items()),
             ("lost streaming checkpoints", self.lost_checkpoints),
             ("starts of a coordinator", self.starts),
@@ -117,12 +127,13 @@ def torture(
     seed: int | None = None,
     nodes: int = NODES,
     kills_a_check: int = KILLS_A_CHECK,
+    script: Iterable[Step] | None = None,
 ) -> TortureReport:
     """Do so many kills, or kill for so many minutes, and check; `say` hears of progress.
 
-    Every promise is checked after each `kills_a_check` kills, and in the end. SIGINT or SIGTERM
-    ends the kills early: what they did is checked and reported. Raises Broken if a promise does not
-    hold; the root is then kept.
+    Every promise is checked after each `kills_a_check` kills, and in the end. `script` says instead
+    what is done, step by step. SIGINT or SIGTERM ends the faults early: what they did is checked
+    and reported. Raises Broken if a promise does not hold; the root is then kept.
     """
     chosen = clock_ms() % 1_000_000 if seed is None else seed
     say(f"torture: seed {chosen}, {nodes} coordinators")
@@ -141,7 +152,8 @@ def torture(
                 trial = _Trial(stage, chosen, say)
                 try:
                     with on_interrupt(trial.interrupted.set):
-                        return trial.run(kills, minutes, kills_a_check)
+                        by_chance = trial.by_chance(kills, minutes, kills_a_check)
+                        return trial.run(by_chance if script is None else script)
                 except Failure as error:
                     if disk is not None:
                         shutil.copytree(root, folder / "kept-root")
@@ -175,22 +187,33 @@ class _Trial:
         self._done: dict[str, Counter[str]] = {"kill": Counter(), "other": Counter()}
         self._checks = 0
         self._lost = 0
+        self._starting = 0
         self._auditor = Auditor(stage.root)
 
-    def run(self, kills: int | None, minutes: float | None, kills_a_check: int) -> TortureReport:
-        """Do rounds of faults and checks until there were enough."""
+    def run(self, steps: Iterable[Step]) -> TortureReport:
+        """Do the steps."""
         self._stage.cluster.settle()
         self._note("all coordinators are ready")
         with running_load(self._stage.root, self._seed) as load:
-            while not self._is_over(kills, minutes):
-                for _ in range(kills_a_check):
-                    if self._is_over(kills, minutes):
-                        break
-                    self._do(KILLS, "kill")
-                    if self._stage.random.random() < _OTHERS_A_KILL:
-                        self._do(OTHERS, "other")
-                self._check(load)
+            for step in steps:
+                if step == CHECK:
+                    self._check(load)
+                elif not self.interrupted.is_set():
+                    self._do(step)
         return self._report(load)
+
+    def by_chance(
+        self, kills: int | None, minutes: float | None, kills_a_check: int
+    ) -> Iterator[Step]:
+        """Rounds of kills, other faults between them, and a check, until there were enough."""
+        while not self._is_over(kills, minutes):
+            for _ in range(kills_a_check):
+                if self._is_over(kills, minutes):
+                    break
+                yield KILLS
+                if self._stage.random.random() < _OTHERS_A_KILL:
+                    yield OTHERS
+            yield CHECK
 
     def _is_over(self, kills: int | None, minutes: float | None) -> bool:
         if self.interrupted.is_set():
@@ -199,9 +222,10 @@ class _Trial:
             return True
         return minutes is not None and monotonic() - self._began > 60 * minutes
 
-    def _do(self, faults: tuple[Fault, ...], kind: str) -> None:
-        """Do one fault of a kind after a random delay; the first in a random order that can be."""
+    def _do(self, faults: Step) -> None:
+        """Do one of the faults after a random delay; the first in a random order that can be."""
         random = self._stage.random
+        kind = "kill" if faults[0] in (*KILLS, LOSS) else "other"
         sleep(random.uniform(0, random.choice(_LONGEST_DELAYS_S)))
         self._stage.cluster.check()
         least = min(self._done[kind][fault.name] for fault in faults)
@@ -214,6 +238,7 @@ class _Trial:
             said = fault.act(self._stage)
             if said is not None:
                 self._done[kind][fault.name] += 1
+                self._starting += kind == "kill" and said.endswith(STARTING)
                 self._note(said, at)
                 if fault.name == "full disk":
                     self._auditor.excused_until = clock_ms() + 30_000
@@ -266,5 +291,6 @@ class _Trial:
             members=counts["members"],
             expired=auditor.expired,
             unknown_writers=auditor.unknown_writers,
+            starting=self._starting,
             interrupted=self.interrupted.is_set(),
         )
