@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
 from msgspec import Struct
-
-from pipeline.bench.kafka_libs import KafkaMissing, java
 
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow", "pandas", "msgspec", "duckdb")
 
@@ -30,14 +29,16 @@ class Host(Struct):
     packages: dict[str, str]
     load: float
 
+    def machine(self) -> str:
+        """Cores and memory in words."""
+        return f"{self.cores} cores ({self.cpu}), {self.memory / 2**30:.0f} GiB of memory"
+
     def lines(self) -> list[str]:
         """The host in words."""
-        packages = ", ".join(f"{name} {number}" for name, number in self.packages.items())
         return [
-            f"{self.cores} cores ({self.cpu}), {self.memory / 2**30:.0f} GiB of memory; "
-            f"load {self.load:.1f} when it began",
+            f"{self.machine()}; load {self.load:.1f} when it began",
             f"{self.system}; Python {self.python}; {self.java}",
-            packages,
+            ", ".join(f"{name} {number}" for name, number in self.packages.items()),
         ]
 
 
@@ -55,11 +56,17 @@ def this_host() -> Host:
     )
 
 
+def find_java() -> str | None:
+    """The path of the Java that Spark would start; None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else shutil.which("java")
+
+
 def _java() -> str:
-    try:
-        answer = subprocess.run([java(), "-version"], capture_output=True, text=True, check=False)
-    except KafkaMissing:
+    java = find_java()
+    if java is None:
         return "no Java"
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     return answer.stderr.partition("\n")[0]
 
 

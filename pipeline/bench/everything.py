@@ -23,7 +23,6 @@ from pipeline.bench.answer import AnswerReport
 from pipeline.bench.commit import CommitReport
 from pipeline.bench.compaction import CompactionFigures
 from pipeline.bench.groups import GroupsReport
-from pipeline.bench.host import this_host
 from pipeline.bench.idle import IdleReport
 from pipeline.bench.linger import LingerReport
 from pipeline.bench.machine import MachineReport
@@ -35,6 +34,7 @@ from pipeline.bench.soak import SoakReport
 from pipeline.bench.take_over import TakeOverFigures
 from pipeline.bench.throughput import ThroughputReport
 from pipeline.errors import Failure
+from pipeline.host import this_host
 
 
 class Plan(NamedTuple):

@@ -6,7 +6,6 @@ the Ivy that comes with Spark, from the repositories that Spark fetches Delta's 
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from pathlib import Path
 import pyspark
 
 from pipeline.errors import Failure
+from pipeline.host import find_java
 
 VERSION = "4.1.0"
 # kafka_2.13 has the broker and the tool that formats its storage, and names their dependencies.
@@ -31,9 +31,8 @@ class KafkaMissing(Failure):
 
 
 def java() -> str:
-    """The path of the Java that Spark would start."""
-    home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    """The path of the Java that Spark would start. Raises KafkaMissing."""
+    found = find_java()
     if found is None:
         raise KafkaMissing("Kafka needs Java 17 or newer: install a JDK and set JAVA_HOME to it")
     return found
