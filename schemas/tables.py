@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct, inspect
 
-from schemas.messages import Int32, RejectedRequest, RequestEvent, Response, Timestamp
+from schemas.messages import Int32, Int64, RejectedRequest, RequestEvent, Response, Timestamp
 from schemas.records import CoordinatorEvent, GroupEvent, Record
 
 _Row = TypeVar("_Row", bound=Struct)
@@ -38,6 +38,57 @@ class TopicChange(Struct, frozen=True):
     topic: str
     partitions: Int32 | None
     at: Timestamp
+
+
+class TopicTable(Struct, frozen=True):
+    """A row of `topic_tables`: the Delta table whose rows are a topic's records.
+
+    It is in force while the topic's row that created it in `topics` has the same `at`. `table_id`
+    is the id in the table's metadata. Either `key_column` or `partition_column` is set.
+    `value_column` null: a record's value is its row as a JSON object. `timestamp_column` null: a
+    record's timestamp is that of its commit. `start_version` null: the topic begins with the
+    table's version 0, else with the rows that the table had in that version.
+    """
+
+    topic: str
+    topic_id: str
+    table: str
+    table_id: str
+    key_column: str | None
+    partition_column: str | None
+    value_column: str | None
+    timestamp_column: str | None
+    start_version: Int64 | None
+    at: Timestamp
+
+
+class TopicIndexEntry(Struct, frozen=True):
+    """A row of `topic_index`: which offsets of a partition are in which row group of which file.
+
+    `count` rows of the row group are in the partition, the first of them at `base_offset`, when
+    the topic has `partitions` partitions. Timestamps are ms since 1970; `committed_at` is that of
+    the table's commit. `partition_values` is the add action's, as JSON. The entries of one commit
+    have one `sequence`, which rises by 1 for each topic.
+
+    Without a file an entry says one of two things. `partition` null: every version up to `version`
+    is indexed. Else: the topic was indexed anew from `version`, and the partition's log starts at
+    `base_offset`.
+    """
+
+    topic: str
+    topic_id: str
+    sequence: Int64
+    version: Int64
+    partition: Int32 | None = None
+    file: str | None = None
+    row_group: Int32 | None = None
+    base_offset: Int64 | None = None
+    count: Int64 = 0
+    min_timestamp: Int64 | None = None
+    max_timestamp: Int64 | None = None
+    committed_at: Int64 | None = None
+    partitions: Int32 | None = None
+    partition_values: str | None = None
 
 
 class Table(Struct, frozen=True):
@@ -121,6 +172,10 @@ TABLES: dict[str, Table] = {
 }
 # Made only on demand: without a catalogue a coordinator accepts any topic's name.
 TOPICS = Table("topics", arrow_schema(TopicChange))
+# Made with the first topic that is a table. A table of its own, and not columns of `topics`: an
+# older release, which knows neither, goes on reading and changing `topics`.
+TOPIC_TABLES = Table("topic_tables", arrow_schema(TopicTable))
+TOPIC_INDEX = Table("topic_index", arrow_schema(TopicIndexEntry))
 
 
 # --- rows to columns ----------------------------------------------------------------------------

@@ -165,11 +165,28 @@ SELECT
 FROM committed_offsets JOIN groups USING (group_id)
 WHERE state = 'Empty';
 
--- The topics of the catalogue, where there is one: its newest row of each. `topic_changes` is the table
--- `topics` itself, with every row.
+-- The topics of the catalogue, where there is one: its newest row of each, and the table whose rows are the
+-- topic's records, if it has one. `topic_changes` is the table `topics` itself, with every row. A row of
+-- `topic_tables` is in force if the topic was created at the same time.
 CREATE VIEW topics AS
-SELECT topic, partitions, "at" AS changed_at FROM topic_changes
-QUALIFY row_number() OVER (PARTITION BY topic ORDER BY "at" DESC) = 1 AND partitions > 0;
+SELECT newest.topic, partitions, newest."at" AS changed_at, "table", key_column, partition_column,
+       value_column, timestamp_column
+FROM (
+    SELECT
+        topic,
+        partitions,
+        "at",
+        min("at") FILTER (WHERE partitions IS NOT NULL) OVER (PARTITION BY topic, deletions) AS created_at
+    FROM (
+        SELECT *, count(*) FILTER (WHERE partitions IS NULL) OVER (
+            PARTITION BY topic ORDER BY "at"
+        ) AS deletions
+        FROM topic_changes
+    )
+    QUALIFY row_number() OVER (PARTITION BY topic ORDER BY "at" DESC) = 1 AND partitions > 0
+) newest
+LEFT JOIN (SELECT DISTINCT * FROM topic_tables) defined
+ON defined.topic = newest.topic AND defined."at" = newest.created_at;
 
 -- Which coordinator owns which offsets partition, and where it is reached.
 CREATE VIEW coordinators AS

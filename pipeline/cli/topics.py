@@ -15,12 +15,87 @@ Partitions = Annotated[int, typer.Option("--partitions", help="How many partitio
 
 
 @topics_app.command("create")
-def topics_create(name: str, root: Root, partitions: Partitions) -> None:
-    """Create a topic; the first one makes the catalogue, outside of which no topic is taken."""
-    from pipeline.tables.topics import create_topic
+def topics_create(
+    name: str,
+    root: Root,
+    partitions: Partitions,
+    table: Annotated[
+        str | None,
+        typer.Option("--table", help="The folder or URI of a Delta table whose rows it has."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", help="The table's column that is a record's key.")
+    ] = None,
+    partition: Annotated[
+        str | None,
+        typer.Option("--partition", help="Instead of --key: the column with a row's partition."),
+    ] = None,
+    value: Annotated[
+        str, typer.Option("--value", help="A record's value: `json` is the row, or a column.")
+    ] = "json",
+    timestamp: Annotated[
+        str | None,
+        typer.Option("--timestamp", help="The column of a record's time; else its commit's time."),
+    ] = None,
+) -> None:
+    """Create a topic; the first one makes the catalogue, outside of which no topic is taken.
 
-    create_topic(root, name, partitions)
+    With --table the rows of a Delta table are the topic's records.
+    """
+    from pipeline.tables.topics import create_topic
+    from pipeline.topics import create_table_topic
+
+    if table is None:
+        if key or partition or timestamp or value != "json":
+            raise typer.BadParameter("--key, --partition, --value and --timestamp need --table")
+        create_topic(root, name, partitions)
+    else:
+        create_table_topic(
+            root,
+            name,
+            partitions,
+            table,
+            key=key,
+            partition=partition,
+            value=None if value == "json" else value,
+            timestamp=timestamp,
+        )
+        _index(root, name)
     typer.echo(f"topic {name!r} created with {_counted(partitions)}")
+
+
+@topics_app.command("reindex")
+def topics_reindex(name: str, root: Root) -> None:
+    """Begin a topic anew with the rows that its table has now, at offsets after all present ones.
+
+    For a table whose rows were deleted or changed, or whose log was cleaned up before it was
+    indexed: the topic ends there until it is begun anew. Groups are then given all rows of the
+    table.
+    """
+    from pipeline.topics import TableTopics
+
+    topics = TableTopics(root, [name])
+    while topics.poll():
+        pass
+    topics.reindex(name)
+    _index(root, name)
+
+
+def _index(root: str, name: str) -> None:
+    """Index what a topic's table has now, and tell how much."""
+    from pipeline.topics import CannotFollow, TableTopics
+
+    topics = TableTopics(root, [name])
+    while topics.poll():
+        pass
+    problem = topics.problems().get(name)
+    if problem is not None:
+        raise CannotFollow(f"topic {name!r}: {problem}")
+    count = sum(
+        topics.log_end(name, number) - topics.log_start(name, number)
+        for number in range(topics.topics()[name])
+    )
+    typer.echo(f"topic {name!r} has {count} records of its table")
 
 
 @topics_app.command("alter")
@@ -34,7 +109,7 @@ def topics_alter(name: str, root: Root, partitions: Partitions) -> None:
 
 @topics_app.command("list")
 def topics_list(root: Root, json: Json = False) -> None:
-    """Every topic of the catalogue and its number of partitions."""
+    """Every topic of the catalogue, its number of partitions, and its table if it has one."""
     from pipeline.cli.show import show_query
     from pipeline.tables.topics import has_catalogue
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
 from pipeline.tables.store import table_uri
-from schemas.tables import TABLES, TOPICS, Table
+from schemas.tables import TABLES, TOPIC_INDEX, TOPIC_TABLES, TOPICS, Table
 
 
 class NoRoot(Failure):
@@ -48,7 +48,7 @@ class Catalog:
     def __init__(self, root: str) -> None:
         self._connection = duckdb.connect(":memory:")
         found = 0
-        for table in (*TABLES.values(), TOPICS):
+        for table in (*TABLES.values(), TOPICS, TOPIC_TABLES, TOPIC_INDEX):
             name = LOGS.get(table.name, table.name)
             uri = table_uri(root, table)
             if DeltaTable.is_deltatable(uri):
@@ -65,9 +65,8 @@ class Catalog:
         self._connection.register(f"{name}_rows", rows)
         times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
         casts = ", ".join(f'CAST("{time}" AS TIMESTAMP) AS "{time}"' for time in times)
-        self._connection.execute(
-            f"CREATE VIEW {name} AS SELECT * REPLACE ({casts}) FROM {name}_rows"
-        )
+        plain = f"REPLACE ({casts})" if casts else ""
+        self._connection.execute(f"CREATE VIEW {name} AS SELECT * {plain} FROM {name}_rows")
 
     def query(self, sql: str, parameters: list[Any] | None = None) -> Result:
         """Run one query. Raises QueryError."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pipeline.delta.log import LogGone
 from pipeline.delta.tail import follow
 from pipeline.tables.store import table_uri
-from pipeline.tables.topics import counts_of, has_catalogue, newest_of, read_changes
+from pipeline.tables.topics import counts_of, creations_of, has_catalogue, newest_of, read_changes
 from schemas.catalogue import Catalogue
 from schemas.tables import TOPICS, TopicChange, from_arrow
 
@@ -32,6 +32,12 @@ class TopicWatcher:
         self._tail: Tail | None = None
         self._newest: dict[str, TopicChange] = {}
         self._deleted: dict[str, int] = {}
+        self._created: dict[str, int] = {}
+
+    @property
+    def created(self) -> dict[str, int]:
+        """The `at` of the row that created each topic, as of the last `poll`."""
+        return self._created
 
     @property
     def counts(self) -> dict[str, int] | None:
@@ -80,6 +86,7 @@ class TopicWatcher:
 
     def _take(self, changes: list[TopicChange]) -> None:
         self._newest = newest_of([*self._newest.values(), *changes])
+        self._created = creations_of(changes, self._created)
         deleted = dict(self._deleted)
         for change in changes:
             if change.partitions is None:

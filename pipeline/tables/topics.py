@@ -52,10 +52,13 @@ class UnknownTopic(Failure):
 # --- changes ------------------------------------------------------------------------------------
 
 
-def create_topic(root: str, name: str, partitions: int) -> None:
+def create_topic(
+    root: str, name: str, partitions: int, prepare: Callable[[int], None] = lambda _: None
+) -> None:
     """Create a topic, and with the first topic the catalogue.
 
-    Raises InvalidTopic, InvalidPartitions and TopicExists.
+    `prepare` is called with the row's `at` before the row is committed, again with another `at` if
+    the row has to be decided again. Raises InvalidTopic, InvalidPartitions and TopicExists.
     """
     check_name(name)
     _check_partitions(name, partitions)
@@ -66,7 +69,7 @@ def create_topic(root: str, name: str, partitions: int) -> None:
         return partitions
 
     ensure_table(root, TOPICS)
-    _change(root, name, decide)
+    _change(root, name, decide, prepare)
 
 
 def alter_topic(root: str, name: str, partitions: int) -> None:
@@ -125,7 +128,9 @@ def _existing(root: str, name: str, newest: dict[str, TopicChange]) -> int:
     return present
 
 
-def _change(root: str, name: str, decide: _Decide) -> None:
+def _change(
+    root: str, name: str, decide: _Decide, prepare: Callable[[int], None] = lambda _: None
+) -> None:
     try:
         appender = open_appender(table_uri(root, TOPICS))
     except TableNotFoundError as error:
@@ -137,6 +142,7 @@ def _change(root: str, name: str, decide: _Decide) -> None:
         newest = read_newest(root)
         partitions = decide(newest)
         at = max([clock_ms(), *(change.at + 1 for change in newest.values())])
+        prepare(at)
         rows = to_arrow(TOPICS, [TopicChange(name, partitions, at)])
         if appender.append(rows, CATALOGUE_APP_ID, version):
             return
@@ -173,6 +179,20 @@ def read_changes(root: str) -> list[TopicChange]:
 def newest_of(changes: list[TopicChange]) -> dict[str, TopicChange]:
     """Return the newest of the changes of every topic."""
     return {change.topic: change for change in sorted(changes, key=lambda change: change.at)}
+
+
+def creations_of(changes: list[TopicChange], before: dict[str, int]) -> dict[str, int]:
+    """Return the `at` of the row that created each topic that is not deleted.
+
+    `before` is what earlier changes made; a change may be among those and among `changes`.
+    """
+    created = dict(before)
+    for change in sorted(changes, key=lambda change: change.at):
+        if change.partitions is None:
+            created.pop(change.topic, None)
+        else:
+            created.setdefault(change.topic, change.at)
+    return created
 
 
 def has_catalogue(root: str) -> bool:

@@ -17,7 +17,9 @@ print(json.dumps(sorted(sys.modules)))
 """
 
 
-@pytest.mark.parametrize("package", ["pipeline.delta", "pipeline.tables", "pipeline.upkeep"])
+@pytest.mark.parametrize(
+    "package", ["pipeline.delta", "pipeline.tables", "pipeline.topics", "pipeline.upkeep"]
+)
 def test_no_module_imports_spark_or_pandas(package: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", PROGRAM, package], capture_output=True, text=True, check=True

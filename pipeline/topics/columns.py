@@ -1,0 +1,153 @@
+"""What the columns of a row are in Kafka's terms: a record's key, partition, value, timestamp.
+
+Keys and values are bytes: a string's UTF-8, a binary's own, an integer's decimal text. A column of
+another type has no one text that every producer would choose, and is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+
+from pipeline.topics.errors import InvalidTable
+from pipeline.topics.murmur2 import Array, positive_hashes
+
+if TYPE_CHECKING:
+    from schemas.tables import TopicTable
+
+_decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
+
+
+class Columns(Struct, frozen=True):
+    """A topic's table, and the types of its columns."""
+
+    topic: TopicTable
+    types: dict[str, pa.DataType]
+
+    def check(self) -> None:
+        """Raise InvalidTable unless the topic's columns exist and are of types that can be used."""
+        topic = self.topic
+        for option, name, allowed in (
+            ("--key", topic.key_column, _is_bytes),
+            ("--partition", topic.partition_column, pa.types.is_integer),
+            ("--value", topic.value_column, _is_bytes),
+            ("--timestamp", topic.timestamp_column, _is_time),
+        ):
+            if name is None:
+                continue
+            type_ = self.types.get(name)
+            if type_ is None:
+                raise InvalidTable(
+                    f"{option}: {topic.table} has no column {name!r}, only {', '.join(self.types)}"
+                )
+            if not allowed(type_):
+                raise InvalidTable(
+                    f"{option}: column {name!r} of {topic.table} is {type_}, and must be "
+                    f"{_ALLOWED[option]}"
+                )
+
+    @property
+    def placing(self) -> list[str]:
+        """The columns that decide a record's partition and timestamp."""
+        topic = self.topic
+        named = (topic.key_column, topic.partition_column, topic.timestamp_column)
+        return [name for name in named if name is not None]
+
+    @property
+    def served(self) -> list[str] | None:
+        """The columns that a record is made of; None for all columns."""
+        value = self.topic.value_column
+        return None if value is None else list(dict.fromkeys([*self.placing, value]))
+
+    def with_partition_values(self, rows: pa.Table, values: str | None) -> pa.Table:
+        """Append the table's partition columns, which are not in its files, from an add action."""
+        if values is None:
+            return rows
+        for name, text in _decode_values(values).items():
+            column = pa.repeat(pa.scalar(text or None, pa.string()), rows.num_rows)
+            rows = rows.append_column(name, column.cast(self.types[name]))
+        return rows
+
+    def partitions(self, rows: pa.Table, count: int, turn: int) -> Array:
+        """Return each row's partition, as int64, of `count`.
+
+        By key: toPositive(murmur2(key)) % count, as Kafka's producers choose. A row without a key
+        takes its turn: `turn` is that of the first row, and the next row's is one more. By the
+        partition column: its number; raises InvalidTable for one that is not a partition.
+        """
+        topic = self.topic
+        if topic.partition_column is not None:
+            return self._numbers(rows, topic.partition_column, count)
+        assert topic.key_column is not None
+        if count == 1:
+            return np.zeros(rows.num_rows, np.int64)
+        keys = as_bytes(rows, topic.key_column)
+        numbers = positive_hashes(keys)
+        if keys.null_count:
+            missing = np.flatnonzero(keys.is_null().to_numpy(zero_copy_only=False))
+            numbers[missing] = missing + turn
+        return numbers % count
+
+    def _numbers(self, rows: pa.Table, name: str, count: int) -> Array:
+        column = _column(rows, name, pa.int64()).cast(pa.int64())
+        outside = pc.or_kleene(pc.less(column, 0), pc.greater_equal(column, count))
+        wrong = pc.index(pc.fill_null(outside, True), True).as_py()
+        if wrong >= 0:
+            raise InvalidTable(
+                f"a row has {column[wrong].as_py()} in {name!r}, and topic {self.topic.topic!r} "
+                f"has partitions 0 to {count - 1}"
+            )
+        numbers: Array = column.to_numpy(zero_copy_only=False)
+        return numbers
+
+    def timestamps(self, rows: pa.Table, committed_at: int) -> Array:
+        """Return each row's timestamp, ms, never negative; `committed_at` where it has none."""
+        name = self.topic.timestamp_column
+        if name is None:
+            return np.full(rows.num_rows, committed_at, np.int64)
+        times = _column(rows, name, pa.int64())
+        if pa.types.is_timestamp(times.type):
+            times = times.cast(pa.timestamp("ms", times.type.tz), safe=False)
+        filled = pc.fill_null(times.cast(pa.int64()), committed_at)
+        found: Array = np.maximum(filled.to_numpy(zero_copy_only=False), 0)
+        return found
+
+
+_ALLOWED = {
+    "--key": "a string, binary or an integer",
+    "--partition": "an integer",
+    "--value": "a string, binary or an integer",
+    "--timestamp": "a timestamp, or an integer of ms since 1970",
+}
+
+
+def as_bytes(rows: pa.Table, name: str) -> pa.LargeBinaryArray:
+    """Return a column as bytes; null where the file that the rows are of lacks the column."""
+    column = _column(rows, name, pa.large_binary())
+    if pa.types.is_integer(column.type):
+        column = column.cast(pa.string())
+    return column.cast(pa.large_binary())
+
+
+def _column(rows: pa.Table, name: str, type_if_missing: pa.DataType) -> pa.Array:
+    """Return a column as one array."""
+    if name not in rows.column_names:
+        return pa.nulls(rows.num_rows, type_if_missing)
+    combined = rows.column(name).combine_chunks()
+    return combined if isinstance(combined, pa.Array) else pa.concat_arrays(combined.chunks)
+
+
+def _is_bytes(type_: pa.DataType) -> bool:
+    types = pa.types
+    text = types.is_string(type_) or types.is_large_string(type_) or types.is_string_view(type_)
+    binary = types.is_binary(type_) or types.is_large_binary(type_) or types.is_binary_view(type_)
+    return bool(text or binary or types.is_integer(type_))
+
+
+def _is_time(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(type_) or pa.types.is_integer(type_))

@@ -1,0 +1,127 @@
+"""Topics that are tables: their definitions, made once and followed.
+
+A definition is a row of `topic_tables`, written before the topic's row in the catalogue. The two
+have the same `at`: a definition whose topic was not created after all, because its creator was
+killed in between or another one was first, is in force for nobody.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from deltalake.exceptions import TableNotFoundError
+from msgspec import structs
+
+from pipeline.delta.open import open_appender
+from pipeline.delta.table import local_folder, open_delta
+from pipeline.tables.store import ensure_table, open_table, table_uri
+from pipeline.tables.topic_watcher import TopicWatcher
+from pipeline.tables.topics import check_name, create_topic
+from pipeline.topics.columns import Columns
+from pipeline.topics.errors import InvalidTable
+from pipeline.topics.table_log import check_readable, first_version
+from schemas.tables import TOPIC_TABLES, TopicTable, from_arrow, to_arrow
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+
+def create_table_topic(
+    root: str,
+    name: str,
+    partitions: int,
+    table: str,
+    *,
+    key: str | None = None,
+    partition: str | None = None,
+    value: str | None = None,
+    timestamp: str | None = None,
+) -> TopicTable:
+    """Create a topic whose records are the rows of a Delta table; returns its definition.
+
+    A record's partition is that of the column `key` by Kafka's partitioner, or the number in the
+    column `partition`: exactly one of the two is given. `value` None: a record's value is its row
+    as JSON. `timestamp` None: a record's timestamp is its commit's.
+
+    Raises InvalidTable, InvalidTopic, InvalidPartitions, TopicExists.
+    """
+    check_name(name)
+    if (key is None) == (partition is None):
+        raise InvalidTable("a topic that is a table needs either a key or a partition column")
+    folder = local_folder(table)
+    uri = table if folder is None else str(folder.resolve())
+    try:
+        handle = open_delta(uri)
+    except TableNotFoundError as error:
+        raise InvalidTable(f"there is no Delta table at {uri}") from error
+    check_readable(handle)
+    topic = TopicTable(
+        topic=name,
+        topic_id=str(uuid.uuid4()),
+        table=uri,
+        table_id=str(handle.metadata().id),
+        key_column=key,
+        partition_column=partition,
+        value_column=value,
+        timestamp_column=timestamp,
+        start_version=first_version(uri, handle),
+        at=0,
+    )
+    Columns(topic, column_types(handle)).check()
+    ensure_table(root, TOPIC_TABLES)
+    appender = open_appender(table_uri(root, TOPIC_TABLES))
+
+    def define(at: int) -> None:
+        nonlocal topic
+        topic = structs.replace(topic, at=at)
+        appender.append(to_arrow(TOPIC_TABLES, [topic]))
+
+    create_topic(root, name, partitions, define)
+    return topic
+
+
+def column_types(handle: DeltaTable) -> dict[str, pa.DataType]:
+    """Return the type of each column of a table."""
+    return {field.name: field.type for field in pa.schema(handle.schema().to_arrow())}
+
+
+class Definitions:
+    """The topics of a root that are tables, as they come and go; for one thread at a time."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._watcher = TopicWatcher(root)
+        self._created: dict[str, int] = {}
+        self.topics: dict[str, TopicTable] = {}
+        self.dead: set[str] = set()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Each topic's number of partitions, of those that are tables."""
+        counts = self._watcher.counts or {}
+        return {name: counts[name] for name in self.topics}
+
+    def poll(self) -> bool:
+        """Look for changes; return whether there are any. One attempt to open a file."""
+        counts = self._watcher.poll()
+        if self._watcher.created == self._created:
+            return counts is not None
+        self._created = dict(self._watcher.created)
+        known = self._read()
+        self.topics = {
+            each.topic: each for each in known if self._created.get(each.topic) == each.at
+        }
+        live = {each.topic_id for each in self.topics.values()}
+        self.dead = {each.topic_id for each in known} - live
+        return True
+
+    def _read(self) -> list[TopicTable]:
+        try:
+            rows = open_table(self._root, TOPIC_TABLES).to_pyarrow_table(
+                columns=TOPIC_TABLES.schema.names
+            )
+        except TableNotFoundError:
+            return []
+        return from_arrow(TopicTable, rows)

@@ -1,0 +1,28 @@
+"""What can be wrong with a topic that is a table, or with a question about it."""
+
+from __future__ import annotations
+
+from pipeline.errors import Failure
+
+
+class InvalidTable(Failure):
+    """A table, or a column of it, that cannot be a topic; the message says why."""
+
+
+class CannotFollow(Failure):
+    """The table went on in a way in which its topic cannot; the message says what to do.
+
+    The topic is served up to there.
+    """
+
+
+class TableReplaced(CannotFollow):
+    """The topic's table was dropped, or another one is in its place: nothing is served."""
+
+
+class UnknownTopicOrPartition(Failure):
+    """There is no such topic that is a table, or it has no such partition. Kafka's error 3."""
+
+
+class OffsetOutOfRange(Failure):
+    """The offset is not between the partition's log start and log end. Kafka's error 1."""

@@ -1,0 +1,188 @@
+"""Indexing a table as it grows: its new rows become entries of `topic_index`, exactly once.
+
+An offset is a row's place within its partition in the order of the table's commits, of the files
+that a commit adds and of the rows in a file. Nothing but the index table is kept: an indexer that
+is killed between any two steps leaves entries that are committed or none, and the next one goes on
+from those.
+
+A commit that says that it changes no data (OPTIMIZE) has no new rows: the rows keep their offsets,
+and are read from the files that they came in until VACUUM deletes those. A file whose path is
+indexed already is not indexed again: delta-rs, whose commit was not acknowledged, may commit the
+same file once more as the next version.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pipeline.topics.columns import Columns
+from pipeline.topics.errors import CannotFollow, InvalidTable
+from pipeline.topics.row_groups import OpenFile
+from pipeline.topics.table_log import TableLog
+from schemas.tables import TopicIndexEntry, TopicTable
+
+if TYPE_CHECKING:
+    from pipeline.topics.index import Index, TopicIndex
+    from pipeline.topics.table_log import AddedFile, Commit
+
+log = logging.getLogger(__name__)
+
+# What one commit of the index is made of at most, so that little is lost when it is killed.
+MOST_FILES = 512
+MOST_ROWS = 1_000_000
+# Versions without new rows that are read before the index says that they are done.
+MOST_IDLE_VERSIONS = 100
+
+
+class _Batch:
+    """Entries that are to be committed under the topic's next sequence."""
+
+    def __init__(self, topic: TopicTable, index: TopicIndex) -> None:
+        self._topic = topic
+        self._sequence = index.sequence + 1
+        self._ends: dict[int, int] = {}
+        self._index = index
+        self.entries: list[TopicIndexEntry] = []
+        self.paths: set[str] = set()
+        self.rows = 0
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.paths) >= MOST_FILES or self.rows >= MOST_ROWS
+
+    def add(self, version: int, added: AddedFile, file: OpenFile, columns: Columns, n: int) -> None:
+        """Add the entries of a file's rows, for a topic of `n` partitions."""
+        entries = []
+        ends = dict(self._ends)
+        for number in range(len(file.row_groups)):
+            group = file.read(number, n, added.committed_at, columns.placing)
+            for partition in group.partitions:
+                places = group.places(partition)
+                times = group.timestamps[places]
+                base = ends.get(partition, self._index.partition(partition).log_end)
+                ends[partition] = base + len(places)
+                entries.append(
+                    TopicIndexEntry(
+                        topic=self._topic.topic,
+                        topic_id=self._topic.topic_id,
+                        sequence=self._sequence,
+                        version=version,
+                        partition=partition,
+                        file=added.path,
+                        row_group=number,
+                        base_offset=base,
+                        count=len(places),
+                        min_timestamp=int(times.min()),
+                        max_timestamp=int(times.max()),
+                        committed_at=added.committed_at,
+                        partitions=n,
+                        partition_values=added.partition_values,
+                    )
+                )
+        self._ends = ends
+        self.paths.add(added.path)
+        self.rows += sum(file.row_groups)
+        self.entries += entries
+
+    def done(self, version: int) -> None:
+        """Add that every version up to this one is indexed."""
+        self.entries.append(
+            TopicIndexEntry(
+                self._topic.topic, self._topic.topic_id, self._sequence, version=version
+            )
+        )
+
+
+class Indexer:
+    """Indexes one topic; for one thread at a time."""
+
+    def __init__(self, topic: TopicTable, columns: Columns, index: Index) -> None:
+        self.topic = topic
+        self.columns = columns
+        self.log = TableLog(topic.table, topic.table_id)
+        self._index = index
+        # The last version that was read and had no new rows, though the index does not say so.
+        self._idle = -1
+        # What keeps the topic from going on, with the sequence and partitions of which it holds.
+        self._stopped: tuple[tuple[int, int], CannotFollow] | None = None
+
+    def step(self, partitions: int) -> bool:
+        """Index what is new, at most a batch; return whether there was anything.
+
+        New rows are placed by `partitions`. The entries are in the index table then, and not yet in
+        `Index`. Costs one attempt to open a file when nothing is new. Raises CannotFollow, once
+        what comes before is indexed and whenever asked again; OSError.
+        """
+        index = self._index.topic(self.topic.topic_id)
+        state = (index.sequence, partitions)
+        if self._stopped is not None:
+            stopped_at, error = self._stopped
+            if stopped_at == state:
+                raise error
+            self._stopped, self._idle = None, -1
+        batch = _Batch(self.topic, index)
+        count = max(partitions, index.most_partitions)
+        stopped, done = None, index.done
+        try:
+            done = self._gather(batch, index, count)
+        except CannotFollow as error:
+            stopped, done = error, self._done
+        if done is not None and done != index.done:
+            wants = batch.entries or done - (index.done or 0) >= MOST_IDLE_VERSIONS
+            if wants or index.done is None:
+                batch.done(done)
+        if batch.entries:
+            if not self._index.append(self.topic.topic_id, batch.entries):
+                log.debug("topic %s: another indexer was faster", self.topic.topic)
+            return True
+        if stopped is not None:
+            self._stopped = (state, stopped)
+            raise stopped
+        if done is not None:
+            self._idle = done
+        return False
+
+    def _gather(self, batch: _Batch, index: TopicIndex, count: int) -> int | None:
+        """Add the entries of new rows; return the last version that is wholly in them."""
+        self._done = index.done
+        start = self.topic.start_version if index.restarted_at is None else index.restarted_at
+        if self._done is None:
+            if start is not None:
+                if not self._take(batch, index, self.log.snapshot(start), count):
+                    return None
+                self._done = start
+            else:
+                self._done = -1
+        self._done = max(self._done, self._idle)
+        while not batch.is_full:
+            commit = self.log.read(self._done + 1)
+            if commit is None or not self._take(batch, index, commit, count):
+                break
+            self._done = commit.version
+        return self._done if self._done >= 0 else None
+
+    def _take(self, batch: _Batch, index: TopicIndex, commit: Commit, count: int) -> bool:
+        """Add the entries of a commit's rows; False if the batch is full before its end."""
+        for added in commit.added:
+            if index.has(added.path) or added.path in batch.paths:
+                continue
+            if batch.is_full:
+                return False
+            try:
+                with OpenFile(
+                    self.log.files, added.path, added.partition_values, self.columns
+                ) as file:
+                    batch.add(commit.version, added, file, self.columns, count)
+            except FileNotFoundError as error:
+                raise CannotFollow(
+                    f"{added.path}, which version {commit.version} of {self.topic.table} adds, is "
+                    "gone (vacuumed?) before its rows were indexed: `topics reindex` begins the "
+                    "topic anew"
+                ) from error
+            except InvalidTable as error:
+                raise CannotFollow(
+                    f"version {commit.version} of {self.topic.table}, {added.path}: {error}; the "
+                    "topic ends before it: give the topic more partitions (`topics alter`)"
+                ) from error
+        return True

@@ -1,0 +1,146 @@
+"""The row groups of a table's files, sorted by partition, a bounded number of bytes of them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.topics.columns import Columns
+from pipeline.topics.murmur2 import positive_hashes
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+    from pyarrow.fs import FileSystem
+
+    from pipeline.topics.murmur2 import Array
+
+
+class RowGroup:
+    """A row group's rows by partition: their places, in the order of the file."""
+
+    def __init__(self, rows: pa.Table, partitions: Array, timestamps: Array) -> None:
+        self.rows = rows
+        self.timestamps = timestamps
+        self._order = np.argsort(partitions, kind="stable").astype(np.int32)
+        counts = np.bincount(partitions, minlength=1)
+        self._starts = np.concatenate(([0], np.cumsum(counts)))
+        self.nbytes = int(rows.nbytes + timestamps.nbytes + self._order.nbytes)
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that have rows, in order."""
+        return [int(number) for number in np.flatnonzero(np.diff(self._starts))]
+
+    def places(self, partition: int) -> Array:
+        """Return where a partition's rows are among all rows."""
+        if partition + 1 >= len(self._starts):
+            return self._order[:0]
+        places: Array = self._order[self._starts[partition] : self._starts[partition + 1]]
+        return places
+
+
+class OpenFile:
+    """A Parquet file of a topic's table. Raises FileNotFoundError if it is gone."""
+
+    def __init__(
+        self, files: FileSystem, path: str, partition_values: str | None, columns: Columns
+    ) -> None:
+        self._columns = columns
+        self._partition_values = partition_values
+        self._turn = int(positive_hashes(pa.array([path.encode()], pa.large_binary()))[0])
+        self._opened = files.open_input_file(path)
+        self._parquet = pq.ParquetFile(self._opened, coerce_int96_timestamp_unit="us")
+        metadata = self._parquet.metadata
+        self.row_groups: list[int] = [
+            metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)
+        ]
+
+    def __enter__(self) -> OpenFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._parquet.close()
+        self._opened.close()
+
+    def read(
+        self, number: int, count: int, committed_at: int, names: Sequence[str] | None
+    ) -> RowGroup:
+        """Read columns of a row group, None for all, for a topic of `count` partitions.
+
+        Raises InvalidTable for a row that names a partition which the topic does not have.
+        """
+        if names is not None:
+            present = set(self._parquet.schema_arrow.names)
+            names = [name for name in names if name in present]
+        rows = _plain(self._parquet.read_row_group(number, columns=names))
+        if not rows.num_columns:
+            # A table without columns has no rows either.
+            placeholder = pa.nulls(self.row_groups[number])
+            rows = pa.table({"": placeholder})
+        rows = self._columns.with_partition_values(rows, self._partition_values)
+        # A row without a key takes its turn by its place in the file, and files begin at places
+        # of their own: both are known from the file alone, whatever was indexed before.
+        turn = self._turn + sum(self.row_groups[:number])
+        partitions = self._columns.partitions(rows, count, turn)
+        return RowGroup(rows, partitions, self._columns.timestamps(rows, committed_at))
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """Bring columns to the types that are the same whichever writer a file is from.
+
+    delta-rs writes views of strings, which cannot be taken from, and others write dictionaries.
+    Offsets of 64 bits do for the strings of a row group of any size.
+    """
+    return rows.cast(
+        pa.schema([pa.field(field.name, _plain_type(field.type)) for field in rows.schema])
+    )
+
+
+def _plain_type(type_: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_dictionary(type_):
+        return _plain_type(type_.value_type)
+    if types.is_string(type_) or types.is_string_view(type_):
+        return pa.large_string()
+    if types.is_binary(type_) or types.is_binary_view(type_):
+        return pa.large_binary()
+    if types.is_struct(type_):
+        return pa.struct([pa.field(field.name, _plain_type(field.type)) for field in type_])
+    if types.is_list(type_) or types.is_large_list(type_):
+        return pa.large_list(pa.field("element", _plain_type(type_.value_type)))
+    if types.is_map(type_):
+        return pa.map_(_plain_type(type_.key_type), _plain_type(type_.item_type))
+    return type_
+
+
+class RowGroupCache:
+    """Row groups, the least recently used of which go while they have more than `most_bytes`.
+
+    The row group that was used last stays whatever its size.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._held: OrderedDict[Hashable, RowGroup] = OrderedDict()
+
+    def get(self, key: Hashable) -> RowGroup | None:
+        """Return a row group that is held."""
+        found = self._held.get(key)
+        if found is not None:
+            self._held.move_to_end(key)
+        return found
+
+    def put(self, key: Hashable, group: RowGroup) -> None:
+        """Hold a row group."""
+        self._held[key] = group
+        self._bytes += group.nbytes
+        while self._bytes > self._most_bytes and len(self._held) > 1:
+            _, gone = self._held.popitem(last=False)
+            self._bytes -= gone.nbytes

@@ -1,0 +1,249 @@
+"""The log of a table that is a topic: commit by commit, and whether it is still the same table.
+
+Commits that remove rows, tables that were replaced and logs that were cleaned up are failures with
+names: the rows behind them have no offsets that would follow from those before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import msgspec
+from deltalake.exceptions import TableNotFoundError
+from msgspec import Struct
+
+from pipeline.clock import monotonic
+from pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
+from pipeline.delta.data_files import data_files
+from pipeline.delta.log import LogGone
+from pipeline.delta.table import open_delta
+from pipeline.topics.errors import CannotFollow, InvalidTable, TableReplaced
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+    from pyarrow.fs import FileSystem
+
+# Features of Delta's readers with which a file still holds its rows as they are.
+_HARMLESS = {"timestampNtz", "vacuumProtocolCheck"}
+# How often a reader that finds no new commit looks whether the table was replaced, s.
+REPLACED_CHECK_S = 1.0
+
+
+class _Add(Struct, rename="camel"):
+    path: str
+    modification_time: int = 0
+    data_change: bool = True
+    partition_values: dict[str, str | None] = {}
+    deletion_vector: dict[str, Any] | None = None
+
+
+class _Remove(Struct, rename="camel"):
+    data_change: bool = True
+
+
+class _Protocol(Struct, rename="camel"):
+    min_reader_version: int = 1
+    reader_features: list[str] | None = None
+
+
+class _MetaData(Struct):
+    id: str
+
+
+class _CommitInfo(Struct, rename="camel"):
+    timestamp: int | None = None
+    in_commit_timestamp: int | None = None
+    operation: str = "an unnamed operation"
+
+
+class _Action(Struct, rename="camel"):
+    add: _Add | None = None
+    remove: _Remove | None = None
+    protocol: _Protocol | None = None
+    meta_data: _MetaData | None = None
+    commit_info: _CommitInfo | None = None
+
+
+_decode_action = msgspec.json.Decoder(_Action).decode
+
+
+class AddedFile(Struct, frozen=True):
+    """A file that a commit added: its path within the table, and its commit's timestamp, ms.
+
+    `partition_values` is JSON, None for a table without partition columns.
+    """
+
+    path: str
+    partition_values: str | None
+    committed_at: int
+
+
+class Commit(Struct, frozen=True):
+    """What a topic needs of a commit: the files that it added with new rows, in its order."""
+
+    version: int
+    added: list[AddedFile]
+
+
+class TableLog:
+    """Reads the commits of one table; for one thread at a time."""
+
+    def __init__(self, uri: str, table_id: str) -> None:
+        self._uri, self._table_id = uri, table_id
+        self.files: FileSystem = open_files(uri)
+        self._check_gone = GoneCheck(self.files)
+        self._checked_s = 0.0
+        # The commit that was read last, and its file's time and size: another table's differ.
+        self._last: tuple[int, object] | None = None
+
+    def read(self, version: int) -> Commit | None:
+        """Return the commit of a version, None if nobody has written it yet.
+
+        Raises CannotFollow for a commit that a topic cannot follow, TableReplaced.
+        """
+        content = read_commit(self.files, version)
+        if content is None:
+            self._check_present(version)
+            return None
+        self._check_same()
+        found = self._commit(version, content)
+        self._last = (version, self._stamp(version))
+        return found
+
+    def snapshot(self, version: int) -> Commit:
+        """Return the files that the table had in a version, the oldest first, as if one commit.
+
+        Their `committed_at` is each file's modification time.
+        """
+        handle = self._open()
+        handle.load_as_version(version)
+        files = [
+            AddedFile(unquote(file.path), _encode_values(file.partition), file.modified_ms)
+            for file in data_files(handle)
+        ]
+        return Commit(version, files)
+
+    def newest_version(self) -> int:
+        """Return the table's newest version. Raises TableReplaced, InvalidTable."""
+        handle = self._open()
+        check_readable(handle)
+        return int(handle.version())
+
+    # --- the checks -------------------------------------------------------------------------------
+
+    def _commit(self, version: int, content: bytes) -> Commit:
+        actions = [_decode_action(line) for line in content.splitlines() if line]
+        info = next((a.commit_info for a in actions if a.commit_info is not None), _CommitInfo())
+        for action in actions:
+            if action.meta_data is not None and action.meta_data.id != self._table_id:
+                raise self._replaced(action.meta_data.id)
+            if action.protocol is not None:
+                refused = unreadable(
+                    action.protocol.min_reader_version, action.protocol.reader_features
+                )
+                if refused:
+                    raise CannotFollow(
+                        f"version {version} of {self._uri} makes the table one with {refused}, "
+                        "whose files do not hold its rows as they are: the topic ends before it"
+                    )
+            if action.remove is not None and action.remove.data_change:
+                raise CannotFollow(
+                    f"version {version} of {self._uri} ({info.operation}) removes or changes rows: "
+                    "the topic is served up to the version before; `topics reindex` begins it anew "
+                    "with the rows that the table has now, at offsets after all present ones"
+                )
+        timestamp = info.in_commit_timestamp or info.timestamp
+        added = []
+        for add in (action.add for action in actions if action.add is not None):
+            if not add.data_change:
+                continue
+            if "://" in add.path or add.path.startswith("/") or add.deletion_vector is not None:
+                what = "has a deletion vector" if add.deletion_vector else "lies outside of it"
+                raise CannotFollow(
+                    f"version {version} of {self._uri} adds {add.path}, which {what}: "
+                    "the topic ends before it"
+                )
+            values = _encode_values(add.partition_values)
+            committed_at = max(0, timestamp or add.modification_time)
+            added.append(AddedFile(unquote(add.path), values, committed_at))
+        return Commit(version, added)
+
+    def _check_present(self, version: int) -> None:
+        """Raise CannotFollow if a version that is not there never will be."""
+        now = monotonic()
+        if now - self._checked_s < REPLACED_CHECK_S:
+            return
+        self._checked_s = now
+        self._check_same()
+        try:
+            self._check_gone(version)
+        except LogGone as error:
+            raise CannotFollow(
+                f"the log of {self._uri} was cleaned up before version {version} was indexed, and "
+                "which rows came after it is not known any more (delta.logRetentionDuration says "
+                "how long it is kept): `topics reindex` begins the topic anew"
+            ) from error
+
+    def _check_same(self) -> None:
+        if self._last is not None and self._stamp(self._last[0]) == self._last[1]:
+            return
+        version = int(self._open().version())
+        self._last = (version, self._stamp(version))
+
+    def _stamp(self, version: int) -> object:
+        info = self.files.get_file_info(f"_delta_log/{version:020}.json")
+        return info.mtime_ns, info.size
+
+    def _open(self) -> DeltaTable:
+        try:
+            handle = open_delta(self._uri)
+        except TableNotFoundError as error:
+            raise TableReplaced(f"there is no Delta table at {self._uri} any more") from error
+        found = str(handle.metadata().id)
+        if found != self._table_id:
+            raise self._replaced(found)
+        return handle
+
+    def _replaced(self, found: str) -> TableReplaced:
+        return TableReplaced(
+            f"the table at {self._uri} is another one (id {found}) than the topic's "
+            f"(id {self._table_id}): delete the topic and create it anew"
+        )
+
+
+def unreadable(reader_version: int, features: list[str] | None) -> str:
+    """Return the names of what keeps a table's files from holding its rows, "" if nothing does."""
+    if reader_version <= 1:
+        return ""
+    if features is None:
+        return "columnMapping" if reader_version == 2 else f"reader version {reader_version}"
+    return ", ".join(sorted(set(features) - _HARMLESS))
+
+
+def check_readable(handle: DeltaTable) -> None:
+    """Raise InvalidTable for a table whose files do not hold its rows as they are."""
+    protocol = handle.protocol()
+    refused = unreadable(protocol.min_reader_version, protocol.reader_features)
+    if refused:
+        raise InvalidTable(
+            f"{handle.table_uri} is a table with {refused}, which a topic cannot read"
+        )
+
+
+def first_version(uri: str, handle: DeltaTable) -> int | None:
+    """Return where a new topic begins: None for version 0, else the handle's version.
+
+    None if the log has every commit since version 0 and none removed a file, so that the rows have
+    the order of the commits. Otherwise the topic begins with the rows that the table has now.
+    """
+    files, version = open_files(uri), int(handle.version())
+    for number in range(version + 1):
+        content = read_commit(files, number)
+        if content is None or b'"remove":' in content:
+            return version
+    return None
+
+
+def _encode_values(values: dict[str, str | None]) -> str | None:
+    return msgspec.json.encode(values).decode() if values else None

@@ -1,0 +1,341 @@
+"""Topics that are tables, as a broker serves them: log starts, log ends, records by offset."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from msgspec import Struct
+from pyarrow.fs import FileSelector, FileType
+
+from pipeline.delta.table import open_delta
+from pipeline.errors import Failure, first_line
+from pipeline.topics.columns import Columns, as_bytes
+from pipeline.topics.definition import Definitions, column_types
+from pipeline.topics.errors import (
+    OffsetOutOfRange,
+    TableReplaced,
+    UnknownTopicOrPartition,
+)
+from pipeline.topics.index import Index, PartitionIndex, Span
+from pipeline.topics.indexer import Indexer
+from pipeline.topics.json_values import JsonRows
+from pipeline.topics.row_groups import OpenFile, RowGroup, RowGroupCache
+from schemas.tables import TopicIndexEntry, TopicTable
+
+if TYPE_CHECKING:
+    from pipeline.topics.murmur2 import Array
+
+log = logging.getLogger(__name__)
+
+CACHE_BYTES = 256 << 20
+# How many row groups one `read` opens at most: each costs a millisecond and more.
+MOST_OPENED = 64
+
+
+class Record(Struct, frozen=True, gc=False):
+    """A row as Kafka's record: its offset, timestamp (ms), key and value; without headers."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[()] = ()
+
+
+class _Topic:
+    """One topic: its indexer, and how much larger its records are than their rows in Arrow."""
+
+    def __init__(self, topic: TopicTable, index: Index) -> None:
+        self.topic = topic
+        self._index = index
+        self._indexer: Indexer | None = None
+        self.problem: str | None = None
+        self.is_replaced = False
+        self.growth = 1.5
+
+    @property
+    def indexer(self) -> Indexer:
+        """Made when it is needed first: raises TableReplaced if the table does not exist."""
+        if self._indexer is None:
+            try:
+                handle = open_delta(self.topic.table)
+            except TableNotFoundError as error:
+                raise TableReplaced(
+                    f"there is no Delta table at {self.topic.table} any more"
+                ) from error
+            columns = Columns(self.topic, column_types(handle))
+            self._indexer = Indexer(self.topic, columns, self._index)
+        return self._indexer
+
+    def step(self, partitions: int) -> bool:
+        """Index what is new, and take down why that is not possible; return whether it was."""
+        try:
+            found = self.indexer.step(partitions)
+        except (Failure, DeltaError, OSError) as error:
+            problem = first_line(error)
+            if problem != self.problem:
+                log.warning("topic %s: %s", self.topic.topic, problem)
+            self.problem = problem
+            self.is_replaced = isinstance(error, TableReplaced)
+            return False
+        self.problem, self.is_replaced = None, False
+        return found
+
+
+class TableTopics:
+    """The topics of a root that are tables; `poll` brings them up to date.
+
+    For one thread at a time. Any number of processes and of these objects may work on one root.
+    `only` names the topics to keep up to date, None all. `cache_bytes` bounds the rows that are
+    kept decoded, by Arrow's count; one row group is held whatever its size.
+    """
+
+    def __init__(
+        self, root: str, only: Collection[str] | None = None, cache_bytes: int = CACHE_BYTES
+    ) -> None:
+        self._only = only
+        self._definitions = Definitions(root)
+        self._index = Index(root)
+        self._topics: dict[str, _Topic] = {}
+        self._cache = RowGroupCache(cache_bytes)
+        self._json = JsonRows()
+
+    # --- what there is ----------------------------------------------------------------------------
+
+    def poll(self) -> bool:
+        """Look for new topics and new rows; return whether anything is new, and may be more.
+
+        A call indexes about a million new rows of a topic at most: who wants all calls until False.
+        Where nothing is new it costs one attempt to open a file for the catalogue, one for the
+        index and one for each table. What keeps a topic from following its table is in `problems`;
+        the other topics are not disturbed.
+        """
+        changed = self._definitions.poll()
+        if changed:
+            self._adopt()
+        if not self._topics:
+            return changed
+        changed |= self._index.poll()
+        counts = self._definitions.counts
+        stepped = [topic.step(counts[name]) for name, topic in self._topics.items()]
+        if any(stepped):
+            self._index.poll()
+            changed = True
+        return changed
+
+    def _adopt(self) -> None:
+        self._index.ignore(self._definitions.dead)
+        before, self._topics = self._topics, {}
+        for name, topic in self._definitions.topics.items():
+            if self._only is not None and name not in self._only:
+                continue
+            known = before.get(name)
+            same = known is not None and known.topic == topic
+            self._topics[name] = known if known and same else _Topic(topic, self._index)
+
+    def topics(self) -> Mapping[str, int]:
+        """Return the number of partitions of each topic."""
+        counts = self._definitions.counts
+        return {name: counts[name] for name in self._topics}
+
+    def problems(self) -> Mapping[str, str]:
+        """Return why a topic does not follow its table at present, for each that does not."""
+        return {name: topic.problem for name, topic in self._topics.items() if topic.problem}
+
+    def log_start(self, topic: str, partition: int) -> int:
+        """Return the first offset that can be read. Raises UnknownTopicOrPartition.
+
+        Rows whose files are gone lie before it, once somebody tried to read one of them here.
+        """
+        return self._partition(topic, partition).log_start
+
+    def log_end(self, topic: str, partition: int) -> int:
+        """Return the offset of the next row to come. Raises UnknownTopicOrPartition."""
+        return self._partition(topic, partition).log_end
+
+    def offset_for_time(
+        self, topic: str, partition: int, timestamp_ms: int
+    ) -> tuple[int, int] | None:
+        """Return the first offset whose timestamp is `timestamp_ms` or later, and its timestamp.
+
+        None if there is none. Kafka's ListOffsets. Raises UnknownTopicOrPartition, TableReplaced.
+        """
+        index = self._partition(topic, partition)
+        for span in index.spans_since(timestamp_ms):
+            try:
+                group = self._row_group(self._topics[topic], span)
+            except FileNotFoundError:
+                self._mark_gone(self._topics[topic])
+                return self.offset_for_time(topic, partition, timestamp_ms)
+            times = group.timestamps[group.places(partition)]
+            late = np.flatnonzero(times >= timestamp_ms)
+            if len(late):
+                return span.base + int(late[0]), int(times[late[0]])
+        return None
+
+    def reindex(self, topic: str) -> None:
+        """Begin a topic anew with the rows that its table has now, at offsets after all present.
+
+        Each partition's log starts at its present end; `poll` indexes the rows. A group whose
+        committed offset is the old end is given all the table's rows. Raises TableReplaced,
+        UnknownTopicOrPartition, InvalidTable.
+        """
+        self._partition(topic, 0)
+        one = self._topics[topic]
+        while not self._index.append(one.topic.topic_id, self._restart(one)):
+            self._index.poll()
+        self._index.poll()
+
+    def _restart(self, topic: _Topic) -> list[TopicIndexEntry]:
+        version = topic.indexer.log.newest_version()
+        index = self._index.topic(topic.topic.topic_id)
+        count = max(self._definitions.counts[topic.topic.topic], index.most_partitions)
+        return [
+            TopicIndexEntry(
+                topic=topic.topic.topic,
+                topic_id=topic.topic.topic_id,
+                sequence=index.sequence + 1,
+                version=version,
+                partition=number,
+                base_offset=index.partition(number).log_end,
+            )
+            for number in range(count)
+        ]
+
+    # --- records ----------------------------------------------------------------------------------
+
+    def read(
+        self, topic: str, partition: int, offset: int, max_bytes: int, max_records: int
+    ) -> list[Record]:
+        """Return the records from `offset` on: at least one, if there is any.
+
+        As many as `max_bytes` of keys and values and `max_records` allow, or fewer: the next call
+        goes on after them. Raises UnknownTopicOrPartition, OffsetOutOfRange, TableReplaced, and
+        Failure for a row that cannot be written as a record.
+        """
+        index = self._partition(topic, partition)
+        self._check_range(topic, partition, index, offset)
+        if offset == index.log_end or max_records < 1:
+            return []
+        one = self._topics[topic]
+        try:
+            pieces = self._gather(one, partition, index, offset, max_bytes, max_records)
+        except FileNotFoundError:
+            self._mark_gone(one)
+            self._check_range(topic, partition, index, offset)
+            raise
+        return self._records(one, pieces, offset, max_bytes)
+
+    def _check_range(self, topic: str, partition: int, index: PartitionIndex, offset: int) -> None:
+        if not index.log_start <= offset <= index.log_end:
+            raise OffsetOutOfRange(
+                f"topic {topic!r} has no offset {offset} in partition {partition}, only "
+                f"{index.log_start} to {index.log_end}"
+            )
+
+    def _gather(
+        self,
+        topic: _Topic,
+        partition: int,
+        index: PartitionIndex,
+        offset: int,
+        max_bytes: int,
+        max_records: int,
+    ) -> list[tuple[pa.Table, Array]]:
+        """Return rows with their timestamps, about as many as are asked for, of one schema."""
+        pieces: list[tuple[pa.Table, Array]] = []
+        size, count = 0.0, 0
+        for opened, span in enumerate(index.spans_from(offset)):
+            if opened >= MOST_OPENED or size >= max_bytes or count >= max_records:
+                break
+            try:
+                group = self._row_group(topic, span)
+            except FileNotFoundError:
+                if pieces:
+                    break
+                raise
+            if pieces and group.rows.schema != pieces[0][0].schema:
+                break
+            places = group.places(partition)
+            if len(places) != span.end - span.base:
+                path = self._index.topic(topic.topic.topic_id).files[span.file].path
+                raise Failure(
+                    f"{path} of {topic.topic.table} was changed: it has {len(places)} rows for "
+                    f"offsets {span.base} to {span.end}"
+                )
+            row_bytes = max(1.0, topic.growth * group.rows.nbytes / max(1, group.rows.num_rows))
+            fitting = int((max_bytes - size) / row_bytes) + 1
+            first = max(0, offset - span.base)
+            places = places[first : first + min(fitting, max_records - count)]
+            pieces.append((group.rows.take(pa.array(places)), group.timestamps[places]))
+            size += len(places) * row_bytes
+            count += len(places)
+        return pieces
+
+    def _records(
+        self,
+        topic: _Topic,
+        pieces: list[tuple[pa.Table, Array]],
+        offset: int,
+        max_bytes: int,
+    ) -> list[Record]:
+        rows = pa.concat_tables([rows for rows, _ in pieces])
+        times = np.concatenate([times for _, times in pieces]).tolist()
+        key, value = topic.topic.key_column, topic.topic.value_column
+        keys = [None] * len(times) if key is None else as_bytes(rows, key).to_pylist()
+        values = self._json.encode(rows) if value is None else as_bytes(rows, value).to_pylist()
+        found: list[Record] = []
+        size = 0
+        for at, (timestamp, key_bytes, value_bytes) in enumerate(
+            zip(times, keys, values, strict=True), offset
+        ):
+            size += len(key_bytes or b"") + len(value_bytes or b"")
+            if found and size > max_bytes:
+                break
+            found.append(Record(at, timestamp, key_bytes, value_bytes))
+        if rows.nbytes:
+            topic.growth = (topic.growth + max(0.1, size / rows.nbytes)) / 2
+        return found
+
+    def _row_group(self, topic: _Topic, span: Span) -> RowGroup:
+        """Return the row group of a span; raises FileNotFoundError if its file is gone."""
+        key = (topic.topic.topic_id, span.file, span.row_group)
+        group = self._cache.get(key)
+        if group is None:
+            indexer = topic.indexer
+            file = self._index.topic(topic.topic.topic_id).files[span.file]
+            with OpenFile(
+                indexer.log.files, file.path, file.partition_values, indexer.columns
+            ) as opened:
+                group = opened.read(
+                    span.row_group, span.partitions, span.committed_at, indexer.columns.served
+                )
+            self._cache.put(key, group)
+        return group
+
+    def _mark_gone(self, topic: _Topic) -> None:
+        """Move the log starts behind every file that is gone: one listing of the table's files."""
+        listed = topic.indexer.log.files.get_file_info(FileSelector("", recursive=True))
+        present = {info.path.lstrip("/") for info in listed if info.type == FileType.File}
+        index = self._index.topic(topic.topic.topic_id)
+        missing = {file.path for file in index.files} - present
+        log.warning(
+            "topic %s: %d files of %s are gone (vacuumed?), and the records in them",
+            topic.topic.topic,
+            len(missing),
+            topic.topic.table,
+        )
+        index.mark_gone(missing)
+
+    def _partition(self, topic: str, partition: int) -> PartitionIndex:
+        one = self._topics.get(topic)
+        if one is None or not 0 <= partition < self._definitions.counts[topic]:
+            raise UnknownTopicOrPartition(f"there is no partition {partition} of topic {topic!r}")
+        if one.is_replaced:
+            raise TableReplaced(one.problem or "")
+        return self._index.topic(one.topic.topic_id).partition(partition)

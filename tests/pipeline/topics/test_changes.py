@@ -1,0 +1,144 @@
+"""Tables that go on in a way in which a topic cannot: each is named, and what to do."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from typer.testing import CliRunner
+
+from pipeline.cli.main import app
+from pipeline.topics import TableReplaced, create_table_topic, table_log
+from tests.pipeline.topics.tables import append, caught_up, define, ends, opened, records, rows
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """A table of ten rows in two commits."""
+    table = str(tmp_path / "rows")
+    append(table, range(5))
+    append(table, range(5, 10))
+    return table
+
+
+def overwrite(uri: str) -> None:
+    write_deltalake(uri, rows(range(3)), mode="overwrite")
+
+
+def delete(uri: str) -> None:
+    DeltaTable(uri).delete("n = 3")
+
+
+def update(uri: str) -> None:
+    DeltaTable(uri).update({"n": "n + 1"}, predicate="n = 3")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"), [(overwrite, "WRITE"), (delete, "DELETE"), (update, "UPDATE")]
+)
+def test_a_commit_that_changes_rows_ends_the_topic_before_it(
+    root: str, uri: str, change: Callable[[str], None], named: str
+) -> None:
+    define(root, uri, 1)
+    topics = opened(root)
+    append(uri, [10])
+    change(uri)
+    append(uri, [11])
+    for each in (caught_up(topics), opened(root)):
+        assert ends(each) == [(0, 11)]
+        assert f"version 3 of {uri} ({named}) removes or changes rows" in each.problems()["t"]
+        assert "`topics reindex`" in each.problems()["t"]
+        assert [record.key for record in records(each, 0)] == [b"id-%d" % n for n in range(11)]
+
+
+def test_a_topic_is_begun_anew_at_offsets_after_all_others(root: str, uri: str) -> None:
+    define(root, uri, 1)
+    follower = opened(root)
+    for _ in range(2):
+        DeltaTable(uri).delete("n = 3")
+        done = CliRunner().invoke(app, ["topics", "reindex", "t", "--root", root])
+        assert done.exit_code == 0, done.output
+        assert "topic 't' has 9 records of its table" in done.output
+    append(uri, [10])
+    for each in (caught_up(follower), opened(root)):
+        assert each.problems() == {}
+        assert ends(each) == [(19, 29)]
+        found = [record.key for record in records(each, 0)]
+        assert sorted(found[:9]) == sorted(b"id-%d" % n for n in range(10) if n != 3)
+        assert found[9:] == [b"id-10"]
+
+
+def test_a_table_that_is_dropped_is_named_and_not_served(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_log, "REPLACED_CHECK_S", 0)
+    define(root, uri, 1)
+    topics = opened(root)
+    shutil.rmtree(uri)
+    for each in (caught_up(topics), opened(root)):
+        with pytest.raises(TableReplaced, match="there is no Delta table at"):
+            each.read("t", 0, 0, 100, 1)
+
+
+@pytest.mark.parametrize("commits", [1, 2, 5], ids=["shorter", "as long", "longer"])
+def test_another_table_in_its_place_is_named_and_not_served(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch, commits: int
+) -> None:
+    monkeypatch.setattr(table_log, "REPLACED_CHECK_S", 0)
+    define(root, uri, 1)
+    topics = opened(root)
+    shutil.rmtree(uri)
+    for n in range(commits):
+        append(uri, [n])
+    for each in (caught_up(topics), opened(root)):
+        assert "is another one" in each.problems()["t"]
+        with pytest.raises(TableReplaced, match="delete the topic and create it anew"):
+            each.log_end("t", 0)
+
+
+def test_a_log_that_was_cleaned_up_behind_the_index_is_named(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table_log, "REPLACED_CHECK_S", 0)
+    monkeypatch.setattr("pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    define(root, uri, 1)
+    topics = opened(root)
+    for n in range(10, 13):
+        append(uri, [n])
+    DeltaTable(uri).create_checkpoint()
+    for version in range(3):
+        (Path(uri) / "_delta_log" / f"{version:020}.json").unlink()
+    for each in (caught_up(topics), opened(root)):
+        assert ends(each) == [(0, 10)]
+        assert "was cleaned up before version 2 was indexed" in each.problems()["t"]
+    topics.reindex("t")
+    assert (ends(caught_up(topics)), topics.problems()) == ([(10, 23)], {})
+
+
+def test_a_table_that_turns_into_one_with_deletion_vectors_ends_the_topic(
+    root: str, uri: str
+) -> None:
+    define(root, uri, 1)
+    topics = opened(root)
+    (Path(uri) / "_delta_log" / f"{2:020}.json").write_text(
+        '{"protocol":{"minReaderVersion":3,"minWriterVersion":7,'
+        '"readerFeatures":["deletionVectors"],"writerFeatures":["deletionVectors"]}}'
+    )
+    assert "one with deletionVectors" in caught_up(topics).problems()["t"]
+    assert ends(topics) == [(0, 10)]
+
+
+def test_one_topic_s_failure_does_not_disturb_another(root: str, uri: str, tmp_path: Path) -> None:
+    define(root, uri, 1)
+    other = str(tmp_path / "other")
+    append(other, range(2))
+    create_table_topic(root, "u", 1, other, key="id")
+    topics = opened(root)
+    DeltaTable(uri).delete("n = 3")
+    append(other, range(2, 4))
+    caught_up(topics)
+    assert list(topics.problems()) == ["t"]
+    assert topics.log_end("u", 0) == 4

@@ -1,0 +1,155 @@
+"""Which tables can be topics, and what the root remembers of one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from typer.testing import CliRunner
+
+from pipeline.cli.main import app
+from pipeline.delta.open import open_appender
+from pipeline.tables.store import ensure_table, table_uri
+from pipeline.tables.topics import TopicExists, alter_topic, create_topic, delete_topic
+from pipeline.topics import InvalidTable, create_table_topic
+from schemas.tables import TOPIC_TABLES, TopicTable, to_arrow
+from tests.pipeline.topics.tables import append, define, ends, opened
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    """A table of ten rows."""
+    table = str(tmp_path / "rows")
+    append(table, range(10))
+    return table
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["topics", *arguments])
+
+
+def test_the_command_creates_a_topic_of_a_table_and_lists_it(root: str, uri: str) -> None:
+    made = run("create", "t", "--root", root, "--partitions", "3", "--table", uri, "--key", "id")
+    assert made.exit_code == 0, made.output
+    assert "topic 't' has 10 records of its table" in made.output
+    create_topic(root, "plain", 2)
+    alter_topic(root, "t", 4)
+    listed = run("list", "--root", root, "--json")
+    found = {row["topic"]: row for row in map(json.loads, listed.stdout.splitlines())}
+    assert (found["t"]["partitions"], found["t"]["table"]) == (4, uri)
+    assert (found["t"]["key_column"], found["t"]["value_column"]) == ("id", None)
+    assert (found["plain"]["partitions"], found["plain"]["table"]) == (2, None)
+
+
+def test_options_of_a_table_need_one(root: str) -> None:
+    made = run("create", "t", "--root", root, "--partitions", "3", "--key", "id")
+    assert (made.exit_code, "need --table" in made.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({}, "needs either a key or a partition column"),
+        ({"key": "id", "partition": "n"}, "needs either a key or a partition column"),
+        ({"key": "key"}, "--key: .* has no column 'key', only id, n"),
+        ({"partition": "id"}, "--partition: column 'id' of .* is string, and must be an integer"),
+        ({"key": "id", "value": "v"}, "--value: .* has no column 'v'"),
+        ({"key": "id", "timestamp": "id"}, "--timestamp: .* must be a timestamp"),
+    ],
+)
+def test_columns_that_do_not_do_are_named(
+    root: str, uri: str, columns: dict[str, str], message: str
+) -> None:
+    with pytest.raises(InvalidTable, match=message):
+        create_table_topic(root, "t", 3, uri, **columns)
+    assert opened(root).topics() == {}
+
+
+def test_a_key_of_a_type_without_one_text_is_refused(root: str, tmp_path: Path) -> None:
+    table = str(tmp_path / "floats")
+    append(table, pa.table({"x": [1.5]}))
+    with pytest.raises(InvalidTable, match=r"'x' .* is double, and must be a string, binary or an"):
+        create_table_topic(root, "t", 3, table, key="x")
+
+
+def test_there_must_be_a_table(root: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidTable, match="there is no Delta table at"):
+        create_table_topic(root, "t", 3, str(tmp_path / "none"), key="id")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "named"),
+    [
+        (
+            '{"minReaderVersion":3,"minWriterVersion":7,"readerFeatures":["deletionVectors"],'
+            '"writerFeatures":["deletionVectors"]}',
+            "deletionVectors",
+        ),
+        ('{"minReaderVersion":2,"minWriterVersion":5}', "columnMapping"),
+    ],
+)
+def test_a_table_whose_files_do_not_hold_its_rows_is_refused_by_the_feature_s_name(
+    root: str, uri: str, protocol: str, named: str
+) -> None:
+    (Path(uri) / "_delta_log" / f"{1:020}.json").write_text(f'{{"protocol":{protocol}}}')
+    with pytest.raises(InvalidTable, match=f"is a table with {named}, which a topic cannot read"):
+        define(root, uri)
+
+
+def test_times_without_a_zone_make_no_other_table(root: str, tmp_path: Path) -> None:
+    """They are a feature of Delta's readers of version 3."""
+    table = str(tmp_path / "times")
+    append(table, pa.table({"id": ["a"], "at": pa.array([0], pa.timestamp("us"))}))
+    assert DeltaTable(table).protocol().min_reader_version == 3
+    define(root, table, 1)
+    (record,) = opened(root).read("t", 0, 0, 1_000, 1)
+    assert record.value == b'{"id":"a","at":"1970-01-01T00:00:00.000000"}'
+
+
+# --- definitions that hold, and those that do not -------------------------------------------------
+
+
+def test_a_plain_topic_does_not_inherit_what_a_killed_creator_left(root: str, uri: str) -> None:
+    """The creator was killed between the definition and the topic's row."""
+    left = TopicTable("t", "an-id", uri, "a-table", "id", None, None, None, None, at=1_000)
+    ensure_table(root, TOPIC_TABLES)
+    open_appender(table_uri(root, TOPIC_TABLES)).append(to_arrow(TOPIC_TABLES, [left]))
+    create_topic(root, "t", 3)
+    assert opened(root).topics() == {}
+    delete_topic(root, "t")
+    define(root, uri)
+    assert sum(end for _, end in ends(opened(root))) == 10
+
+
+def test_a_topic_is_created_once(root: str, uri: str, tmp_path: Path) -> None:
+    define(root, uri)
+    other = str(tmp_path / "other")
+    append(other, range(2))
+    with pytest.raises(TopicExists):
+        define(root, other)
+    assert sum(end for _, end in ends(opened(root))) == 10
+
+
+def test_a_topic_that_is_created_anew_begins_anew(root: str, uri: str) -> None:
+    topics = opened(root)
+    define(root, uri)
+    while topics.poll():
+        pass
+    delete_topic(root, "t")
+    assert topics.poll()
+    assert topics.topics() == {}
+    define(root, uri, 1)
+    while topics.poll():
+        pass
+    assert ends(topics) == ends(opened(root)) == [(0, 10)]
+
+
+def test_an_alias_of_the_table_s_folder_is_resolved(root: str, uri: str, monkeypatch: Any) -> None:
+    monkeypatch.chdir(Path(uri).parent)
+    define(root, "rows")
+    monkeypatch.chdir("/")
+    assert sum(end for _, end in ends(opened(root))) == 10

@@ -1,0 +1,381 @@
+"""A row's partition and offset: what they are, and that nothing changes them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from kafka.partitioner.default import murmur2
+
+from pipeline.delta.commit import CommitStateUnknown
+from pipeline.delta.local_appender import LocalAppender
+from pipeline.tables.topics import alter_topic
+from pipeline.topics import OffsetOutOfRange, TableTopics, index, indexer
+from pipeline.topics.index import Index
+from tests.pipeline.topics.tables import (
+    append,
+    caught_up,
+    define,
+    ends,
+    everything,
+    opened,
+    records,
+    rows,
+)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return str(tmp_path / "rows")
+
+
+def numbers(topics: TableTopics) -> list[list[str]]:
+    """The keys of each partition, in the order of their offsets."""
+    return [[(record.key or b"").decode() for record in part] for part in everything(topics)]
+
+
+def placed(*batches: range, partitions: int = 3) -> list[list[str]]:
+    """What Kafka's partitioner makes of the rows of these commits."""
+    found: list[list[str]] = [[] for _ in range(partitions)]
+    for batch in batches:
+        for n in batch:
+            found[(murmur2(f"id-{n}".encode()) & 0x7FFFFFFF) % partitions].append(f"id-{n}")
+    return found
+
+
+# --- partitions -----------------------------------------------------------------------------------
+
+
+def test_rows_are_where_a_producer_puts_their_keys_in_the_order_of_commits(
+    root: str, uri: str
+) -> None:
+    for batch in (range(20, 30), range(10), range(10, 20)):
+        append(uri, batch)
+    define(root, uri)
+    assert numbers(opened(root)) == placed(range(20, 30), range(10), range(10, 20))
+
+
+def test_a_key_is_a_string_s_bytes_an_integer_s_text_or_a_binary(root: str, tmp_path: Path) -> None:
+    keys = {"s": ["21", "é"], "i": pa.array([21, -7], pa.int32()), "b": [b"21", b"\xff\x00"]}
+    texts = {"s": [b"21", "é".encode()], "i": [b"21", b"-7"], "b": keys["b"]}
+    append(str(tmp_path / "rows"), pa.table(keys))
+    for name, expected in texts.items():
+        root_of = f"{root}/{name}"
+        define(root_of, str(tmp_path / "rows"), 50, key=name)
+        topics = opened(root_of)
+        for key in expected:
+            (record,) = topics.read("t", (murmur2(key) & 0x7FFFFFFF) % 50, 0, 100, 1)
+            assert record.key == key
+
+
+def test_rows_without_a_key_take_turns_and_stay_there(root: str, uri: str) -> None:
+    append(uri, pa.table({"id": pa.nulls(30, pa.string()), "n": pa.array(range(30))}))
+    define(root, uri)
+    topics = opened(root)
+    assert ends(topics) == [(0, 10)] * 3
+    assert {record.key for part in everything(topics) for record in part} == {None}
+    assert everything(topics) == everything(opened(root))
+
+
+def test_a_column_may_be_the_partition(root: str, uri: str) -> None:
+    append(uri, pa.table({"p": [2, 0, 2], "v": ["a", "b", "c"]}))
+    define(root, uri, partition="p", value="v")
+    topics = opened(root)
+    assert [[r.value for r in part] for part in everything(topics)] == [[b"b"], [], [b"a", b"c"]]
+    assert records(topics, 0)[0].key is None
+
+
+@pytest.mark.parametrize("wrong", [3, -1, None])
+def test_a_partition_that_the_topic_does_not_have_ends_it_by_name(
+    root: str, uri: str, wrong: int | None
+) -> None:
+    append(uri, pa.table({"p": pa.array([2, 0], pa.int64())}))
+    define(root, uri, partition="p")
+    append(uri, pa.table({"p": pa.array([1, wrong], pa.int64())}))
+    topics = opened(root)
+    assert ends(topics) == [(0, 1), (0, 0), (0, 1)]
+    problem = topics.problems()["t"]
+    assert f"a row has {wrong} in 'p', and topic 't' has partitions 0 to 2" in problem
+    assert "version 1 of" in problem
+
+
+def test_more_partitions_end_that(root: str, uri: str) -> None:
+    append(uri, pa.table({"p": [2, 3]}))
+    define(root, uri, partition="p")
+    topics = opened(root)
+    assert "t" in topics.problems()
+    alter_topic(root, "t", 4)
+    caught_up(topics)
+    assert (topics.problems(), ends(topics)) == ({}, [(0, 0), (0, 0), (0, 1), (0, 1)])
+
+
+def test_a_topic_that_grows_keeps_the_rows_that_were_indexed(root: str, uri: str) -> None:
+    append(uri, range(10))
+    define(root, uri, 2)
+    topics = opened(root)
+    alter_topic(root, "t", 5)
+    append(uri, range(10, 30))
+    caught_up(topics)
+    expected = [
+        [*old, *new]
+        for old, new in zip(
+            [*placed(range(10), partitions=2), [], [], []],
+            placed(range(10, 30), partitions=5),
+            strict=True,
+        )
+    ]
+    assert numbers(topics) == numbers(opened(root)) == expected
+
+
+# --- what does not move a row ---------------------------------------------------------------------
+
+
+def test_a_rewrite_without_a_change_moves_no_row(root: str, uri: str) -> None:
+    for n in range(5):
+        append(uri, [n])
+    define(root, uri)
+    before = opened(root)
+    DeltaTable(uri).optimize.compact()
+    append(uri, [9])
+    caught_up(before)
+    assert numbers(before) == numbers(opened(root)) == placed(range(5), range(9, 10))
+
+
+def test_what_vacuum_deleted_lies_before_the_log_start(root: str, uri: str) -> None:
+    append(uri, range(10))
+    append(uri, range(10, 20))
+    define(root, uri, 1)
+    opened(root)
+    DeltaTable(uri).optimize.compact()
+    append(uri, range(20, 30))
+    DeltaTable(uri).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    topics = opened(root)
+    assert ends(topics) == [(0, 30)]
+    with pytest.raises(OffsetOutOfRange, match="no offset 3 in partition 0, only 20 to 30"):
+        topics.read("t", 0, 3, 100, 1)
+    assert ends(topics) == [(20, 30)]
+    assert [record.key for record in records(topics, 0)] == [b"id-%d" % n for n in range(20, 30)]
+
+
+def test_a_time_is_found_behind_what_vacuum_deleted(root: str, uri: str) -> None:
+    for n in range(2):
+        append(uri, [n])
+    define(root, uri, 1)
+    opened(root)
+    DeltaTable(uri).optimize.compact()
+    append(uri, [2])
+    DeltaTable(uri).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    found = opened(root).offset_for_time("t", 0, 0)
+    assert found is not None
+    assert found[0] == 2
+
+
+def test_a_file_that_is_committed_twice_is_indexed_once(root: str, uri: str) -> None:
+    """delta-rs, whose commit was not acknowledged, commits the same file as the next version."""
+    append(uri, range(4))
+    define(root, uri, 1)
+    log = Path(uri) / "_delta_log"
+    adds = [
+        line for line in (log / f"{0:020}.json").read_text().splitlines() if line[:6] == '{"add"'
+    ]
+    (log / f"{1:020}.json").write_text("\n".join(adds))
+    append(uri, range(4, 6))
+    assert numbers(opened(root)) == [[f"id-{n}" for n in range(6)]]
+
+
+def test_a_table_without_its_first_commits_begins_with_the_rows_that_it_has(
+    root: str, uri: str
+) -> None:
+    append(uri, range(4))
+    append(uri, range(4, 8))
+    DeltaTable(uri).delete("n = 5")
+    define(root, uri, 1)
+    topics = opened(root)
+    assert topics.problems() == {}
+    assert sorted(numbers(topics)[0]) == [f"id-{n}" for n in (0, 1, 2, 3, 4, 6, 7)]
+    append(uri, range(8, 10))
+    assert numbers(caught_up(topics))[0][7:] == ["id-8", "id-9"]
+    assert numbers(opened(root)) == numbers(topics)
+
+
+def test_row_groups_are_indexed_apart(root: str, uri: str) -> None:
+    append(uri, range(40))
+    (file,) = Path(uri).glob("*.parquet")
+    pq.write_table(pq.read_table(file), file, row_group_size=7)
+    define(root, uri)
+    assert numbers(opened(root)) == placed(range(40))
+
+
+def test_a_partitioned_table_has_its_columns_back(root: str, uri: str) -> None:
+    table = rows(range(6)).append_column("day", pa.array([n % 2 for n in range(6)], pa.int32()))
+    append(uri, table, partition_by=["day"])
+    define(root, uri, 2, key="day")
+    values = {record.value: record.key for part in everything(opened(root)) for record in part}
+    assert values == {
+        f'{{"id":"id-{n}","n":{n},"day":{n % 2}}}'.encode(): b"%d" % (n % 2) for n in range(6)
+    }
+
+
+# --- indexed once ---------------------------------------------------------------------------------
+
+
+def commits(root: str) -> int:
+    return int(DeltaTable(f"{root}/topic_index").version())
+
+
+def test_of_two_that_index_at_once_one_writes_and_both_have_it(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(uri, range(10))
+    define(root, uri)
+    two = [opened(root), opened(root)]
+    before = commits(root)
+    append(uri, range(10, 30))
+    both, to_arrow = Barrier(2), index.to_arrow
+
+    def together(*arguments: Any) -> pa.Table:
+        both.wait(20)
+        return to_arrow(*arguments)
+
+    monkeypatch.setattr(index, "to_arrow", together)
+    threads = [Thread(target=topics.poll) for topics in two]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    monkeypatch.undo()
+    assert commits(root) == before + 1
+    for topics in (*two, opened(root)):
+        assert numbers(caught_up(topics)) == placed(range(10), range(10, 30))
+
+
+def test_many_indexers_beside_a_writer_agree(root: str, uri: str) -> None:
+    append(uri, range(1))
+    define(root, uri)
+    several = [TableTopics(root) for _ in range(3)]
+    done = [0] * len(several)
+
+    def work(number: int) -> None:
+        while sum(end for _, end in ends(caught_up(several[number]))) < 41:
+            done[number] += 1
+
+    for topics in several:
+        caught_up(topics)
+    threads = [Thread(target=work, args=(number,)) for number in range(len(several))]
+    for thread in threads:
+        thread.start()
+    for n in range(1, 41, 2):
+        append(uri, range(n, n + 2))
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    expected = placed(range(41))
+    for topics in (*several, opened(root)):
+        assert numbers(topics) == expected
+
+
+def test_an_indexer_that_read_more_versions_than_the_winner_indexes_none_twice(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The winner has indexed one version, when the loser comes with that one and the next."""
+    append(uri, range(4))
+    define(root, uri)
+    quick, slow = opened(root), opened(root)
+    append(uri, range(4, 8))
+    append_entries = Index.append
+
+    def late(self: Index, topic_id: str, entries: Any) -> bool:
+        monkeypatch.setattr(Index, "append", append_entries)
+        monkeypatch.setattr(indexer, "MOST_FILES", 1)
+        quick.poll()
+        monkeypatch.undo()
+        return append_entries(self, topic_id, entries)
+
+    append(uri, range(8, 12))
+    monkeypatch.setattr(Index, "append", late)
+    for topics in (slow, quick, opened(root)):
+        assert numbers(caught_up(topics)) == placed(range(4), range(4, 8), range(8, 12))
+
+
+def test_a_commit_is_indexed_in_pieces(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexer, "MOST_FILES", 2)
+    table = rows(range(20)).append_column("part", pa.array([n % 5 for n in range(20)]))
+    append(uri, table, partition_by=["part"])
+    define(root, uri)
+    first = TableTopics(root)
+    assert first.poll()
+    assert 0 < sum(end for _, end in ends(first)) < 20, "killed after the first piece"
+    assert numbers(opened(root)) == numbers(caught_up(first))
+    assert sum(end for _, end in ends(first)) == 20
+
+
+@pytest.mark.parametrize("committed", [False, True], ids=["not committed", "committed"])
+def test_an_append_whose_outcome_is_unknown_is_found_or_repeated(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    append(uri, range(4))
+    define(root, uri)
+    topics = opened(root)
+    append(uri, range(4, 8))
+    append_rows = LocalAppender.append
+
+    def unknown(self: LocalAppender, *arguments: Any) -> bool:
+        monkeypatch.undo()
+        if committed:
+            append_rows(self, *arguments)
+        raise CommitStateUnknown("the store did not answer")
+
+    monkeypatch.setattr(LocalAppender, "append", unknown)
+    topics.poll()
+    assert "did not answer" in topics.problems()["t"]
+    assert numbers(caught_up(topics)) == numbers(opened(root)) == placed(range(4), range(4, 8))
+    assert topics.problems() == {}
+
+
+def test_a_follower_whose_index_log_was_cleaned_up_reads_the_table(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    append(uri, range(4))
+    define(root, uri)
+    late, other = opened(root), opened(root)
+    for n in range(4, 8):
+        append(uri, [n])
+        caught_up(other)
+    table = DeltaTable(f"{root}/topic_index")
+    table.create_checkpoint()
+    for version in range(1, table.version() + 1):
+        (Path(root) / "topic_index" / "_delta_log" / f"{version:020}.json").unlink()
+    assert numbers(caught_up(late)) == numbers(opened(root)) == placed(range(8))
+
+
+def test_commits_without_rows_are_not_read_again_for_ever(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexer, "MOST_IDLE_VERSIONS", 3)
+    append(uri, range(4))
+    define(root, uri)
+    opened(root)
+    for n in range(4):
+        write_deltalake(
+            uri,
+            rows([]),
+            mode="append",
+            commit_properties=properties(n),
+        )
+    opened(root)
+    for version in range(1, 5):
+        (Path(uri) / "_delta_log" / f"{version:020}.json").unlink()
+    topics = opened(root)
+    assert (topics.problems(), sum(end for _, end in ends(topics))) == ({}, 4)
+
+
+def properties(n: int) -> Any:
+    return CommitProperties(app_transactions=[Transaction("app", n)])
