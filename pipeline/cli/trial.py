@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+import shlex
+import sys
+from typing import Annotated, Any
 
 import typer
 
@@ -15,6 +17,9 @@ trial_app = typer.Typer(
 )
 
 Seed = Annotated[int, typer.Option("--seed", help="What the trial's chances follow from.")]
+Record = Annotated[
+    bool, typer.Option("--record", help="Keep the report in the project, and render the page.")
+]
 
 
 @trial_app.command("simulate")
@@ -29,25 +34,22 @@ def trial_simulate(
         typer.Option("--without", help="Faults of a run to leave out, by their numbers: 0,3,7."),
     ] = None,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """The whole system by a seed: nodes, clients, clocks and faults, in simulated time.
 
     A run that breaks a promise is shrunk to the faults that it takes, told, and can be run again.
     """
-    from pipeline.cli.show import Format, show
-    from pipeline.tables.sql import Result
     from pipeline.trials.simulation.trial import run_trial
 
     left_out = frozenset(int(number) for number in (without or "").split(",") if number)
     at_once = processes or os.cpu_count() or 1
     report = run_trial(seed, events, at_once, progress, left_out)
-    if json:
-        typer.echo(encoded(report))
-    else:
-        show(Result(["what", "how many"], report.rows()), Format.TABLE)
-        for finding in report.findings:
-            typer.echo("\n".join(finding.lines()))
+    _tell("simulate", report, json, record)
     if report.findings:
+        if not json:
+            for finding in report.findings:
+                typer.echo("\n".join(finding.lines()))
         raise Failure(f"{len(report.findings)} of {report.runs} runs broke a promise")
 
 
@@ -56,12 +58,12 @@ def trial_malformed(
     events: Annotated[int, typer.Option("--events", min=1, help="How many events.")] = 1_000_000,
     seed: Seed = 1,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """Malformed requests by the million: each is answered once or set aside, and nothing stops."""
     from pipeline.trials.malformed.trial import run_malformed
 
-    report = run_malformed(events, seed, progress)
-    typer.echo(encoded(report) if json else report.line())
+    _tell("malformed", run_malformed(events, seed, progress), json, record)
 
 
 @trial_app.command("torture")
@@ -76,16 +78,37 @@ def trial_torture(
         int, typer.Option("--kills-a-check", min=1, help="The promises are checked so often.")
     ] = 4,
     json: Json = False,
+    record: Record = False,
 ) -> None:
     """Kill, pause and starve coordinators on Spark under live clients, and check every promise."""
     if kills is None and minutes is None:
         raise typer.BadParameter("--kills, or --minutes, or both")
-    from pipeline.cli.show import Format, show
-    from pipeline.tables.sql import Result
     from pipeline.trials.torture.run import torture
 
     report = torture(kills, minutes, progress, seed, nodes, kills_a_check)
+    _tell("torture", report, json, record)
+
+
+@trial_app.command("page")
+def trial_page() -> None:
+    """Render the page of figures from the reports that are kept."""
+    from pipeline.trials.page import write_page
+
+    typer.echo(str(write_page()))
+
+
+def _tell(name: str, report: Any, json: bool, record: bool) -> None:
+    """Print a trial's report, and keep it if it is to be kept."""
+    from pipeline.cli.show import Format, show
+    from pipeline.tables.sql import Result
+
     if json:
         typer.echo(encoded(report))
     else:
         show(Result(["what", "how many"], report.rows()), Format.TABLE)
+    if record:
+        from pipeline.trials.kept import keep
+        from pipeline.trials.page import write_page
+
+        keep(name, shlex.join(["group-coordinator", *sys.argv[1:]]), report)
+        write_page()

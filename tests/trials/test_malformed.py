@@ -19,7 +19,7 @@ LONG = 1_000_000
 
 def run(events: int) -> MalformedReport:
     report = run_malformed(events, 1, print)
-    print(report.line())
+    print(report.rows())
     assert report.events >= events
     assert report.answered + report.rejected + report.repeats == report.events
     assert report.healthy > 0

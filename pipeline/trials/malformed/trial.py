@@ -72,18 +72,21 @@ class MalformedReport(Struct):
     peak_memory: int
     errors: dict[str, int]
 
-    def line(self) -> str:
-        """The figures as text."""
-        errors = ", ".join(f"{count} {error}" for error, count in self.errors.items())
-        return (
-            f"{self.events} events: {self.answered} answered once, {self.rejected} rejected, "
-            f"{self.repeats} repeats of another\n"
-            f"{self.healthy} requests of a healthy group in between, answered right\n"
-            f"{self.batches} batches in {self.seconds:.0f} s, "
-            f"the longest in {self.longest_batch_s:.1f} s; "
-            f"peak memory {self.peak_memory} MiB, {self.early_memory} after a tenth\n"
-            f"answers: {errors}"
-        )
+    def rows(self) -> list[tuple[str, str]]:
+        """What was done and answered, a figure each."""
+        return [
+            ("malformed events", f"{self.events:,}"),
+            ("answered once", f"{self.answered:,}"),
+            ("rejected: they name nobody to answer", f"{self.rejected:,}"),
+            ("repetitions of another", f"{self.repeats:,}"),
+            ("requests of a healthy group in between, answered right", f"{self.healthy:,}"),
+            ("batches", f"{self.batches:,}"),
+            ("longest batch, s", f"{self.longest_batch_s:.1f}"),
+            ("seconds", f"{self.seconds:,.0f}"),
+            ("peak memory, MiB", f"{self.peak_memory:,}"),
+            ("peak memory after a tenth of the events, MiB", f"{self.early_memory:,}"),
+            *((f"answers: {error}", f"{count:,}") for error, count in self.errors.items()),
+        ]
 
 
 def run_malformed(events: int, seed: int, say: Callable[[str], None]) -> MalformedReport:

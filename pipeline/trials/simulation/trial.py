@@ -78,6 +78,11 @@ class Report(Struct, frozen=True):
 
     def rows(self) -> list[tuple[str, str]]:
         """The report as a table: what, and how many."""
+        checks = [(f"checks: {name}", f"{count:,}") for name, count in self.checks.items()]
+        return self.figures() + checks
+
+    def figures(self) -> list[tuple[str, str]]:
+        """What was simulated, without the checks."""
         figures: list[tuple[str, str]] = [
             (name.replace("_", " "), f"{getattr(self, name):,}")
             for name in (
@@ -94,7 +99,6 @@ class Report(Struct, frozen=True):
                 "faults",
             )
         ]
-        figures += [(f"checks: {name}", f"{count:,}") for name, count in self.checks.items()]
         figures.append(("simulated time, s", f"{self.simulated_s:,.0f}"))
         figures.append(("seconds", f"{self.seconds:,.1f}"))
         figures.append(("requests a second", f"{self.events_per_s:,.0f}"))

@@ -1,0 +1,89 @@
+"""The faults that the trials found: what was wrong, and how a run showed it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Found(NamedTuple):
+    """A fault: the commit that mended it, what was wrong, and how it showed."""
+
+    commit: str
+    wrong: str
+    showed: str
+
+
+SIMULATION = (
+    Found(
+        "1fd34b2",
+        "The first batch after a start or a claim took in the bootstrap alone, so timers came "
+        "before requests that had waited.",
+        "A member with a session of 3 s expired 9.8 s after a heartbeat that nobody had read.",
+    ),
+    Found(
+        "db147ac",
+        "A first batch that was cut off began again at version 0 of the log of requests.",
+        "Requests were answered twice. Torture found it: the simulated Spark had remembered where"
+        " the first batch begins, which Spark's log of offsets does not. Now it asks as Spark "
+        "does.",
+    ),
+    Found(
+        "c7a8aff",
+        "A stream that lagged decided again what the former owner of a claimed partition had "
+        "answered.",
+        "Requests were answered twice, and an acknowledged commit was undone.",
+    ),
+    Found(
+        "a26028d",
+        "Claims and starts were told apart by times: after a step back of the clock a batch took a "
+        "group for another coordinator's.",
+        "Requests got no answer.",
+    ),
+    Found(
+        "37a90e5",
+        "An append whose outcome was unknown deleted its file, although its commit stood.",
+        "The table could not be read any more, and the node ended.",
+    ),
+    Found(
+        "0b2f8b6",
+        "A group remembered 1,024 request ids, however short the time.",
+        "A commit that its producer repeated after 1,200 others was answered twice, and set the "
+        "offset back.",
+    ),
+    Found(
+        "8587726",
+        "A batch that was run again was decided by the settings of the new run.",
+        "It contradicted the records that its first run had written.",
+    ),
+)
+TORTURE = (
+    Found(
+        "db147ac",
+        "A first batch that was cut off began again at version 0 of the log of requests.",
+        "A node that was killed in its first batch ended by itself at its next start: version 0 of "
+        "the log was gone. Where it is not gone yet, requests are answered twice.",
+    ),
+)
+MALFORMED = (
+    Found(
+        "163059a",
+        "A file whose columns had other types than the contract's ended the stream.",
+        "One `request_id` that was a dictionary of bytes, or a `sent_at` that was a text, failed "
+        "the batch, and failed it again at every restart.",
+    ),
+    Found(
+        "e948d7e",
+        "A retention or a commit timestamp near 2^63 made an expiry that no row or timer can hold.",
+        "The batch failed, and failed again at every restart.",
+    ),
+    Found(
+        "9c45051",
+        "A commit timestamp beyond every date failed the SQL views.",
+        "One such commit made the views of all groups unreadable.",
+    ),
+    Found(
+        "0a89cbd",
+        "Rows of a file with string views could not be read a second time.",
+        "A start without a streaming checkpoint failed.",
+    ),
+)

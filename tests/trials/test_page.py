@@ -1,0 +1,96 @@
+"""The page of figures: it is what the kept reports say, and a report is kept with what made it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar, get_origin, get_type_hints
+
+import pytest
+from msgspec import Struct
+from typer.testing import CliRunner
+
+from pipeline.cli.main import app
+from pipeline.errors import Failure
+from pipeline.trials import kept, page
+from pipeline.trials.kept import keep, read
+from pipeline.trials.malformed.trial import MalformedReport
+from pipeline.trials.page import PAGE, render
+from pipeline.trials.simulation.checks import PROMISES, RECORD_FIRST
+from pipeline.trials.simulation.trial import Finding, Report
+from pipeline.trials.torture.run import TortureReport
+
+R = TypeVar("R", bound=Struct)
+
+
+def blank(report: type[R], **figures: object) -> R:
+    """A report of nothing but these figures."""
+    hints = get_type_hints(report)
+    fields = {name: (get_origin(hint) or hint)() for name, hint in hints.items()}
+    return report(**{**fields, **figures})
+
+
+@pytest.fixture
+def nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(page, "PAGE", tmp_path / "README.md")
+
+
+def test_the_page_is_what_the_kept_reports_say() -> None:
+    """`group-coordinator trial page` renders it anew."""
+    assert PAGE.read_text("utf-8") == render()
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_without_a_report_it_says_so_and_has_the_faults_all_the_same() -> None:
+    text = render()
+    assert text.count("No run is kept.") == 3
+    assert "| db147ac |" in text
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_a_report_is_kept_with_its_command_its_commit_and_its_machine() -> None:
+    report = blank(MalformedReport, events=1_234_567, errors={"NONE": 3})
+    keep("malformed", "group-coordinator trial malformed", report, note="Beside other work.")
+    found = read("malformed", MalformedReport)
+    assert found is not None
+    assert (found.report, found.command) == (report, "group-coordinator trial malformed")
+    assert len(found.commit.removesuffix("-dirty")) >= 7
+    text = render()
+    for said in ("1,234,567 events", found.commit, found.host.machine(), "Beside other work."):
+        assert said in text
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_a_run_that_was_interrupted_says_what_it_did() -> None:
+    keep("simulate", "c", blank(Report, runs=7, interrupted=True, checks={RECORD_FIRST: 4321}))
+    keep("torture", "c", blank(TortureReport, kills={"node": 40, "jvm": 2}, interrupted=True))
+    text = render()
+    assert "interrupted: the figures are of the 7 runs that ended" in text
+    assert "interrupted: after 42 kills the promises were checked once more" in text
+    assert "| 4,321 |" in text
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_a_broken_promise_is_on_the_page() -> None:
+    finding = Finding(5, 100, "a promise", "so", "d", [], [], "trial simulate --seed 5")
+    keep("simulate", "c", blank(Report, findings=[finding]))
+    assert "**Broken: a promise.** so. `trial simulate --seed 5`" in render()
+
+
+def test_every_promise_of_the_simulation_is_explained() -> None:
+    assert set(page.SIMULATED_PROMISES) == PROMISES
+
+
+@pytest.mark.usefixtures("nothing_kept")
+def test_whoever_records_renders_the_page() -> None:
+    done = CliRunner().invoke(app, ["trial", "malformed", "--events", "800", "--record"])
+    assert done.exit_code == 0, done.output
+    assert page.PAGE.read_text("utf-8") == render()
+    assert read("malformed", MalformedReport) is not None
+
+
+def test_a_report_is_kept_in_a_clone_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "HERE", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    with pytest.raises(Failure, match="in a clone only: fatal: not a git repository"):
+        keep("malformed", "c", blank(MalformedReport))
