@@ -90,7 +90,7 @@ def _index(root: str, name: str) -> None:
         pass
     problem = topics.problems().get(name)
     if problem is not None:
-        raise CannotFollow(f"topic {name!r}: {problem}")
+        raise CannotFollow(f"topic {name!r}: {problem}") from problem
     count = sum(
         topics.log_end(name, number) - topics.log_start(name, number)
         for number in range(topics.topics()[name])

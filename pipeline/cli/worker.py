@@ -12,13 +12,9 @@ from pipeline.cli.options import Root, encoded, progress
 def worker(
     root: Root,
     group: Annotated[str, typer.Option("--group", help="The group whose workers share the rows.")],
-    topic: Annotated[str, typer.Option("--topic", help="The topic that has the partitions.")],
-    table: Annotated[str, typer.Option("--table", help="The folder or URI of a Delta table.")],
-    partition_by: Annotated[
-        str, typer.Option("--partition-by", help="The column whose text decides the partition.")
-    ],
+    topic: Annotated[str, typer.Option("--topic", help="The topic that is the table.")],
     batch_rows: Annotated[
-        int, typer.Option("--batch-rows", min=1, help="Rows of the table in one batch.")
+        int, typer.Option("--batch-rows", min=1, help="Rows in one batch at most.")
     ] = 1_000,
     exec_: Annotated[
         str | None,
@@ -42,8 +38,6 @@ def worker(
         root,
         group,
         topic,
-        table,
-        partition_by,
         output=to_stdout if exec_ is None else to_command(exec_),
         batch_rows=batch_rows,
         once=once,

@@ -1,9 +1,7 @@
 """The worker of the command: a Delta table's rows, split by partition among a group's workers.
 
-Rows are numbered in the order of their commits (`pipeline.tables.table_rows`), across partitions.
-The offset that a group commits for a partition is the number of the first row that was not yet
-examined for it: all rows of the partition below it are done. At the end of the table all partitions
-have the same offset, the number of rows.
+The table is a topic (`pipeline.topics`), which says what partition and offset a row has. The offset
+that a group commits for a partition is that of the first row that is not done.
 
 At least once: an offset is committed after its rows were put out. Rows that a worker put out before
 it was killed are put out again by another one, at most those of `auto.commit.interval.ms`.
@@ -19,19 +17,25 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow as pa
 from msgspec import Struct
 
-from coordinator.consumer.protocol import TopicPartition
+from coordinator.consumer.settings import AutoOffsetReset
 from pipeline.client.member import GroupMember
 from pipeline.errors import Failure
-from pipeline.tables.partitioner import Partitioner
-from pipeline.tables.table_rows import TableRows
+from pipeline.tables.topics import UnknownTopic
+from pipeline.topics import CannotFollow, OffsetOutOfRange, Record, TableTopics
+
+if TYPE_CHECKING:
+    from coordinator.consumer.protocol import TopicPartition
+
+log = logging.getLogger(__name__)
 
 DEFAULT_BATCH_ROWS = 1_000
+# Rows of one partition that are read at once, bytes of JSON.
+_READ_BYTES = 16 << 20
 # How long a worker without work waits before it looks for new rows, ms.
 POLL_MS = 500
 _SETTINGS = {
@@ -46,30 +50,25 @@ class CommandFailed(Failure):
     """The command that was given rows ended with an error."""
 
 
-class UnknownColumn(Failure):
-    """The table has no such column to partition by."""
-
-
 class ProcessedRow(Struct, frozen=True):
-    """A row as it is put out: its partition, its offset, and its columns."""
+    """A row as it is put out: its partition, its offset, and its columns as a JSON object."""
 
     partition: int
     offset: int
-    row: dict[str, Any]
+    row: msgspec.Raw
 
 
 class Batch(Struct, frozen=True):
-    """The report of a batch: rows per partition, and how far the table is done."""
+    """The report of a batch: rows per partition, and how many rows the worker has still to do."""
 
     rows: int
     partitions: dict[int, int]
-    offset: int
-    end: int
+    lag: int
 
     def line(self) -> str:
         """The report as a line of text."""
         parts = ", ".join(f"{number}: {count}" for number, count in self.partitions.items())
-        return f"{self.rows} rows ({parts or 'none of mine'}), at {self.offset} of {self.end}"
+        return f"{self.rows} rows ({parts}), {self.lag} to do"
 
 
 class Change(Struct, frozen=True):
@@ -88,7 +87,7 @@ class Change(Struct, frozen=True):
 # Takes rows, and returns when they are safe.
 Output = Callable[[list[ProcessedRow]], None]
 
-_encode_row = msgspec.json.Encoder(enc_hook=str).encode
+_encode_row = msgspec.json.Encoder().encode
 
 
 def to_stdout(rows: list[ProcessedRow]) -> None:
@@ -115,8 +114,8 @@ def to_command(command: str) -> Output:
 class Worker:
     """One worker; `tell` is called with each of its reports.
 
-    `once`: stop when every partition of the worker is at the end of the table. Raises NotALog and
-    UnknownColumn.
+    `once`: stop when every partition of the worker is at the end of the table. Raises UnknownTopic
+    for a topic that is no table.
     """
 
     def __init__(
@@ -124,8 +123,6 @@ class Worker:
         root: str,
         group: str,
         topic: str,
-        table: str,
-        partition_by: str,
         *,
         output: Output = to_stdout,
         batch_rows: int = DEFAULT_BATCH_ROWS,
@@ -133,14 +130,15 @@ class Worker:
         settings: Mapping[str, Any] | None = None,
         tell: Callable[[Batch | Change], None] = lambda _: None,
     ) -> None:
-        self._root, self._topic, self._column = root, topic, partition_by
+        self._topic = topic
         self._output, self._batch_rows, self._once, self._tell = output, batch_rows, once, tell
         self._stopping = threading.Event()
-        self._rows = TableRows(table)
-        if partition_by not in self._rows.columns:
-            raise UnknownColumn(
-                f"--partition-by: {table} has no column {partition_by!r}, "
-                f"only {', '.join(self._rows.columns)}"
+        self._topics = TableTopics(root, [topic], whole_rows=True)
+        self._topics.poll()
+        if topic not in self._topics.topics():
+            raise UnknownTopic(
+                f"there is no topic {topic!r} under {root} that is a table "
+                f"(`group-coordinator topics create {topic} --table URI ...` makes one)"
             )
         self._member_of = partial(
             GroupMember,
@@ -150,7 +148,7 @@ class Worker:
             on_assigned=lambda partitions: self._changed("assigned", partitions),
             on_revoked=lambda partitions: self._changed("revoked", partitions),
             on_lost=lambda partitions: self._changed("lost", partitions),
-            end_offset=lambda _: self._rows.end,
+            end_offset=lambda one: self._topics.log_end(topic, one.partition),
             settings={**_SETTINGS, **(settings or {})},
         )
 
@@ -161,44 +159,71 @@ class Worker:
     def run(self) -> None:
         """Work until `stop`, or with `once` to the table's end; then commit and leave the group.
 
-        Raises NotALog, CommandFailed, and what GroupMember raises.
+        Raises CannotFollow when the rows up to a change of the table are done, OffsetOutOfRange if
+        auto.offset.reset is "none", CommandFailed, and what GroupMember raises.
         """
         with self._member_of() as self._member:
-            self._partitioner = Partitioner(self._root, self._topic, self._rows)
-            self._partitioner.look()
             while not self._stopping.is_set():
                 work = self._member.poll(POLL_MS)
-                if work and min(work.values()) < self._rows.end:
-                    self._process(work)
-                elif not self._partitioner.look():
-                    if self._once and work and len(work) == len(self._member.assignment):
+                if self._process(work) or self._topics.poll():
+                    continue
+                if work and len(work) == len(self._member.assignment):
+                    problem = self._topics.problems().get(self._topic)
+                    if isinstance(problem, CannotFollow):
+                        raise CannotFollow(f"topic {self._topic!r}: {problem}") from problem
+                    if self._once:
                         return
-                    if work:
-                        # `poll` does not wait while the member has partitions to work on.
-                        self._stopping.wait(POLL_MS / 1000)
+                if work:
+                    # `poll` does not wait while the member has partitions to work on.
+                    self._stopping.wait(POLL_MS / 1000)
 
-    def _process(self, work: dict[TopicPartition, int]) -> None:
-        batch = self._rows.read(min(work.values()), self._batch_rows)
-        keys = batch.rows.column(self._column)
-        numbers = self._partitioner.partitions(keys, batch.first)
-        mine = {one.partition: offset for one, offset in work.items()}
-        chosen = [
-            i
-            for i, number in enumerate(numbers)
-            if number in mine and batch.first + i >= mine[number]
-        ]
-        columns = batch.rows.take(pa.array(chosen, pa.int64())).to_pylist()
-        done = [
-            ProcessedRow(numbers[i], batch.first + i, row)
-            for i, row in zip(chosen, columns, strict=True)
-        ]
-        if done:
-            self._output(done)
+    def _process(self, work: dict[TopicPartition, int]) -> bool:
+        """Put out a batch of the partitions' next rows; False if there is none, and none gone."""
+        # A partition that the topic was given just now is in the catalogue as of the next look.
+        known = self._topics.topics().get(self._topic, 0)
+        done: list[ProcessedRow] = []
+        ends: dict[TopicPartition, int] = {}
+        moved = False
         for one, offset in work.items():
-            if offset < batch.end:
-                self._member.advance(one, batch.end)
+            if one.partition >= known or len(done) >= self._batch_rows:
+                continue
+            records = self._read(one, offset, self._batch_rows - len(done))
+            moved |= records is None
+            for record in records or ():
+                row = msgspec.Raw(record.value or b"null")
+                done.append(ProcessedRow(one.partition, record.offset, row))
+                ends[one] = record.offset + 1
+        if not done:
+            return moved
+        self._output(done)
+        for one, end in ends.items():
+            self._member.advance(one, end)
         counts = Counter(row.partition for row in done)
-        self._tell(Batch(len(done), dict(sorted(counts.items())), batch.end, self._rows.end))
+        lag = sum(
+            self._topics.log_end(self._topic, one.partition) - ends.get(one, offset)
+            for one, offset in work.items()
+            if one.partition < known
+        )
+        self._tell(Batch(len(done), dict(sorted(counts.items())), lag))
+        return True
+
+    def _read(self, one: TopicPartition, offset: int, most: int) -> list[Record] | None:
+        """Read a partition's next rows; None if they are gone, and the worker is past them now."""
+        try:
+            return self._topics.read(self._topic, one.partition, offset, _READ_BYTES, most)
+        except OffsetOutOfRange as error:
+            reset = self._member.settings.auto_offset_reset
+            if reset is AutoOffsetReset.NONE:
+                raise
+            place = (
+                self._topics.log_start
+                if reset is AutoOffsetReset.EARLIEST
+                else self._topics.log_end
+            )
+            target = place(self._topic, one.partition)
+            log.warning("%s: going on at offset %d (auto.offset.reset)", error, target)
+            self._member.seek(one, target)
+            return None
 
     def _changed(self, event: str, partitions: tuple[TopicPartition, ...]) -> None:
         numbers = [one.partition for one in partitions]

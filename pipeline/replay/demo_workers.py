@@ -25,8 +25,8 @@ from rich.console import Console
 from pipeline.errors import Failure
 from pipeline.replay.trace import load_trace, trace_names
 from pipeline.tables.sql import Catalog
-from pipeline.tables.topics import create_topic
 from pipeline.terminal import grid
+from pipeline.topics import create_table_topic
 
 TOPIC = "recorded"
 GROUP = "workers"
@@ -67,15 +67,14 @@ def recorded_rows() -> list[dict[str, Any]]:
 class _WorkerProcess:
     """A worker's process, the rows that it put out and its partitions."""
 
-    def __init__(self, number: int, root: str, table: str, folder: Path) -> None:
+    def __init__(self, number: int, root: str, folder: Path) -> None:
         self.name = f"worker {number}"
         self.killed = False
         self.partitions: set[int] = set()
         self.ids: list[str] = []
         self._paths = [folder / f"worker-{number}.{kind}" for kind in ("rows", "log")]
         self._read = [0, 0]
-        options = ["--root", root, "--group", GROUP, "--topic", TOPIC, "--table", table]
-        options += ["--partition-by", "id", "--json"]
+        options = ["--root", root, "--group", GROUP, "--topic", TOPIC, "--json"]
         for key, value in _SETTINGS.items():
             options += ["--consumer-property", f"{key}={value}"]
         with self._paths[0].open("wb") as out, self._paths[1].open("wb") as log:
@@ -161,8 +160,8 @@ class WorkersScene:
             f"\n[bold]The {rows} recorded requests become rows of a table[/] that {_WORKERS} "
             f"workers share by {PARTITIONS} partitions; one worker is killed, one is added."
         )
-        create_topic(self._root, TOPIC, PARTITIONS)
         self._feed()
+        create_table_topic(self._root, TOPIC, PARTITIONS, self._table, key="id")
         try:
             for _ in range(_WORKERS):
                 self._start()
@@ -230,7 +229,7 @@ class WorkersScene:
 
     def _start(self) -> _WorkerProcess:
         number = len(self._workers) + 1
-        self._workers.append(_WorkerProcess(number, self._root, self._table, self._folder))
+        self._workers.append(_WorkerProcess(number, self._root, self._folder))
         return self._workers[-1]
 
     def _say(self, text: str, style: str = "") -> None:

@@ -50,10 +50,6 @@ class TopicWatcher:
         counts = self.counts
         return None if counts is None else Catalogue(counts, self._deleted)
 
-    def newest(self, topic: str) -> TopicChange | None:
-        """Return a topic's newest change as of the last `poll`; None if it never was."""
-        return self._newest.get(topic)
-
     def poll(self) -> dict[str, int] | None:
         """Return each topic's number of partitions if that changed since the last call, else None.
 

@@ -119,7 +119,8 @@ class Indexer:
         if self._stopped is not None:
             stopped_at, error = self._stopped
             if stopped_at == state:
-                raise error
+                # A new one: an exception that is raised again and again keeps every traceback.
+                raise type(error)(str(error))
             self._stopped, self._idle = None, -1
         batch = _Batch(self.topic, index)
         count = max(partitions, index.most_partitions)

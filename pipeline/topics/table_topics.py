@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from msgspec import Struct
+from msgspec import Struct, structs
 from pyarrow.fs import FileSelector, FileType
 
 from pipeline.delta.table import open_delta
@@ -54,8 +54,7 @@ class _Topic:
         self.topic = topic
         self._index = index
         self._indexer: Indexer | None = None
-        self.problem: str | None = None
-        self.is_replaced = False
+        self.problem: Exception | None = None
         self.growth = 1.5
 
     @property
@@ -77,13 +76,11 @@ class _Topic:
         try:
             found = self.indexer.step(partitions)
         except (Failure, DeltaError, OSError) as error:
-            problem = first_line(error)
-            if problem != self.problem:
-                log.warning("topic %s: %s", self.topic.topic, problem)
-            self.problem = problem
-            self.is_replaced = isinstance(error, TableReplaced)
+            if str(error) != str(self.problem):
+                log.warning("topic %s: %s", self.topic.topic, first_line(error))
+            self.problem = error
             return False
-        self.problem, self.is_replaced = None, False
+        self.problem = None
         return found
 
 
@@ -91,14 +88,21 @@ class TableTopics:
     """The topics of a root that are tables; `poll` brings them up to date.
 
     For one thread at a time. Any number of processes and of these objects may work on one root.
-    `only` names the topics to keep up to date, None all. `cache_bytes` bounds the rows that are
-    kept decoded, by Arrow's count; one row group is held whatever its size.
+    `only` names the topics to keep up to date, None all. With `whole_rows` each value is its row as
+    JSON, whatever the topic's value is. `cache_bytes` bounds the rows that are kept decoded, by
+    Arrow's count; one row group is held whatever its size.
     """
 
     def __init__(
-        self, root: str, only: Collection[str] | None = None, cache_bytes: int = CACHE_BYTES
+        self,
+        root: str,
+        only: Collection[str] | None = None,
+        *,
+        whole_rows: bool = False,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self._only = only
+        self._whole_rows = whole_rows
         self._definitions = Definitions(root)
         self._index = Index(root)
         self._topics: dict[str, _Topic] = {}
@@ -134,6 +138,8 @@ class TableTopics:
         for name, topic in self._definitions.topics.items():
             if self._only is not None and name not in self._only:
                 continue
+            if self._whole_rows:
+                topic = structs.replace(topic, value_column=None)
             known = before.get(name)
             same = known is not None and known.topic == topic
             self._topics[name] = known if known and same else _Topic(topic, self._index)
@@ -143,8 +149,12 @@ class TableTopics:
         counts = self._definitions.counts
         return {name: counts[name] for name in self._topics}
 
-    def problems(self) -> Mapping[str, str]:
-        """Return why a topic does not follow its table at present, for each that does not."""
+    def problems(self) -> Mapping[str, Exception]:
+        """Return why a topic does not follow its table at present, for each that does not.
+
+        CannotFollow stays until somebody does what its message says; another failure, such as the
+        store's, may be gone after the next `poll`.
+        """
         return {name: topic.problem for name, topic in self._topics.items() if topic.problem}
 
     def log_start(self, topic: str, partition: int) -> int:
@@ -336,6 +346,6 @@ class TableTopics:
         one = self._topics.get(topic)
         if one is None or not 0 <= partition < self._definitions.counts[topic]:
             raise UnknownTopicOrPartition(f"there is no partition {partition} of topic {topic!r}")
-        if one.is_replaced:
-            raise TableReplaced(one.problem or "")
+        if isinstance(one.problem, TableReplaced):
+            raise TableReplaced(str(one.problem))
         return self._index.topic(one.topic.topic_id).partition(partition)

@@ -12,21 +12,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
+from kafka.partitioner.default import murmur2
 from typer.testing import CliRunner
 
 from pipeline.cli import main as cli
 from pipeline.client import worker
-from pipeline.client.worker import (
-    Batch,
-    CommandFailed,
-    ProcessedRow,
-    UnknownColumn,
-    Worker,
-    to_command,
-)
-from pipeline.tables.partitioner import key_hash
-from pipeline.tables.topics import alter_topic, create_topic
+from pipeline.client.worker import Batch, CommandFailed, ProcessedRow, Worker, to_command
+from pipeline.tables.topics import UnknownTopic, alter_topic, create_topic
+from pipeline.topics import CannotFollow, OffsetOutOfRange, TableTopics, create_table_topic
 from tests.pipeline.small import SmallCoordinator
 
 BROKER = {"group.initial.rebalance.delay.ms": 0}
@@ -35,11 +29,11 @@ QUICK = {"heartbeat.interval.ms": 200, "auto.commit.interval.ms": 100}
 
 @pytest.fixture
 def table(root: str) -> Iterator[str]:
-    """A table of 60 rows in three commits, and a coordinator with a topic of four partitions."""
-    create_topic(root, "t", 4)
+    """A table of 60 rows in three commits that is a topic of four partitions; a coordinator."""
     uri = f"{root}/rows"
     for start in (0, 20, 40):
         append(uri, range(start, start + 20))
+    create_table_topic(root, "t", 4, uri, key="id")
     coordinator = SmallCoordinator(root, BROKER)
     yield uri
     coordinator.stop()
@@ -50,18 +44,25 @@ def append(uri: str, ids: Any) -> None:
     write_deltalake(uri, pa.table({"id": names, "n": list(ids)}), mode="append")
 
 
+def numbers(rows: list[ProcessedRow]) -> list[int]:
+    """The numbers of the rows that were put out."""
+    return [json.loads(bytes(row.row))["n"] for row in rows]
+
+
+def partition_of(number: int, count: int = 4) -> int:
+    return (murmur2(f"id-{number}".encode()) & 0x7FFFFFFF) % count
+
+
 class Desk:
     """A worker in a thread, and the rows that it put out."""
 
-    def __init__(self, root: str, table: str, **options: Any) -> None:
+    def __init__(self, root: str, **options: Any) -> None:
         self.rows: list[ProcessedRow] = []
         self.said: list[Any] = []
         self.worker = Worker(
             root,
             "g",
             "t",
-            table,
-            "id",
             output=self._put_out,
             tell=self.said.append,
             **{"batch_rows": 7, "settings": QUICK, **options},
@@ -88,7 +89,7 @@ class Desk:
 def await_rows(count: int, *desks: Desk) -> None:
     """Wait until the desks have put out so many rows between them, not counting doubles."""
     limit = time.monotonic() + 30
-    while len({row.offset for desk in desks for row in desk.rows}) < count:
+    while len({number for desk in desks for number in numbers(desk.rows)}) < count:
         assert time.monotonic() < limit and any(desk.is_alive for desk in desks)
         time.sleep(0.02)
 
@@ -97,31 +98,35 @@ def await_rows(count: int, *desks: Desk) -> None:
 
 
 def test_one_worker_puts_out_every_row_in_order_once(root: str, table: str) -> None:
-    desk = Desk(root, table, once=True)
+    desk = Desk(root, once=True)
     desk.join()
-    assert [row.offset for row in desk.rows] == list(range(60))
-    assert [row.row for row in desk.rows] == [{"id": f"id-{n}", "n": n} for n in range(60)]
-    assert all(row.partition == key_hash(row.row["id"]) % 4 for row in desk.rows)
-    last = [said for said in desk.said if isinstance(said, Batch)][-1]
-    assert (last.offset, last.end) == (60, 60)
+    assert sorted(numbers(desk.rows)) == list(range(60))
+    for partition in range(4):
+        mine = [row for row in desk.rows if row.partition == partition]
+        assert numbers(mine) == [n for n in range(60) if partition_of(n) == partition]
+        assert [row.offset for row in mine] == list(range(len(mine)))
+    assert bytes(desk.rows[0].row) == b'{"id":"id-%d","n":%d}' % (2 * tuple(numbers(desk.rows)[:1]))
+    batches = [said for said in desk.said if isinstance(said, Batch)]
+    assert [batch.rows for batch in batches] == [7] * 8 + [4]
+    assert batches[-1].lag == 0
 
 
 def test_the_next_worker_goes_on_where_the_last_one_ended(root: str, table: str) -> None:
-    Desk(root, table, once=True).join()
+    Desk(root, once=True).join()
     append(table, [60, 61])
-    desk = Desk(root, table, once=True)
+    desk = Desk(root, once=True)
     desk.join()
-    assert [row.offset for row in desk.rows] == [60, 61]
+    assert sorted(numbers(desk.rows)) == [60, 61]
 
 
 def test_latest_is_the_end_of_the_table(root: str, table: str) -> None:
-    desk = Desk(root, table, once=True, settings={**QUICK, "auto.offset.reset": "latest"})
+    desk = Desk(root, once=True, settings={**QUICK, "auto.offset.reset": "latest"})
     desk.join()
     assert desk.rows == []
 
 
 def test_two_workers_share_the_rows_and_follow_new_ones(root: str, table: str) -> None:
-    desks = [Desk(root, table), Desk(root, table)]
+    desks = [Desk(root), Desk(root)]
     for count in range(60, 120, 10):
         await_rows(count, *desks)
         append(table, range(count, count + 10))
@@ -130,13 +135,14 @@ def test_two_workers_share_the_rows_and_follow_new_ones(root: str, table: str) -
     append(table, range(120, 140))
     await_rows(140, *desks)
     desks[1].stop()
-    times = Counter(row.offset for desk in desks for row in desk.rows)
+    times = Counter(number for desk in desks for number in numbers(desk.rows))
     assert sorted(times) == list(range(140))
-    assert {row.partition for row in desks[1].rows if row.offset >= 120} == {0, 1, 2, 3}
+    late = {partition_of(number) for number in numbers(desks[1].rows) if number >= 120}
+    assert late == {partition_of(number) for number in range(120, 140)}
 
 
 def test_a_topic_that_grows_loses_no_row(root: str, table: str) -> None:
-    desk = Desk(root, table)
+    desk = Desk(root)
     await_rows(60, desk)
     alter_topic(root, "t", 7)
     append(table, range(60, 61))
@@ -144,39 +150,80 @@ def test_a_topic_that_grows_loses_no_row(root: str, table: str) -> None:
     append(table, range(61, 161))
     await_rows(161, desk)
     desk.stop()
-    assert {row.partition for row in desk.rows if row.offset > 60} == set(range(7))
-    assert {row.partition for row in desk.rows if row.offset < 60} == set(range(4))
+    placed = dict(zip(numbers(desk.rows), (row.partition for row in desk.rows), strict=True))
+    assert {number for number in placed if placed[number] > 3} <= set(range(60, 161))
+    assert [placed[n] for n in range(60)] == [partition_of(n) for n in range(60)]
+    assert [placed[n] for n in range(61, 161)] == [partition_of(n, 7) for n in range(61, 161)]
 
 
 def test_what_was_not_put_out_is_not_committed(root: str, table: str) -> None:
     settings = {"output": to_command("exit 3"), "settings": QUICK, "once": True}
     with pytest.raises(CommandFailed, match="'exit 3' ended with status 3: 60 rows are not"):
-        Worker(root, "g", "t", table, "id", **settings).run()
-    desk = Desk(root, table, once=True)
+        Worker(root, "g", "t", **settings).run()
+    desk = Desk(root, once=True)
     desk.join()
     assert len(desk.rows) == 60
+
+
+def test_rows_up_to_a_change_of_the_table_are_put_out_and_then_it_is_named(
+    root: str, table: str
+) -> None:
+    DeltaTable(table).delete("n = 5")
+    append(table, [60])
+    rows: list[ProcessedRow] = []
+    options = {"output": rows.extend, "settings": QUICK}
+    with pytest.raises(CannotFollow, match=r"topic 't': version 3 of .* removes or changes rows"):
+        Worker(root, "g", "t", **options).run()
+    assert sorted(numbers(rows)) == list(range(60))
+
+
+@pytest.mark.parametrize(("reset", "expected"), [("earliest", [80, 81]), ("latest", [])])
+def test_rows_that_are_gone_are_passed_over_as_auto_offset_reset_says(
+    root: str, table: str, reset: str, expected: list[int]
+) -> None:
+    vacuum_behind_the_group(root, table)
+    desk = Desk(root, once=True, settings={**QUICK, "auto.offset.reset": reset})
+    desk.join()
+    assert sorted(numbers(desk.rows)) == expected
+
+
+def test_rows_that_are_gone_end_a_worker_that_may_not_pass_over_them(root: str, table: str) -> None:
+    vacuum_behind_the_group(root, table)
+    with pytest.raises(OffsetOutOfRange, match="topic 't' has no offset"):
+        Worker(root, "g", "t", settings={**QUICK, "auto.offset.reset": "none"}).run()
+
+
+def vacuum_behind_the_group(root: str, table: str) -> None:
+    """The group is at row 60 when VACUUM deletes the files of the rows up to 79."""
+    Desk(root, once=True).join()
+    append(table, range(60, 80))
+    topics = TableTopics(root)
+    while topics.poll():
+        pass
+    DeltaTable(table).optimize.compact()
+    append(table, range(80, 82))
+    DeltaTable(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
 
 
 # --- the command ----------------------------------------------------------------------------------
 
 
-def arguments(root: str, table: str, *more: str) -> list[str]:
-    where = ["--root", root, "--group", "g", "--topic", "t", "--table", table]
-    return ["worker", *where, "--partition-by", "id", "--once", *more]
+def arguments(root: str, *more: str) -> list[str]:
+    return ["worker", "--root", root, "--group", "g", "--topic", "t", "--once", *more]
 
 
 def test_the_command_prints_rows_and_says_what_happens(
     root: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
-    done = CliRunner().invoke(cli.app, arguments(root, table, "--json"))
+    done = CliRunner().invoke(cli.app, arguments(root, "--json"))
     assert done.exit_code == 0, done.output
     rows = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [row["offset"] for row in rows] == list(range(60))
-    assert rows[3]["row"] == {"id": "id-3", "n": 3}
+    assert sorted(row["row"]["n"] for row in rows) == list(range(60))
+    assert rows[3] == {"partition": 0, "offset": 3, "row": rows[3]["row"]}
     said = [json.loads(line) for line in done.stderr.splitlines()]
     assert said[0] == {"event": "assigned", "partitions": [0, 1, 2, 3], "generation": 1}
-    assert said[1] == {"rows": 60, "partitions": said[1]["partitions"], "offset": 60, "end": 60}
+    assert said[1] == {"rows": 60, "partitions": said[1]["partitions"], "lag": 0}
 
 
 def test_a_command_takes_the_rows(
@@ -184,15 +231,16 @@ def test_a_command_takes_the_rows(
 ) -> None:
     monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
     out = tmp_path / "out"
-    run = arguments(root, table, "--exec", f"cat >> {out}", "--batch-rows", "25")
+    run = arguments(root, "--exec", f"cat >> {out}", "--batch-rows", "25")
     done = CliRunner().invoke(cli.app, run)
     assert (done.exit_code, done.stdout) == (0, ""), done.output
-    assert "at 50 of 60" in done.stderr
+    assert "10 to do" in done.stderr
     assert len(out.read_text().splitlines()) == 60
 
 
 def test_a_wrong_call_is_named(root: str, table: str) -> None:
-    with pytest.raises(UnknownColumn, match="has no column 'key', only id, n"):
-        Worker(root, "g", "t", table, "key")
-    done = CliRunner().invoke(cli.app, arguments(root, table, "--consumer-property", "x"))
+    create_topic(root, "plain", 4)
+    with pytest.raises(UnknownTopic, match=r"there is no topic 'plain' under .* that is a table"):
+        Worker(root, "g", "plain")
+    done = CliRunner().invoke(cli.app, arguments(root, "--consumer-property", "x"))
     assert (done.exit_code, "is not key=value" in done.output) == (2, True)
