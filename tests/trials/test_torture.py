@@ -107,6 +107,27 @@ def test_what_was_killed_is_started_again(node: Node, root: str) -> None:
     assert not Path(checkpoint_uri(root, 1)).exists()
 
 
+@pytest.mark.parametrize(("process", "must_end"), [("jvm", True), ("worker", False)])
+def test_a_node_is_not_ready_until_it_had_time_to_end_after_a_kill(
+    node: Node, monkeypatch: pytest.MonkeyPatch, process: str, must_end: bool
+) -> None:
+    """To forgive the kill before that would be to blame the coordinator for its end."""
+    now = 100.0
+    monkeypatch.setattr(nodes, "monotonic", lambda: now)
+    assert node.is_ready()
+    with subprocess.Popen(["sleep", "60"]) as victim:
+        monkeypatch.setattr(nodes, "jvm_of", lambda _driver: victim.pid)
+        monkeypatch.setattr(nodes, "workers_of", lambda _driver: [victim.pid])
+        assert node.kill_jvm() if process == "jvm" else node.kill_worker(7)
+        assert victim.wait() == -signal.SIGKILL
+    assert not node.is_ready()
+    now += 5.0
+    assert node.is_ready() is not must_end
+    node.kill_node()
+    node.tend()
+    assert node.is_ready()
+
+
 def test_an_end_without_a_fault_is_one_of_the_coordinator(node: Node) -> None:
     node.kill_node()
     node.hit = None

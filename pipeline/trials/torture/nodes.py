@@ -24,7 +24,8 @@ _SHOWN = 600
 # A JVM that is killed within a minute gains nothing by compiling well; a start is most of its work.
 _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _FENCED = "fenced: the coordinator of epoch"
-# A node that was paused for longer than its lease finds out in this time that it is fenced.
+# A node that was paused for longer than its lease finds out in this time that it is fenced, and one
+# whose Python worker was killed that its batch failed.
 _FINDS_OUT_S = 5.0
 
 
@@ -51,13 +52,15 @@ class Node:
         self._config = config
         self._logs = logs
         self._resume_at: float | None = None
-        self._resumed = -_FINDS_OUT_S
+        self._hit_at = -_FINDS_OUT_S
         self._checkpoint = Path(checkpoint_uri(root, node_id))
         self._processes: list[CoordinatorProcess] = []
         self._start()
 
     def _start(self) -> None:
         self.hit = None
+        # Whether a process is killed without which it must end, sooner or later.
+        self._is_doomed = False
         log = self._logs / f"node-{self.node_id}-{len(self._processes) + 1}.log"
         process = CoordinatorProcess(self._root, self._config, log, node_id=self.node_id)
         self._processes.append(process)
@@ -77,8 +80,8 @@ class Node:
         return self._resume_at is not None
 
     def is_ready(self) -> bool:
-        """Whether it runs, has printed `ready`, and has had time to find out that it is fenced."""
-        if self.is_paused or monotonic() < self._resumed + _FINDS_OUT_S:
+        """Whether it runs, has printed `ready`, and had time to find out what was done to it."""
+        if self.is_paused or self._is_doomed or monotonic() < self._hit_at + _FINDS_OUT_S:
             return False
         return self._process.is_ready() and not self._process.has_ended()
 
@@ -94,7 +97,7 @@ class Node:
             self._recovering = None
         if self._resume_at is not None and monotonic() >= self._resume_at:
             self._resume_at = None
-            self._resumed = monotonic()
+            self._hit_at = monotonic()
             self._process.resume()
             return f"node {self.node_id} goes on"
         if self._resume_at is not None or not self._process.has_ended():
@@ -130,17 +133,17 @@ class Node:
 
     def kill_driver(self) -> bool:
         """Kill the driver's Python alone; its JVM finds out by itself."""
-        return self._kill(self._process.pid, "a kill of its driver")
+        return self._kill(self._process.pid, "a kill of its driver", must_end=True)
 
     def kill_jvm(self) -> bool:
         """Kill the JVM alone; False if it has none yet."""
-        return self._kill(jvm_of(self._process.pid), "a kill of its JVM")
+        return self._kill(jvm_of(self._process.pid), "a kill of its JVM", must_end=True)
 
     def kill_worker(self, choice: int) -> bool:
         """Kill one Python worker alone, `choice` of all; False if there is none."""
         workers = workers_of(self._process.pid)
         chosen = workers[choice % len(workers)] if workers else None
-        return self._kill(chosen, "a kill of a Python worker")
+        return self._kill(chosen, "a kill of a Python worker", must_end=False)
 
     def kill_node(self) -> bool:
         """Kill driver and JVM at once."""
@@ -160,7 +163,7 @@ class Node:
         self._resume_at = monotonic() + seconds
         return True
 
-    def _kill(self, pid: int | None, how: str) -> bool:
+    def _kill(self, pid: int | None, how: str, must_end: bool) -> bool:
         if pid is None or self._process.has_ended():
             return False
         self.hit = how
@@ -168,6 +171,8 @@ class Node:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             return False
+        self._hit_at = monotonic()
+        self._is_doomed = self._is_doomed or must_end
         return True
 
     def kill(self) -> None:
