@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
-from msgspec import Struct, inspect
+from msgspec import Struct, inspect, structs
 
 from schemas.messages import Int32, Int64, RejectedRequest, RequestEvent, Response, Timestamp
 from schemas.records import CoordinatorEvent, GroupEvent, Record
@@ -92,11 +92,16 @@ class TopicIndexEntry(Struct, frozen=True):
 
 
 class Table(Struct, frozen=True):
-    """A Delta table: its folder under the root, its columns, and its partition columns."""
+    """A Delta table: its folder under the root, its columns, and its partition columns.
+
+    `required` are the columns that the table of every release has. A column that a later release
+    adds is not among them: older tables lack it, and older rows have null there.
+    """
 
     name: str
     schema: pa.Schema
     partition_by: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
 
 
 # --- types --------------------------------------------------------------------------------------
@@ -107,6 +112,16 @@ def arrow_schema(struct: type[Struct]) -> pa.Schema:
     info = inspect.type_info(struct)
     assert isinstance(info, inspect.StructType)
     return pa.schema(_fields(info))
+
+
+def table_of(name: str, struct: type[Struct]) -> Table:
+    """Return the table of a Struct's rows. A field without a default is a required column.
+
+    So a field that a later release adds must be `X | None` and have a default: a table of an
+    earlier release has no such column, and its rows have null there once it has one.
+    """
+    required = tuple(field.name for field in structs.fields(struct) if field.required)
+    return Table(name, arrow_schema(struct), required=required)
 
 
 def _fields(struct: inspect.StructType) -> list[pa.Field]:
@@ -144,20 +159,21 @@ def _arrow_type(info: inspect.Type, notes: Mapping[str, Any] | None = None) -> p
 
 # --- the tables ---------------------------------------------------------------------------------
 
-REQUESTS = Table("requests", arrow_schema(RequestEvent))
-RESPONSES = Table("responses", arrow_schema(Response))
-REJECTED_REQUESTS = Table("rejected_requests", arrow_schema(RejectedRequest))
+REQUESTS = table_of("requests", RequestEvent)
+RESPONSES = table_of("responses", Response)
+REJECTED_REQUESTS = table_of("rejected_requests", RejectedRequest)
 # `segment` divides the log as Kafka's segments do: appends go to the newest, compaction rewrites
 # the older ones. As the partition column it keeps the two from touching the same files.
 OFFSETS_TOPIC = Table(
     "offsets_topic",
     arrow_schema(Record).append(pa.field("segment", pa.int64())),
     partition_by=("segment",),
+    required=(*table_of("", Record).required, "segment"),
 )
 # Records that compaction took out of the log, kept for SQL.
-OFFSETS_HISTORY = Table("offsets_history", arrow_schema(Record))
-GROUP_EVENTS = Table("group_events", arrow_schema(GroupEvent))
-COORDINATORS = Table("coordinators", arrow_schema(CoordinatorEvent))
+OFFSETS_HISTORY = table_of("offsets_history", Record)
+GROUP_EVENTS = table_of("group_events", GroupEvent)
+COORDINATORS = table_of("coordinators", CoordinatorEvent)
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
@@ -171,11 +187,11 @@ TABLES: dict[str, Table] = {
     )
 }
 # Made only on demand: without a catalogue a coordinator accepts any topic's name.
-TOPICS = Table("topics", arrow_schema(TopicChange))
+TOPICS = table_of("topics", TopicChange)
 # Made with the first topic that is a table. A table of its own, and not columns of `topics`: an
 # older release, which knows neither, goes on reading and changing `topics`.
-TOPIC_TABLES = Table("topic_tables", arrow_schema(TopicTable))
-TOPIC_INDEX = Table("topic_index", arrow_schema(TopicIndexEntry))
+TOPIC_TABLES = table_of("topic_tables", TopicTable)
+TOPIC_INDEX = table_of("topic_index", TopicIndexEntry)
 
 
 # --- rows to columns ----------------------------------------------------------------------------

@@ -46,7 +46,7 @@ from pipeline.client.request_client import NoAnswer, RequestClient
 from pipeline.client.response_reader import NoTables, ResponseReader, ResponsesLost
 from pipeline.errors import Failure
 from pipeline.settings import SettingsError
-from pipeline.tables.store import SchemaMismatch
+from pipeline.tables.columns import LaterRelease, SchemaMismatch
 
 __all__ = [
     "AutoOffsetReset",
@@ -68,6 +68,7 @@ __all__ = [
     "InconsistentGroupProtocolError",
     "InvalidGroupIdError",
     "InvalidSessionTimeoutError",
+    "LaterRelease",
     "MemberClosed",
     "NoAnswer",
     "NoCatalogue",

@@ -95,8 +95,8 @@ class _Lane:
 class RequestProducer:
     """Writes requests of any thread to the `requests` table of a root, creating it if missing.
 
-    Raises SchemaMismatch. `open_log` opens the table for one sender. A producer that is still open
-    is closed when the interpreter exits.
+    Raises SchemaMismatch and LaterRelease. `open_log` opens the table for one sender. A producer
+    that is still open is closed when the interpreter exits.
     """
 
     def __init__(

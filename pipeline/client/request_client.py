@@ -27,7 +27,7 @@ class NoAnswer(Failure):
 class RequestClient:
     """Sends requests to the coordinator of a root and returns its answers.
 
-    Raises SchemaMismatch, and NoTables where no coordinator has run yet.
+    Raises SchemaMismatch and LaterRelease, and NoTables where no coordinator has run yet.
     """
 
     def __init__(self, root: str, settings: ProducerSettings | None = None) -> None:

@@ -332,7 +332,8 @@ def start(engine: StreamEngine, root: str, settings: Settings) -> CoordinatorNod
 
     Every earlier start of the same node is fenced off: it can write nothing more, and stops. The
     query begins at once if there are partitions for the node, else once there are. Raises
-    SchemaMismatch, ConfigError, and FencedError if the node was started again meanwhile.
+    SchemaMismatch, LaterRelease, ConfigError, and FencedError if the node was started again
+    meanwhile.
     """
     ensure_tables(root)
     coordinator = CoordinatorNode(engine, root, settings)

@@ -27,7 +27,8 @@ from pipeline.records.record_file import (
     is_parquet,
     to_stderr,
 )
-from pipeline.tables.store import check_schema, open_table, table_uri
+from pipeline.tables.columns import dataset
+from pipeline.tables.store import open_table, table_uri
 from schemas.kafka.codec import NotEncodable, encode_key, encode_value
 from schemas.messages import Int64
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT, Record
@@ -56,10 +57,9 @@ def export(root: str, out: str = STANDARD, say: Say = to_stderr) -> Tally:
     if not DeltaTable.is_deltatable(table_uri(root, OFFSETS_TOPIC)):
         raise Failure(f"there is no offsets topic under {root}")
     handle = open_table(root, OFFSETS_TOPIC)
-    check_schema(handle, OFFSETS_TOPIC)
     tally = Tally()
     progress = Progress(say, "exported")
-    log = handle.to_pyarrow_dataset()
+    log = dataset(handle, OFFSETS_TOPIC)
     rows = in_order(log, _LOG_COLUMNS, ("partition", "log_offset"))
     raws = (raw for row in rows if (raw := _to_raw(row, tally)) is not None)
     with _open_output(out) as write:

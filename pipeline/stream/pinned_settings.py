@@ -34,7 +34,7 @@ from pipeline.stream.offset import offset_of
 from pipeline.tables.store import ensure_table, table_uri
 from pipeline.tables.topic_watcher import TopicWatcher
 from schemas.messages import Int64
-from schemas.tables import Table, arrow_schema, from_arrow, to_arrow
+from schemas.tables import from_arrow, table_of, to_arrow
 
 if TYPE_CHECKING:
     from pipeline.delta.epoch import Epoch
@@ -72,7 +72,7 @@ class PinnedSettings:
         epoch: Epoch | None = None,
     ) -> None:
         folder, _, name = checkpoint.rstrip("/").rpartition("/")
-        self._table = Table(f"{name}-pins", arrow_schema(Pin))
+        self._table = table_of(f"{name}-pins", Pin)
         self._uri = table_uri(folder, self._table)
         ensure_table(folder, self._table)
         if epoch is not None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
+from pipeline.tables.columns import dataset
 from pipeline.tables.store import table_uri
 from schemas.tables import TABLES, TOPIC_INDEX, TOPIC_TABLES, TOPICS, Table
 
@@ -53,7 +54,7 @@ class Catalog:
             uri = table_uri(root, table)
             if DeltaTable.is_deltatable(uri):
                 found += 1
-                self._register(name, table, open_delta(uri).to_pyarrow_dataset())
+                self._register(name, table, dataset(open_delta(uri), table))
             else:
                 self._register(name, table, table.schema.empty_table())
         if not found:

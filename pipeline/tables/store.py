@@ -1,4 +1,4 @@
-"""The tables under a root: where they lie, created if missing, checked if not.
+"""The tables under a root: where they lie, created if missing, brought up to date if not.
 
 The tables stay at Delta's protocol (1, 2), which every engine reads and writes.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from deltalake import DeltaTable
 
 from pipeline.delta.table import local_folder, open_delta
 from pipeline.delta.torn import TornTable, check_whole
 from pipeline.errors import Failure
+from pipeline.tables.columns import add_missing_columns
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.tables import (
     GROUP_EVENTS,
@@ -21,6 +21,7 @@ from schemas.tables import (
     REQUESTS,
     RESPONSES,
     TABLES,
+    TOPICS,
     Table,
 )
 
@@ -69,24 +70,34 @@ class TornRoot(Failure):
     """A table of the root cannot be read because of torn files, as after a loss of power."""
 
 
-class SchemaMismatch(Failure):
-    """An existing table lacks columns that it must have; the message names them."""
-
-
 def table_uri(root: str, table: Table) -> str:
     """Return where the table lies under the root."""
     return f"{root.rstrip('/')}/{table.name}"
 
 
 def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
-    """Create the tables that are missing.
+    """Create the tables that are missing, and add this release's columns to those that lack them.
 
-    Raises SchemaMismatch for a table that differs, TornRoot for one that cannot be read after a
-    loss of power.
+    `topics` is not created: a root without a catalogue accepts any topic's name.
+
+    Raises SchemaMismatch and LaterRelease as `ensure_table` does, TornRoot for a table that cannot
+    be read after a loss of power.
     """
     for table in tables:
         _check_whole(root, table)
         ensure_table(root, table)
+    if has_table(root, TOPICS):
+        ensure_table(root, TOPICS)
+
+
+def has_table(root: str, table: Table) -> bool:
+    """Return whether the table exists under the root."""
+    uri = table_uri(root, table)
+    folder = local_folder(uri)
+    # `is_deltatable` makes delta-rs ready for a store first, which takes a hundred times as long.
+    if folder is not None and not (folder / "_delta_log").exists():
+        return False
+    return bool(DeltaTable.is_deltatable(uri))
 
 
 def _check_whole(root: str, table: Table) -> None:
@@ -102,7 +113,11 @@ def _check_whole(root: str, table: Table) -> None:
 
 
 def ensure_table(root: str, table: Table) -> DeltaTable:
-    """Open the table, creating it if it is missing; raises SchemaMismatch if it differs."""
+    """Open the table, created if it is missing, and with this release's columns if it lacks some.
+
+    Raises SchemaMismatch for a table of other rows, LaterRelease for one that a later release has
+    changed so that this one cannot use it.
+    """
     uri = table_uri(root, table)
     if not DeltaTable.is_deltatable(uri):
         retention = LOG_RETENTION.get(table.name, DEFAULT_LOG_RETENTION)
@@ -118,42 +133,10 @@ def ensure_table(root: str, table: Table) -> DeltaTable:
             },
         )
     handle = open_delta(uri)
-    check_schema(handle, table)
+    add_missing_columns(handle, table)
     return handle
 
 
 def open_table(root: str, table: Table) -> DeltaTable:
     """Open an existing table; raises deltalake's TableNotFoundError."""
     return open_delta(table_uri(root, table))
-
-
-def check_schema(handle: DeltaTable, table: Table) -> None:
-    """Raise SchemaMismatch, naming each differing column, unless the table has our columns.
-
-    A table may have further columns of somebody else's: they are null in the rows that we append.
-    """
-    found = {field.name: field.type for field in pa.schema(handle.schema().to_arrow())}
-    problems = []
-    for field in table.schema:
-        actual = found.get(field.name)
-        if actual is None:
-            problems.append(f"column {field.name} is missing")
-        elif plain(actual) != plain(field.type):
-            problems.append(f"column {field.name} is {plain(actual)}, not {plain(field.type)}")
-    partitioned = tuple(handle.metadata().partition_columns)
-    if partitioned != table.partition_by:
-        problems.append(f"it is partitioned by {partitioned}, not {table.partition_by}")
-    if problems:
-        raise SchemaMismatch(
-            f"the table at {handle.table_uri} is not a {table.name} table: {'; '.join(problems)}. "
-            "Move it away, or choose another root."
-        )
-
-
-def plain(type_: pa.DataType) -> str:
-    """Write a type in full, without nullability and item names, which differ between engines."""
-    if pa.types.is_struct(type_):
-        return "struct<" + ", ".join(f"{f.name}: {plain(f.type)}" for f in type_) + ">"
-    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
-        return f"array<{plain(type_.value_type)}>"
-    return {"string_view": "string", "binary_view": "binary"}.get(str(type_), str(type_))

@@ -13,14 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from pipeline.clock import clock_ms
 from pipeline.delta.open import open_appender
-from pipeline.delta.table import local_folder
 from pipeline.errors import Failure
-from pipeline.tables.store import ensure_table, open_table, table_uri
+from pipeline.tables.store import ensure_table, has_table, open_table, table_uri
 from schemas.tables import TOPICS, TopicChange, from_arrow, to_arrow
 
 CATALOGUE_APP_ID = "topics-catalogue"
@@ -172,8 +170,7 @@ def read_newest(root: str) -> dict[str, TopicChange]:
 
 def read_changes(root: str) -> list[TopicChange]:
     """Return every change that was made; raises deltalake's TableNotFoundError."""
-    rows = open_table(root, TOPICS).to_pyarrow_table(columns=TOPICS.schema.names)
-    return from_arrow(TopicChange, rows)
+    return from_arrow(TopicChange, open_table(root, TOPICS).to_pyarrow_table())
 
 
 def newest_of(changes: list[TopicChange]) -> dict[str, TopicChange]:
@@ -197,9 +194,4 @@ def creations_of(changes: list[TopicChange], before: dict[str, int]) -> dict[str
 
 def has_catalogue(root: str) -> bool:
     """Return whether there is a catalogue under the root."""
-    uri = table_uri(root, TOPICS)
-    folder = local_folder(uri)
-    # `is_deltatable` makes delta-rs ready for a store first, which takes a hundred times as long.
-    if folder is not None and not (folder / "_delta_log").exists():
-        return False
-    return bool(DeltaTable.is_deltatable(uri))
+    return has_table(root, TOPICS)
