@@ -15,12 +15,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from deltalake import QueryBuilder
 from msgspec.structs import replace
 
 from coordinator.ownership import ClusterState, fold
 from pipeline.delta.appender import Appender
+from pipeline.delta.arrow import to_table
 from pipeline.delta.open import open_appender
 from pipeline.tables.store import open_table, table_uri
 from schemas.records import CoordinatorEvent
@@ -65,7 +65,7 @@ class DecisionLog:
         """Every decision so far."""
         handle = open_table(self._root, COORDINATORS)
         query = "SELECT * FROM log ORDER BY epoch, partition"
-        rows = pa.table(QueryBuilder().register("log", handle).execute(query).read_all())
+        rows = to_table(QueryBuilder().register("log", handle).execute(query))
         return from_arrow(CoordinatorEvent, rows)
 
     def decide(

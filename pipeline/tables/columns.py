@@ -18,7 +18,6 @@ import logging
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from deltalake import Schema
 from deltalake.exceptions import CommitFailedError
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from deltalake import DeltaTable
+    from pyarrow import dataset as ds
 
     from schemas.tables import Table
 
@@ -110,7 +110,7 @@ def dataset(handle: DeltaTable, table: Table) -> ds.Dataset:
         return rows
     wanted = with_columns(rows.schema, table.schema)
     # Not `rows.replace_schema`, which refuses a struct that lacks a field.
-    return ds.FileSystemDataset(rows.get_fragments(), wanted, rows.format, rows.filesystem)
+    return type(rows)(rows.get_fragments(), wanted, rows.format, rows.filesystem)
 
 
 def with_columns(found: pa.Schema, ours: pa.Schema) -> pa.Schema:

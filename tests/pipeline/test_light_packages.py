@@ -38,3 +38,13 @@ def test_opening_a_table_for_appends_does_not_import_pandas_either(tmp_path) -> 
         "sys.exit('pandas' in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+
+
+def test_reading_who_owns_what_does_not_import_pandas_either(root) -> None:
+    program = (
+        "import sys\n"
+        "from pipeline.ownership.decision_log import DecisionLog\n"
+        "DecisionLog(sys.argv[1]).events()\n"
+        "sys.exit('pandas' in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, root], check=True)
