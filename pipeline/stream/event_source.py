@@ -154,7 +154,8 @@ class EventReader(SimpleDataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         """Where a new streaming checkpoint begins."""
         began = Position(self._input.bootstrap_version), Position(self._input.first_version)
-        return _plain(Offset(*began, self._input.run, self._input.selection))
+        wanted = self._input
+        return _plain(Offset(*began, wanted.run, wanted.selection, wanted.max_request_bytes))
 
     def read(self, start: dict[str, Any]) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]]:
         """The events from `start` on, and where they end; waits for events up to `wait_ms`.
@@ -200,15 +201,17 @@ class EventReader(SimpleDataSourceStreamReader):
         bootstrap_end, requests_end = (None, None) if end is None else (end.bootstrap, end.requests)
         planner = self._input if end is None else end
         run, selection = planner.run, planner.selection.since(start.requests.version)
-        bootstrap, is_whole = self._advance(found, None, start.bootstrap, bootstrap_end)
+        most = planner.max_request_bytes or self._input.max_request_bytes
+        bootstrap, is_whole = self._advance(found, most, None, start.bootstrap, bootstrap_end)
         requests = start.requests
         if is_whole:
-            requests, _ = self._advance(found, selection, start.requests, requests_end)
-        return stream_batches(found), Offset(bootstrap, requests, run, selection)
+            requests, _ = self._advance(found, most, selection, start.requests, requests_end)
+        return stream_batches(found), Offset(bootstrap, requests, run, selection, most)
 
     def _advance(
         self,
         found: list[pa.Table],
+        most: int,
         selection: Selection | None,
         start: Position,
         end: Position | None,
@@ -216,12 +219,13 @@ class EventReader(SimpleDataSourceStreamReader):
         """Add a table's events to `found`; return the position after them, and if they are all.
 
         They are all there is, or all up to `end`, unless a batch may not have more. The table is
-        `requests`, or the bootstrap if nothing is to be selected from it.
+        `requests`, or the bootstrap if nothing is to be selected from it. Events of more than
+        `most` bytes are refused.
         """
         uri = self._input.bootstrap if selection is None else self._input.requests
-        read = self._bootstrap_events
+        read = functools.partial(self._bootstrap_events, most)
         if selection is not None:
-            read = functools.partial(self._request_events, AFTER_BOOTSTRAP if found else 1)
+            read = functools.partial(self._request_events, most, AFTER_BOOTSTRAP if found else 1)
         is_whole = True
         pages, size, at = 0, 0, start
         begins, left_over = self._left_over.pop(uri, (None, iter(())))
@@ -250,13 +254,13 @@ class EventReader(SimpleDataSourceStreamReader):
         return at, is_whole
 
     def _request_events(
-        self, first: int, uri: str, start: Position, end: Position | None
+        self, most: int, first: int, uri: str, start: Position, end: Position | None
     ) -> _Events:
         """The requests from `start` on, packed and numbered as their rows are, page by page.
 
         `first` is the number of the first row; control events have the number 0.
         """
-        read = functools.partial(read_pages, most=self._input.max_request_bytes)
+        read = functools.partial(read_pages, most=most)
         number = first
         for rows, after in appended(_files(uri), start, REQUESTS.schema.names, end, read):
             if rows is None:
@@ -266,14 +270,16 @@ class EventReader(SimpleDataSourceStreamReader):
             number += rows.num_rows
             yield events, max(rows.nbytes, events.nbytes), after
 
-    def _bootstrap_events(self, uri: str, start: Position, end: Position | None) -> _Events:
+    def _bootstrap_events(
+        self, most: int, uri: str, start: Position, end: Position | None
+    ) -> _Events:
         """The bootstrap's events from `start` on, which are packed already, page by page."""
         for rows, after in appended(_files(uri), start, PACKED_SCHEMA.names, end):
             if rows is None:
                 yield None, 0, after
             else:
                 events = rows.cast(PACKED_SCHEMA)
-                yield refuse_packed(events, self._input.max_request_bytes), rows.nbytes, after
+                yield refuse_packed(events, most), rows.nbytes, after
 
 
 def _events_gone(uri: str, version: int) -> EventsGoneError:

@@ -41,15 +41,17 @@ class Selection(Struct, frozen=True):
 class Offset(Struct, frozen=True):
     """How far a stream has read, as Spark's log of offsets keeps it in JSON.
 
-    The offset at which a batch ends also says which run of the query planned the batch, and what it
-    selected. So a batch that is run again has the same events, and is decided by the same settings
-    (`pipeline.stream.pinned_settings`), whatever the node owns by then.
+    The offset at which a batch ends also says which run of the query planned the batch, what it
+    selected, and its `max.request.size`, None where an earlier release planned the batch. So a
+    batch that is run again has the same events, refuses the same requests, and is decided by the
+    same settings (`pipeline.stream.pinned_settings`), whatever the node owns by then.
     """
 
     bootstrap: Position
     requests: Position
     run: int
     selection: Selection
+    max_request_bytes: int | None = None
 
 
 class Planned(Struct, frozen=True):

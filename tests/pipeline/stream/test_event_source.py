@@ -370,6 +370,28 @@ def test_a_request_a_thousand_times_larger_than_any_before_stops_nobody(log, rea
     )
 
 
+@pytest.mark.parametrize(("planned", "later"), [(1_000, 1 << 20), (1 << 20, 1_000)])
+def test_a_batch_that_is_run_again_refuses_what_it_refused(log, read, planned, later):
+    """`max.request.size` was changed between the two runs."""
+    log.append([large("large", "x" * 2_000), heartbeat("small")])
+    planner = read(max_request_bytes=planned)
+    start = planner.initialOffset()
+    batch, end = planner.read(start)
+    again = read(max_request_bytes=later).readBetweenOffsets(start, end)
+    assert events(again) == events(batch)
+    _, after = read(max_request_bytes=later).read(end)
+    assert offset_of(after).max_request_bytes == later, "what comes next has the new bound"
+
+
+def test_a_batch_that_an_earlier_release_planned_has_the_bound_of_now(log, read):
+    log.append([large("large", "x" * 2_000)])
+    start = read().initialOffset()
+    _, end = read().read(start)
+    del end["max_request_bytes"]
+    (event,) = events(read(max_request_bytes=1_000).readBetweenOffsets(start, end))
+    assert isinstance(decoded(event), Malformed)
+
+
 def test_a_request_that_a_bootstrap_brings_again_is_refused_all_the_same(bootstrap, read):
     key = "5" * KEY_WIDTH
     waits = f'{key}{{"request_id":"r","group_id":"g","api":"heartbeat","client_id":"{"x" * 200}"}}'
