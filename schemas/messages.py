@@ -430,6 +430,15 @@ def decode_request(text: str | bytes) -> RequestEvent | Malformed:
     return event
 
 
+def refusal(text: str | bytes) -> str | None:
+    """Return why the reader of an event left the rest of it out, None if it left nothing out."""
+    try:
+        refused = _decode_envelope(text).refused
+    except _UNREADABLE:
+        return None
+    return refused if isinstance(refused, str) else None
+
+
 def _refuse(
     event: RequestEvent, message: str, code: ErrorCode = ErrorCode.INVALID_REQUEST
 ) -> Malformed:

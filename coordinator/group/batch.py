@@ -50,7 +50,14 @@ from coordinator.group.timers import next_deadline, restart_timers, shift_timers
 from coordinator.group.topic_deletion import delete_offsets, deleted_since
 from schemas.catalogue import Catalogue
 from schemas.errors import ERROR_NAMES, ErrorCode
-from schemas.messages import Malformed, RejectedRequest, RequestEvent, Response, decode_request
+from schemas.messages import (
+    Malformed,
+    RejectedRequest,
+    RequestEvent,
+    Response,
+    decode_request,
+    refusal,
+)
 from schemas.records import GroupEvent, Record
 
 # Member ids are uuid5 of the request in this namespace: a replayed batch hands out the same ids.
@@ -479,6 +486,10 @@ class _GroupBatch:
 
 
 def _reject_all(events: list[str], now: int) -> BatchResult:
-    rejected = [RejectedRequest(now, "no group_id", text) for text in events]
+    rejected = []
+    for text in events:
+        why = refusal(text)
+        reason = "no group_id" if why is None else f"no group_id: {why}"
+        rejected.append(RejectedRequest(now, reason, text))
     output = GroupOutput([], [], [], rejected) if rejected else None
     return BatchResult(None, None, output)

@@ -16,6 +16,7 @@ from pyarrow.fs import FileSystem
 from pipeline.delta.actions import parse_commit
 from pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
 from pipeline.delta.log import LogGone
+from pipeline.delta.parquet_file import why_no_parquet
 from pipeline.delta.table import open_delta
 
 
@@ -38,6 +39,8 @@ class RowGroup(NamedTuple):
     number: int
 
 
+# Rows that stand for a file that is no Parquet file: its version, its path, and why it is none.
+Unreadable = Callable[[int, str, str], pa.Table]
 # Reads these columns of a row group, from a row on, page by page.
 ReadPages = Callable[[RowGroup, Sequence[str], int], Iterator[pa.Table]]
 
@@ -61,20 +64,23 @@ def appended(
     columns: Sequence[str],
     end: Position | None = None,
     read: ReadPages = whole_row_group,
+    unreadable: Unreadable | None = None,
 ) -> Iterator[tuple[pa.Table | None, Position]]:
     """Read what was appended from `start` up to `end`, or to the table's present end.
 
     Yields the pages that `read` makes of each row group with the position after each, and after the
     last row group of a version None with the position at the beginning of the next. A commit that
     removes files is a rewrite, and none of its rows is new. Columns that a file does not have are
-    left out. Raises FileNotFoundError for a data file that is gone.
+    left out. Raises FileNotFoundError for a data file that is gone. A file that is certainly no
+    Parquet file has the rows that `unreadable` makes, as one row group; without it, pyarrow's error
+    is raised.
     """
     at = start
     while end is None or at < end:
         content = read_commit(files, at.version)
         if content is None:
             return
-        for rows, before, after in _pages(files, content, columns, at, read):
+        for rows, before, after in _pages(files, content, columns, at, read, unreadable):
             if end is not None and after > end:
                 # It was read by another release, which cut its pages otherwise.
                 yield rows.slice(0, end.row - before.row), end
@@ -88,7 +94,12 @@ def appended(
 
 
 def _pages(
-    files: FileSystem, content: bytes, columns: Sequence[str], start: Position, read: ReadPages
+    files: FileSystem,
+    content: bytes,
+    columns: Sequence[str],
+    start: Position,
+    read: ReadPages,
+    unreadable: Unreadable | None,
 ) -> Iterator[tuple[pa.Table, Position, Position]]:
     """The pages of a commit from `start` on, with the positions before and after each."""
     actions = parse_commit(content)
@@ -98,8 +109,19 @@ def _pages(
     for action in actions:
         if action.add is None:
             continue
-        with files.open_input_file(action.add.path) as file:
-            parquet = pq.ParquetFile(file)
+        path = action.add.path
+        with files.open_input_file(path) as file:
+            try:
+                parquet = pq.ParquetFile(file)
+            except (pa.ArrowException, OSError):
+                why = None if unreadable is None else why_no_parquet(files, path)
+                if unreadable is None or why is None:
+                    raise
+                if number >= start.row_group:
+                    before, after = (Position(start.version, each) for each in (number, number + 1))
+                    yield unreadable(start.version, path, why), before, after
+                number += 1
+                continue
             for index in range(parquet.num_row_groups):
                 if number >= start.row_group:
                     at = start if number == start.row_group else Position(start.version, number)

@@ -25,7 +25,7 @@ from pipeline.node.bootstrap import (
     prepared_bootstrap,
 )
 from pipeline.node.load_events import groups_with_records
-from pipeline.node.waiting_requests import WaitingRequests
+from pipeline.node.waiting_requests import MOST, WaitingRequests
 from pipeline.stream.offset import offset_of
 from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
 from pipeline.tables.store import open_table
@@ -72,16 +72,21 @@ def begin_afresh(
     bootstrap_uri: str,
     partition_set: PartitionSet | None,
     epoch: int,
+    most: int = MOST,
 ) -> Bootstrap:
     """Delete a streaming checkpoint, and write the bootstrap with which a new one begins.
 
-    The bootstrap holds the claims up to `epoch`. `partition_set` None is every partition.
+    The bootstrap holds the claims up to `epoch`. `partition_set` None is every partition; `most` is
+    `max.request.size`, bytes.
     """
     engine.delete_checkpoint(checkpoint)
-    return prepare_bootstrap(root, bootstrap_uri, partition_set, [Transaction(CLAIMS, epoch)])
+    claims = [Transaction(CLAIMS, epoch)]
+    return prepare_bootstrap(root, bootstrap_uri, partition_set, claims, most)
 
 
-def bring_in(root: str, bootstrap_uri: str, partition_set: PartitionSet, epoch: int) -> None:
+def bring_in(
+    root: str, bootstrap_uri: str, partition_set: PartitionSet, epoch: int, most: int = MOST
+) -> None:
     """Append what loads newly claimed partitions: their groups, then the requests that wait.
 
     It is one commit, which also says that the claims up to `epoch` are there, and up to which
@@ -95,7 +100,7 @@ def bring_in(root: str, bootstrap_uri: str, partition_set: PartitionSet, epoch: 
     transactions += [
         Transaction(_passed_over(partition), version) for partition in partition_set.partitions
     ]
-    append_bootstrap(root, bootstrap_uri, requests, partition_set, transactions)
+    append_bootstrap(root, bootstrap_uri, requests, partition_set, transactions, most)
 
 
 def passed_over(bootstrap_uri: str, partitions: Iterable[int]) -> dict[int, int]:
@@ -113,14 +118,14 @@ def _passed_over(partition: int) -> str:
     return f"passed-over-{partition}"
 
 
-def give_up(root: str, bootstrap_uri: str, partition_set: PartitionSet) -> None:
+def give_up(root: str, bootstrap_uri: str, partition_set: PartitionSet, most: int = MOST) -> None:
     """Append what unloads partitions: an event for each group with records or a waiting request.
 
     In other groups nobody waits for an answer; each is forgotten when its next timer is due.
     """
     with open_engine() as engine:
         groups = groups_with_records(engine, root, partition_set.partitions)
-        waiting = WaitingRequests(engine, root, open_table(root, REQUESTS)).groups()
+        waiting = WaitingRequests(engine, root, open_table(root, REQUESTS), most).groups()
     groups.update(filter(partition_set.has_group, waiting))
     _append(bootstrap_uri, ((group, UNLOAD_EVENT) for group in sorted(groups)))
 

@@ -256,9 +256,8 @@ class CoordinatorNode:
             partition_set = PartitionSet(frozenset(kept), self._num_partitions)
         bootstrap = self._prepare(kept, partition_set)
         if unload:
-            give_up(
-                self._root, self._bootstrap, PartitionSet(frozenset(unload), self._num_partitions)
-            )
+            given_up = PartitionSet(frozenset(unload), self._num_partitions)
+            give_up(self._root, self._bootstrap, given_up, self._ours.max_request_size)
         wake(self._bootstrap)
         selection = Selection(
             None if partition_set is None else tuple(sorted(kept)),
@@ -286,13 +285,20 @@ class CoordinatorNode:
         begun = begun_with(self._engine, self._checkpoint, self._bootstrap)
         if begun is None or (self.serving is None and begun[1] < self._oldest_claim()):
             return begin_afresh(
-                self._engine, self._root, self._checkpoint, self._bootstrap, partition_set, newest
+                self._engine,
+                self._root,
+                self._checkpoint,
+                self._bootstrap,
+                partition_set,
+                newest,
+                self._ours.max_request_size,
             )
         bootstrap, loaded = begun
         new = frozenset(p for p, state in kept.items() if state.epoch > loaded)
         if new:
             wanted = PartitionSet(new, self._num_partitions)
-            bring_in(self._root, self._bootstrap, wanted, newest)
+            most = self._ours.max_request_size
+            bring_in(self._root, self._bootstrap, wanted, newest, most)
         return bootstrap
 
     def _oldest_claim(self) -> int:

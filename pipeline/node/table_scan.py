@@ -15,10 +15,11 @@ import pyarrow.parquet as pq
 
 from pipeline.delta.commit_reader import open_files
 from pipeline.delta.data_files import data_files
+from pipeline.delta.parquet_file import why_no_parquet
 from pipeline.stream.utf8 import valid_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from deltalake import DeltaTable
 
@@ -28,9 +29,16 @@ _PAGE_ROWS = 65_536
 
 
 class TableScan:
-    """Reads the files of the handle's version; partition columns are not in them."""
+    """Reads the files of the handle's version; partition columns are not in them.
 
-    def __init__(self, handle: DeltaTable) -> None:
+    A file that is certainly no Parquet file has the row that `unreadable` makes of its path;
+    without it, pyarrow's error is raised.
+    """
+
+    def __init__(
+        self, handle: DeltaTable, unreadable: Callable[[str], pa.Table] | None = None
+    ) -> None:
+        self._unreadable = unreadable
         self._paths = [file.path for file in data_files(handle)]
         self._files = open_files(handle.table_uri)
 
@@ -59,7 +67,13 @@ class TableScan:
     def _pages_of(self, path: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
         first = 0
         with self._files.open_input_file(path) as opened:
-            parquet = pq.ParquetFile(opened)
+            try:
+                parquet = pq.ParquetFile(opened)
+            except (pa.ArrowException, OSError):
+                if self._unreadable is None or why_no_parquet(self._files, path) is None:
+                    raise
+                yield 0, self._unreadable(path)
+                return
             for group in range(parquet.num_row_groups):
                 described = parquet.metadata.row_group(group)
                 row_bytes = described.total_byte_size // max(1, described.num_rows)

@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from pipeline.node.table_scan import TableScan
+from pipeline.settings import CoordinatorSettings
 from pipeline.stream.contract_types import in_contract_types, texts
 from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA, of_partitions
 from pipeline.stream.packing import pack_rows
+from pipeline.stream.request_pages import LONGEST_ID, bounded, refused_file
 from pipeline.tables.store import open_table
 from schemas.tables import REJECTED_REQUESTS, REQUESTS, RESPONSES
 
@@ -31,12 +33,14 @@ if TYPE_CHECKING:
     from pipeline.delta.engine import Engine
     from pipeline.delta.table_files import TableFiles
 
+# The default of `max.request.size`, bytes.
+MOST = CoordinatorSettings().max_request_size
 # Whoever reads the bootstrap holds one of its row groups in memory.
 _ROW_GROUP_BYTES = 16 << 20
 _DIGEST_BYTES = 16
 
 _PLACE = {"file": pa.int32(), "row": pa.int64()}
-_ASKED = pa.schema({**_PLACE, "request_id": pa.string(), "names_nobody": pa.bool_()})
+_ASKED = pa.schema({**_PLACE, "request_id": pa.string(), "rejectable": pa.bool_()})
 _ANSWERED = pa.schema({"request_id": pa.string()})
 _BROKEN = pa.schema({**_PLACE, "digest": pa.binary()})
 _REJECTED = pa.schema({"digest": pa.binary()})
@@ -49,27 +53,34 @@ class WaitingRequests:
     """The requests of the handle's version that nobody answered or rejected.
 
     A request without a request_id or a group_id names nobody to answer: it waits until its text
-    stands in `rejected_requests`. The engine's temporary tables hold which ones wait. Raises
-    Failure with what DuckDB says.
+    stands in `rejected_requests`. So may a request with an id longer than `LONGEST_ID`, which is
+    rejected if it is larger than `most` bytes, `max.request.size`, and answered if it is not. The
+    engine's temporary tables hold which ones wait. Raises Failure with what DuckDB says.
     """
 
-    def __init__(self, engine: Engine, root: str, requests: DeltaTable) -> None:
+    def __init__(self, engine: Engine, root: str, requests: DeltaTable, most: int = MOST) -> None:
         self._engine = engine
-        self._requests = TableScan(requests)
+        self._most = most
+        self._requests = TableScan(requests, refused_file)
         self._store("asked", _ASKED, self._asked())
         answered = TableScan(open_table(root, RESPONSES)).pages(["request_id"])
         self._store("answered", _ANSWERED, (rows.cast(_ANSWERED) for _, _, rows in answered))
         engine.run(
-            "CREATE OR REPLACE TEMP TABLE waiting AS SELECT file, row FROM asked "
-            "WHERE NOT names_nobody AND NOT EXISTS "
+            "CREATE OR REPLACE TEMP TABLE unanswered AS SELECT file, row, rejectable FROM asked "
+            "WHERE NOT EXISTS "
             "(SELECT 1 FROM answered WHERE answered.request_id = asked.request_id)"
         )
-        if engine.run("SELECT 1 FROM asked WHERE names_nobody LIMIT 1"):
+        engine.run(
+            "CREATE OR REPLACE TEMP TABLE waiting AS "
+            "SELECT file, row FROM unanswered WHERE NOT rejectable"
+        )
+        if engine.run("SELECT 1 FROM unanswered WHERE rejectable LIMIT 1"):
             self._add_broken(TableScan(open_table(root, REJECTED_REQUESTS)))
 
     def packed(self, partition_set: PartitionSet | None) -> Iterator[pa.Table]:
         """Yield the requests of some partitions' groups, None for all, packed, page by page."""
-        for rows in _joined(self._whole()):
+        pages = (page for whole in self._whole() for page in bounded(whole, self._most))
+        for rows in _joined(pages):
             yield of_partitions(pack_rows(rows), partition_set)
 
     def groups(self) -> set[str]:
@@ -98,17 +109,22 @@ class WaitingRequests:
             request_id = texts(columns, "request_id", rows.num_rows)
             group_id = texts(columns, "group_id", rows.num_rows)
             nobody = pc.or_(pc.is_null(request_id), pc.is_null(group_id))
+            rejectable = pc.or_(nobody, pc.or_(_is_long(request_id), _is_long(group_id)))
+            answerable = pc.if_else(nobody, None, request_id)
             numbers = pa.array(range(first, first + rows.num_rows), pa.int64())
-            yield pa.table([_repeated(file, numbers), numbers, request_id, nobody], schema=_ASKED)
+            asked = [_repeated(file, numbers), numbers, answerable, rejectable]
+            yield pa.table(asked, schema=_ASKED)
 
     def _add_broken(self, rejected: TableScan) -> None:
-        """Add the requests that name nobody and were not rejected yet.
+        """Add the requests that nobody may ever answer and that were not rejected yet.
 
         Two texts are the same if they say the same: earlier releases had two other packers, with
         other escapes and another order of the fields.
         """
-        self._engine.run("CREATE OR REPLACE TEMP TABLE nobody AS FROM asked WHERE names_nobody")
-        self._store("broken", _BROKEN, self._broken(self._places("nobody")))
+        self._engine.run(
+            "CREATE OR REPLACE TEMP TABLE rejectable AS FROM unanswered WHERE rejectable"
+        )
+        self._store("broken", _BROKEN, self._broken(self._places("rejectable")))
         events = (rows.column("event").drop_null() for _, _, rows in rejected.pages(["event"]))
         self._store("rejected", _REJECTED, (pa.table([_digests(e)], _REJECTED) for e in events))
         self._engine.run(
@@ -119,8 +135,10 @@ class WaitingRequests:
     def _broken(self, places: dict[int, pa.Array]) -> Iterator[pa.Table]:
         for file, rows in places.items():
             for found, page in self._requests.take(file, rows, REQUESTS.schema.names):
-                events = pc.utf8_slice_codeunits(pack_rows(page).column("event"), KEY_WIDTH)
-                yield pa.table([_repeated(file, found), found, _digests(events)], schema=_BROKEN)
+                packed = [pack_rows(each).column("event") for each in bounded(page, self._most)]
+                events = pa.chunked_array([chunk for each in packed for chunk in each.chunks])
+                said = pc.utf8_slice_codeunits(events, KEY_WIDTH)
+                yield pa.table([_repeated(file, found), found, _digests(said)], schema=_BROKEN)
 
     def _places(self, table: str) -> dict[int, pa.Array]:
         """Return the rows of each file whose places stand in a temporary table, ascending."""
@@ -158,6 +176,10 @@ def _joined(pages: Iterable[pa.Table]) -> Iterator[pa.Table]:
         size += page.nbytes
     if gathered:
         yield pa.concat_tables(gathered)
+
+
+def _is_long(ids: pa.Array) -> pa.Array:
+    return pc.greater(pc.coalesce(pc.binary_length(ids), 0), LONGEST_ID)
 
 
 def _repeated(file: int, numbers: pa.Array) -> pa.Array:

@@ -11,6 +11,8 @@ group takes is told from its Parquet footer before it is read:
 * A request that is larger than `max.request.size` becomes a row of its ids and of `REFUSED`, which
   says why. The group's machine answers it INVALID_REQUEST with that message, or rejects it if its
   ids are missing or too long themselves (`schemas.messages.decode_request`).
+* A file that is no Parquet file becomes one such row without ids, and so a rejected request that
+  names the file. A store that fails is another matter (`pipeline.delta.parquet_file`).
 
 A row that is a thousand times larger than any before costs its own size once, and nobody waits.
 """
@@ -81,7 +83,24 @@ def read_pages(
         return
     rows = max(1, group.num_rows * PAGE_BYTES // max(size, 1))
     for table in _from(parquet.iter_batches(rows, [index], list(columns)), first):
-        yield from _bounded(table, most)
+        yield from bounded(table, most)
+
+
+def bounded(rows: pa.Table, most: int) -> Iterator[pa.Table]:
+    """Yield the rows in pages of `PAGE_BYTES` or one row, and refuse events of more than `most`."""
+    sizes = event_sizes(rows).to_pylist()
+    start = size = 0
+    for row, each in enumerate(sizes):
+        if row > start and (each > most or size + each > PAGE_BYTES):
+            yield rows.slice(start, row - start)
+            start, size = row, 0
+        if each > most:
+            yield _refused(rows.slice(row, 1), _too_large(each, most))
+            start = row + 1
+        else:
+            size += each
+    if start < rows.num_rows:
+        yield rows.slice(start)
 
 
 def refuse_packed(events: pa.Table, most: int) -> pa.Table:
@@ -112,6 +131,15 @@ def _refuse_packed(group: str | None, text: str, most: int) -> tuple[str | None,
     refused = _refused(pa.table(ids), _too_large(len(event.encode()), most))
     (row,) = pack_rows(refused, 0).to_pylist()
     return row["group_id"], key + row["event"][KEY_WIDTH:]
+
+
+def refused_file(path: str) -> pa.Table:
+    """Return the row that stands for the requests of a file that is no Parquet file.
+
+    It has no ids, so that it can only be rejected; the reason names the file.
+    """
+    reason = f"{path} is no Parquet file, so that its requests cannot be read"
+    return _refused(pa.table({"request_id": pa.nulls(1)}), reason)
 
 
 def _too_large(size: int, most: int) -> str:
@@ -153,23 +181,6 @@ def _ids_alone(parquet: pq.ParquetFile, index: int, first: int, reason: str) -> 
         return
     for table in _from(parquet.iter_batches(65_536, [index], small), first):
         yield _refused(table, reason)
-
-
-def _bounded(rows: pa.Table, most: int) -> Iterator[pa.Table]:
-    """The rows in pages whose events are at most `most` bytes each, and `PAGE_BYTES` or one row."""
-    sizes = event_sizes(rows).to_pylist()
-    start = size = 0
-    for row, each in enumerate(sizes):
-        if row > start and (each > most or size + each > PAGE_BYTES):
-            yield rows.slice(start, row - start)
-            start, size = row, 0
-        if each > most:
-            yield _refused(rows.slice(row, 1), _too_large(each, most))
-            start = row + 1
-        else:
-            size += each
-    if start < rows.num_rows:
-        yield rows.slice(start)
 
 
 def _refused(rows: pa.Table, reason: str) -> pa.Table:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
+from msgspec.structs import replace
 
 from coordinator.group.partition import PartitionSet, partition_for
 from pipeline.delta import commit_reader
@@ -17,7 +18,7 @@ from pipeline.delta.open import open_appender
 from pipeline.delta.table_files import TableFiles
 from pipeline.node import table_scan, waiting_requests
 from pipeline.node.bootstrap import open_engine
-from pipeline.node.waiting_requests import WaitingRequests, write_waiting_requests
+from pipeline.node.waiting_requests import MOST, WaitingRequests, write_waiting_requests
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.packed import KEY_WIDTH, NO_TIME
 from pipeline.stream.packing import pack_rows
@@ -44,10 +45,11 @@ from schemas.messages import (
     SyncGroupAssignment,
     SyncGroupRequest,
     decode_request,
+    refusal,
 )
 from schemas.tables import REJECTED_REQUESTS, REQUESTS, to_arrow, to_requests
 from tests.pipeline.node.target import new_target, with_column
-from tests.pipeline.rows import heartbeat, output
+from tests.pipeline.rows import heartbeat, output, response
 
 AWKWARD = 'quotes " and \\ and\nnew\tlines \x00\x1f\x7f, Grüße 🎉 \u2028'
 
@@ -89,9 +91,11 @@ def requests_of_all_apis() -> list[RequestEvent]:
     ]
 
 
-def waiting_of(root: str, partition_set: PartitionSet | None = None) -> list[tuple[str, str]]:
+def waiting_of(
+    root: str, partition_set: PartitionSet | None = None, most: int = MOST
+) -> list[tuple[str, str]]:
     with open_engine() as engine:
-        waiting = WaitingRequests(engine, root, open_table(root, REQUESTS))
+        waiting = WaitingRequests(engine, root, open_table(root, REQUESTS), most)
         target = new_target(engine)
         files = write_waiting_requests(waiting, target, partition_set)
         tables = [pq.read_table(target.local(file)) for file in files]
@@ -225,6 +229,70 @@ def test_ids_of_any_type_wait(root):
     assert waiting_groups(root) == {"g", "h"}
     reject(root, *(event[KEY_WIDTH:] for _, event in waiting[:4]))
     assert ids_of(waiting_of(root)) == ["a"] * 4 + ["b"] * 4
+
+
+def reject_all(root: str, most: int) -> list[str]:
+    """Reject what a group's machine would, of what waits; return the reasons."""
+    found = []
+    with open_engine() as engine:
+        waiting = WaitingRequests(engine, root, open_table(root, REQUESTS), most)
+        for page in waiting.packed(None):
+            for row in page.to_pylist():
+                text = row["event"][KEY_WIDTH:]
+                if refusal(text) is not None and decode_request(text).request_id is None:
+                    reject(root, text)
+                    found.append(refusal(text))
+    return found
+
+
+def test_a_file_that_is_no_parquet_file_is_rejected_by_name_once(root):
+    RequestLog(root).append([heartbeat("waits")])
+    RequestLog(root).append([heartbeat("lost")])
+    *_, path = sorted(Path(root, "requests").glob("*.parquet"), key=lambda p: p.stat().st_mtime_ns)
+    path.write_bytes(b"no Parquet")
+    (reason,) = reject_all(root, 1 << 20)
+    assert reason.startswith(f"{path.name} is no Parquet file")
+    assert ids_of(waiting_of(root)) == ["waits"]
+    assert reject_all(root, 1 << 20) == []
+
+
+def test_a_request_that_is_too_large_is_never_packed_whole(root, monkeypatch):
+    packed = []
+    monkeypatch.setattr(
+        waiting_requests, "pack_rows", lambda rows: packed.append(rows.nbytes) or pack_rows(rows)
+    )
+    large = "\x01" * 300_000
+    RequestLog(root).append([heartbeat("small"), heartbeat(None), with_client("large", large)])
+    with open_engine() as engine:
+        waiting = WaitingRequests(engine, root, open_table(root, REQUESTS), 1 << 20)
+        events = [row["event"] for page in waiting.packed(None) for row in page.to_pylist()]
+    by_id = {decode_request(each[KEY_WIDTH:]).request_id: each for each in events}
+    assert "more than max.request.size, which is 1048576" in by_id["large"]
+    assert len(by_id) == 3
+    assert max(packed) < 10_000
+
+
+def test_a_large_request_with_a_long_id_is_rejected_once(root):
+    RequestLog(root).append(
+        [with_client("i" * 40_000, "x" * 100_000), heartbeat("r", "g" * 40_000)]
+    )
+    (reason,) = reject_all(root, 100_000)
+    assert "more than max.request.size" in reason
+    assert ids_of(waiting_of(root, most=100_000)) == ["r"], "it is not too large to be answered"
+    assert reject_all(root, 100_000) == []
+
+
+def test_a_request_with_a_long_id_that_was_answered_does_not_wait(root):
+    long_id = "i" * 40_000
+    RequestLog(root).append([heartbeat(long_id), heartbeat("r" + long_id)])
+    answers = output()
+    answers.responses.append(response(long_id))
+    Sink(root, CoordinatorSettings()).write([answers], "test", 0)
+    assert ids_of(waiting_of(root)) == ["r" + long_id]
+
+
+def with_client(request_id: str, client_id: str) -> RequestEvent:
+    return replace(heartbeat(request_id), client_id=client_id)
 
 
 @pytest.fixture

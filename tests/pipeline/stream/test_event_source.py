@@ -15,6 +15,7 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from coordinator.group.batch import BatchMachine
 from coordinator.group.control import WAKE_EVENT
 from coordinator.group.partition import partition_for
 from pipeline.delta import commit_reader
@@ -414,6 +415,73 @@ def large(request_id: str, client_id: str) -> RequestEvent:
 
 def decoded(event: tuple[str | None, str]) -> RequestEvent | Malformed:
     return decode_request(event[1][KEY_WIDTH:])
+
+
+def spoil(root: str, content: bytes = b"no Parquet") -> str:
+    """Spoil the newest file of the requests; return its name."""
+    *_, path = sorted(
+        Path(root, "requests").glob("*.parquet"), key=lambda each: each.stat().st_mtime_ns
+    )
+    path.write_bytes(content)
+    return path.name
+
+
+def test_a_file_that_is_no_parquet_file_is_rejected_by_name_and_stops_nobody(
+    log, read, root, caplog
+):
+    log.append([heartbeat("before")])
+    log.append([heartbeat("lost 1"), heartbeat("lost 2")])
+    name = spoil(root)
+    log.append([heartbeat("after")])
+    reader = read()
+    start = reader.initialOffset()
+    batch, end = reader.read(start)
+    found = events(batch)
+    before, after, (group, text) = sorted(found, key=lambda event: event[0] is None)
+    assert [decoded(each).request_id for each in (before, after)] == ["before", "after"]
+    refused = f"{name} is no Parquet file, so that its requests cannot be read"
+    assert (group, json.loads(text[KEY_WIDTH:])) == (None, {"refused": refused})
+    (line,) = caplog.messages
+    assert line.startswith(f"version 2 of requests: {name} is no Parquet file: it has 10 bytes")
+    result = BatchMachine().process(None, None, unpack([text]), 5)
+    (rejected,) = result.output.rejected
+    assert rejected.reason == f"no group_id: {refused}"
+    assert events(read().readBetweenOffsets(start, end)) == found
+    assert reader.read(end)[1] == end
+
+
+def test_a_batch_may_end_with_a_file_that_is_no_parquet_file(log, read, root):
+    for number in range(3):
+        log.append([heartbeat(str(number))])
+        if number == 1:
+            spoil(root)
+    reader = read(max_files=1)
+    at, found = reader.initialOffset(), []
+    while True:
+        batch, end = reader.read(at)
+        texts = [(group, text[KEY_WIDTH:]) for group, text in events(batch)]
+        again = events(read().readBetweenOffsets(at, end))
+        assert [(group, text[KEY_WIDTH:]) for group, text in again] == texts
+        if end == at:
+            break
+        found.append([group for group, _ in texts])
+        at = end
+    assert [groups for groups in found if groups] == [["g"], [None], ["g"]]
+
+
+def test_a_store_that_fails_is_not_taken_for_a_bad_file(log, read, monkeypatch):
+    """The query ends and begins again, and the requests are read then."""
+    log.append([heartbeat("a")])
+
+    def fail(*_arguments, **_options):
+        raise OSError("the store does not answer")
+
+    reader = read()
+    with monkeypatch.context() as failing:
+        failing.setattr("pipeline.delta.tail.pq.ParquetFile", fail)
+        with pytest.raises(OSError, match="does not answer"):
+            reader.read(reader.initialOffset())
+    assert ids(reader.read(reader.initialOffset())[0]) == ["a"]
 
 
 def test_a_batch_ends_within_a_row_group_that_is_too_large_for_it(root, log, read, monkeypatch):

@@ -1,0 +1,161 @@
+"""What a golden root holds, and what every later release must make of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from deltalake import DeltaTable
+from msgspec import Struct
+
+from coordinator.config import parse_config
+from coordinator.group.batch import BatchMachine, BatchSettings
+from coordinator.group.control import is_control
+from coordinator.group.coordinator import Node
+from coordinator.group.partition import partition_for
+from coordinator.group.snapshot import decode
+from pipeline.node.bootstrap import prepare_bootstrap
+from pipeline.settings import Settings, load_settings
+from pipeline.stream.packed import KEY_WIDTH
+from schemas.messages import (
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    OffsetFetchRequest,
+    RequestEvent,
+    Response,
+)
+
+HERE = Path(__file__).parent
+NODE_ID = 1
+# The time at which groups are restored from the offsets topic, ms: it changes no answer.
+RESTORED_AT = 0
+
+
+class Answers(Struct):
+    """What a group answers who describes it, and who fetches all of its offsets."""
+
+    describe: Response
+    fetch: Response
+
+
+class Beat(Struct):
+    """A member's heartbeat, and the error code with which it is answered."""
+
+    body: HeartbeatRequest
+    error_code: int
+
+
+class GoldenGroup(Struct):
+    """A group of the root.
+
+    `state` is its state in the state store, `live` are its answers from that state. `loaded` are
+    the answers of the group as it is restored from the offsets topic. `remembered` are requests
+    whose repetition is not answered at `written_at`.
+    """
+
+    state: bytes
+    live: Answers
+    loaded: Answers
+    heartbeats: list[Beat]
+    remembered: list[RequestEvent]
+
+
+class Golden(Struct):
+    """What a release wrote; `written_at` is the time of the state store's last batch, ms.
+
+    `parked` maps the ids of joins and syncs that wait within a group to the group; `unanswered`
+    are requests that the tables hold and that no batch has seen. `last_batch` is the last batch of
+    the streaming checkpoint, `query` the identifier of its query.
+    """
+
+    release: str
+    state_version: int
+    spark: str
+    written_at: int
+    query: str
+    last_batch: int
+    topics: dict[str, int]
+    parked: dict[str, str]
+    unanswered: list[RequestEvent]
+    groups: dict[str, GoldenGroup]
+
+
+def releases() -> list[str]:
+    """The releases whose golden roots are kept."""
+    return sorted(path.parent.name for path in HERE.glob("*/record.json"))
+
+
+def read(release: str) -> Golden:
+    """Read the record of a release."""
+    return msgspec.json.decode((HERE / release / "record.json").read_bytes(), type=Golden)
+
+
+def settings() -> Settings:
+    """The settings of the coordinators that write and read golden roots."""
+    return load_settings(HERE / "coordinator.toml").with_node_id(NODE_ID)
+
+
+def machine(group_id: str, state: bytes) -> BatchMachine:
+    """A machine that holds the claim, and is of the start, under which a state was written."""
+    snapshot = decode(state)
+    config = parse_config(settings().group)
+    partition = partition_for(group_id, config.offsets_topic_num_partitions)
+    assert snapshot.claim_epoch is not None
+    return BatchMachine(
+        BatchSettings(
+            config=config,
+            node=Node(NODE_ID, "localhost", 9092),
+            start_epoch=snapshot.start_epoch,
+            claims={partition: snapshot.claim_epoch},
+        )
+    )
+
+
+def describe(group_id: str, request_id: str) -> RequestEvent:
+    """Ask for the group's description."""
+    body = DescribeGroupsRequest()
+    return RequestEvent(request_id, group_id, "describe_groups", describe_groups=body)
+
+
+def fetch(group_id: str, request_id: str) -> RequestEvent:
+    """Ask for all of the group's offsets."""
+    body = OffsetFetchRequest()
+    return RequestEvent(request_id, group_id, "offset_fetch", offset_fetch=body)
+
+
+def heartbeat(group_id: str, request_id: str, body: HeartbeatRequest) -> RequestEvent:
+    """A member's heartbeat."""
+    return RequestEvent(request_id, group_id, "heartbeat", heartbeat=body)
+
+
+def said(response: Response) -> Response:
+    """An answer without what tells one asking from another."""
+    return msgspec.structs.replace(response, request_id="", responded_at=None)
+
+
+def decided(group_id: str, state: bytes, events: list[RequestEvent], now: int) -> list[Response]:
+    """What today's machine answers from a state at a time."""
+    texts = [msgspec.json.encode(event).decode() for event in events]
+    output = machine(group_id, state).process(group_id, state, texts, now).output
+    return [] if output is None else output.responses
+
+
+def answers_of(group_id: str, state: bytes, now: int) -> Answers:
+    """Describe a state's group and fetch its offsets, with today's machine."""
+    asked = [describe(group_id, "describe"), fetch(group_id, "fetch")]
+    described, fetched = decided(group_id, state, asked, now)
+    return Answers(said(described), said(fetched))
+
+
+def loaded(root: str, scratch: Path) -> dict[str, bytes]:
+    """The state of every group of a root as today's release restores it from the offsets topic."""
+    bootstrap = prepare_bootstrap(root, str(scratch / "bootstrap"))
+    restorer = BatchMachine(BatchSettings(parse_config(settings().group)))
+    states = {}
+    for row in DeltaTable(bootstrap.uri).to_pyarrow_table().to_pylist():
+        event = row["event"][KEY_WIDTH:]
+        if is_control(event):
+            state = restorer.process(row["group_id"], None, [event], RESTORED_AT).state
+            assert state is not None
+            states[row["group_id"]] = state
+    return states

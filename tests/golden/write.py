@@ -1,0 +1,364 @@
+"""Writes the golden root of the present release: `python -m tests.golden.write`.
+
+Two coordinators on Spark form groups in every state that lasts; the second one hands its partitions
+to the first one, which is stopped with members that wait. Needs Java and about two minutes. Refuses
+to replace the root of a release that is there: what a release wrote, it wrote.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+import sys
+import tempfile
+import time
+from concurrent.futures import Future
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+import pyspark
+
+from coordinator.group.snapshot import VERSION, decode
+from pipeline.client import RequestClient
+from pipeline.node.process import CoordinatorProcess
+from pipeline.node.start_folder import checkpoint_uri, stream_uri
+from pipeline.ownership.decision_log import DecisionLog
+from pipeline.stream.checkpoint_files import last_planned
+from pipeline.stream.session import create_session
+from pipeline.tables.request_log import RequestLog
+from pipeline.tables.topics import create_topic, delete_topic
+from schemas.messages import (
+    HeartbeatRequest,
+    JoinGroupProtocol,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeavingMember,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    RequestEvent,
+    Response,
+    SyncGroupAssignment,
+    SyncGroupRequest,
+)
+from tests.golden.record import (
+    HERE,
+    NODE_ID,
+    RESTORED_AT,
+    Answers,
+    Beat,
+    Golden,
+    GoldenGroup,
+    answers_of,
+    describe,
+    fetch,
+    heartbeat,
+    loaded,
+    said,
+    settings,
+)
+
+SESSION_MS = 1_800_000
+CENTURIES_MS = 10_000_000_000_000
+TOPICS = {"clicks": 2, "orders": 4}
+# ConsumerProtocolSubscription version 0 of the topic "orders", without user data.
+_SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x06orders\x00\x00\x00\x00"
+_WAIT_S = 60.0
+
+
+class Groups:
+    """The groups of one root, formed through a running coordinator."""
+
+    def __init__(self, client: RequestClient) -> None:
+        self._client = client
+        self._numbers = itertools.count(1)
+        self.parked: dict[str, str] = {}
+        self.remembered: dict[str, list[RequestEvent]] = {}
+        self.beats: dict[str, list[Beat]] = {}
+        self.waiting: list[Future[Response]] = []
+
+    def form(self) -> None:
+        """Form every group up to what waits."""
+        self._stable()
+        self._emptied()
+        self._commit("simple", "clicks", 1, 500)
+        self._commit("simple", "gone", 0, 9)
+        self._commit("expiring", "orders", 2, 77, retention_ms=CENTURIES_MS)
+        for group_id in ("preparing", "completing", "two-step"):
+            self._alone(group_id)
+
+    def park(self) -> None:
+        """Leave members waiting for an answer, and one that was told its id only."""
+        self._send(self._join("preparing", name="second"))
+        # Its first member has the generation of both before anyone has synced.
+        second = self._send(self._join("completing", name="second"))
+        first = self._ask(self._join("completing", member_id=self._member("completing")))
+        joined = second.result(_WAIT_S).join_group
+        assert joined is not None and first.join_group is not None
+        follower = joined if joined.leader != joined.member_id else first.join_group
+        self._send(self._sync("completing", follower.member_id, follower.generation_id))
+        told = self._ask(self._join("two-step", name="second", api_version=9))
+        assert told.error == "MEMBER_ID_REQUIRED"
+        self.beats["completing"] = []
+        time.sleep(5)
+
+    def commit_again(self) -> None:
+        """Commit once more in every group with offsets: the state has the newest."""
+        self._commit("simple", "clicks", 0, 501)
+        body = self.beats["stable"][0].body
+        self._commit("stable", "orders", 0, 41, by=body)
+        self._commit("stable", "orders", 3, 2**40, by=body, metadata="Grüße")
+
+    def _stable(self) -> None:
+        first = self._ask(self._join("stable", name="first")).join_group
+        assert first is not None
+        second = self._send(self._join("stable", name="second", instance="static-1"))
+        self._ask(self._join("stable", member_id=first.member_id, name="first"))
+        joined = second.result(_WAIT_S).join_group
+        assert joined is not None and joined.generation_id == 2
+        assigned = tuple(
+            SyncGroupAssignment(member, f"for {name}".encode())
+            for name, member in (("first", first.member_id), ("second", joined.member_id))
+        )
+        waits = self._send(self._sync("stable", joined.member_id, 2, instance="static-1"))
+        self._ask(self._sync("stable", first.member_id, 2, assigned))
+        waits.result(_WAIT_S)
+        self.beats["stable"] = [
+            Beat(HeartbeatRequest(2, first.member_id), 0),
+            Beat(HeartbeatRequest(2, joined.member_id, "static-1"), 0),
+            Beat(HeartbeatRequest(1, first.member_id), 22),
+            Beat(HeartbeatRequest(2, "nobody"), 25),
+        ]
+
+    def _emptied(self) -> None:
+        self._alone("emptied")
+        self._commit("emptied", "orders", 1, 13, by=self.beats["emptied"][0].body)
+        member_id = self._member("emptied")
+        leave = LeaveGroupRequest((LeavingMember(member_id, None, "done"),))
+        self._ask(self._event("emptied", "leave_group", leave_group=leave))
+        self.beats["emptied"] = [Beat(HeartbeatRequest(1, member_id), 25)]
+
+    def _alone(self, group_id: str) -> None:
+        """Form a Stable group of one member."""
+        joined = self._ask(self._join(group_id, name="first")).join_group
+        assert joined is not None
+        assigned = (SyncGroupAssignment(joined.member_id, b"all"),)
+        self._ask(self._sync(group_id, joined.member_id, 1, assigned))
+        error = {"preparing": 27}.get(group_id, 0)
+        self.beats[group_id] = [Beat(HeartbeatRequest(1, joined.member_id), error)]
+
+    def _member(self, group_id: str) -> str:
+        return self.beats[group_id][0].body.member_id
+
+    # --- requests -------------------------------------------------------------------------------
+
+    def _event(self, group_id: str, api: str, **fields: object) -> RequestEvent:
+        request_id = f"{group_id}/{next(self._numbers)}"
+        return RequestEvent(
+            request_id, group_id, api, client_host="/127.0.0.1", **{"client_id": "c", **fields}
+        )
+
+    def _join(
+        self,
+        group_id: str,
+        member_id: str = "",
+        name: str = "first",
+        instance: str | None = None,
+        api_version: int = 3,
+    ) -> RequestEvent:
+        body = JoinGroupRequest(
+            session_timeout_ms=SESSION_MS,
+            rebalance_timeout_ms=SESSION_MS,
+            member_id=member_id,
+            group_instance_id=instance,
+            protocol_type="consumer",
+            protocols=(JoinGroupProtocol("range", _SUBSCRIPTION), JoinGroupProtocol("other", b"")),
+        )
+        version_ = 5 if instance is not None else api_version
+        return self._event(
+            group_id, "join_group", api_version=version_, client_id=name, join_group=body
+        )
+
+    def _sync(
+        self,
+        group_id: str,
+        member_id: str,
+        generation: int,
+        assignments: tuple[SyncGroupAssignment, ...] = (),
+        instance: str | None = None,
+    ) -> RequestEvent:
+        body = SyncGroupRequest(generation, member_id, instance, "consumer", "range", assignments)
+        return self._event(group_id, "sync_group", sync_group=body)
+
+    def _commit(
+        self,
+        group_id: str,
+        topic: str,
+        partition: int,
+        offset: int,
+        by: HeartbeatRequest | None = None,
+        metadata: str | None = None,
+        retention_ms: int | None = None,
+    ) -> None:
+        place = OffsetCommitPartition(partition, offset, committed_metadata=metadata)
+        body = OffsetCommitRequest(
+            generation_id=None if by is None else by.generation_id,
+            member_id=None if by is None else by.member_id,
+            retention_time_ms=retention_ms,
+            topics=(OffsetCommitTopic(topic, (place,)),),
+        )
+        api_version = None if retention_ms is None else 4
+        event = self._event(group_id, "offset_commit", api_version=api_version, offset_commit=body)
+        self._ask(event)
+        self.remembered.setdefault(group_id, []).append(event)
+
+    def _ask(self, event: RequestEvent) -> Response:
+        return self._client.ask(event, int(_WAIT_S * 1000))
+
+    def _send(self, event: RequestEvent) -> Future[Response]:
+        answer = self._client.send(event)
+        self.parked[event.request_id] = event.group_id
+        answer.add_done_callback(lambda _: self.parked.pop(event.request_id, None))
+        self.waiting.append(answer)
+        return answer
+
+    def answers(self, group_id: str) -> tuple[Answers, int]:
+        """What the coordinator says of a group, and the time of the batch that said it, ms."""
+        number = next(self._numbers)
+        described = self._ask(describe(group_id, f"{group_id}/describe-{number}"))
+        fetched = self._ask(fetch(group_id, f"{group_id}/fetch-{number}"))
+        assert fetched.responded_at is not None
+        return Answers(said(described), said(fetched)), fetched.responded_at
+
+
+def unanswered(groups: Groups) -> list[RequestEvent]:
+    """Requests that are written once no coordinator runs."""
+    beat = groups.beats["stable"][0].body
+    place = OffsetCommitTopic("orders", (OffsetCommitPartition(2, 99),))
+    commit = OffsetCommitRequest(
+        generation_id=beat.generation_id, member_id=beat.member_id, topics=(place,)
+    )
+    return [
+        RequestEvent("late-commit", "stable", "offset_commit", offset_commit=commit),
+        heartbeat("stable", "late-heartbeat", beat),
+        RequestEvent("late-nobody", "unknown", "heartbeat", heartbeat=beat),
+    ]
+
+
+def owned_by(root: str, node_id: int) -> int:
+    """How many partitions a node owns by now."""
+    return len(DecisionLog(root).read().kept_by(node_id))
+
+
+def await_owned(root: str, node_id: int, count: int) -> None:
+    """Wait until a node owns so many partitions."""
+    limit = time.monotonic() + 4 * _WAIT_S
+    while owned_by(root, node_id) != count:
+        assert time.monotonic() < limit, f"node {node_id} owns {owned_by(root, node_id)}"
+        time.sleep(0.2)
+
+
+def run(root: str, logs: Path) -> tuple[Groups, dict[str, Answers]]:
+    """Have two coordinators make the root; returns what the first one says before it stops."""
+    config = HERE / "coordinator.toml"
+    first = CoordinatorProcess(root, config, logs / "1.log", node_id=NODE_ID)
+    second = None
+    try:
+        first.await_ready()
+        for name, partitions in {**TOPICS, "gone": 1}.items():
+            create_topic(root, name, partitions)
+        with RequestClient(root) as client:
+            groups = Groups(client)
+            groups.form()
+            delete_topic(root, "gone")
+            second = CoordinatorProcess(root, config, logs / "2.log", node_id=NODE_ID + 1)
+            await_owned(root, NODE_ID + 1, 2)
+            second.await_ready()
+            assert second.stop() == 0
+            await_owned(root, NODE_ID, 4)
+            groups.commit_again()
+            groups.park()
+            answers = {group_id: groups.answers(group_id)[0] for group_id in sorted(groups.beats)}
+            for group_id in ("simple", "expiring"):
+                answers[group_id] = groups.answers(group_id)[0]
+            parked = dict(groups.parked)
+            assert first.stop() == 0
+            for each in groups.waiting:
+                each.cancel()
+        groups.parked = parked
+    finally:
+        for process in filter(None, (first, second)):
+            process.kill()
+    return groups, answers
+
+
+def main() -> int:
+    """Write the golden root of the present release."""
+    release = version("lakehouse-group-coordinator")
+    target = HERE / release
+    if target.exists():
+        print(f"{target} is there already", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="golden-") as scratch:
+        folder = Path(scratch)
+        root = str(folder / "root")
+        groups, answers = run(root, folder)
+        late = unanswered(groups)
+        RequestLog(root).append(late)
+        golden = record(root, folder, release, groups, answers, late)
+        target.mkdir()
+        shutil.copytree(root, target / "root")
+    text = msgspec.json.format(msgspec.json.encode(golden), indent=1)
+    (target / "record.json").write_bytes(text + b"\n")
+    return 0
+
+
+def record(
+    root: str,
+    scratch: Path,
+    release: str,
+    groups: Groups,
+    answers: dict[str, Answers],
+    late: list[RequestEvent],
+) -> Golden:
+    """Say what the root holds."""
+    spark = create_session(settings(), root, master="local[1]")
+    try:
+        (start,) = Path(checkpoint_uri(root, NODE_ID)).glob("epoch-*")
+        stream = stream_uri(str(start))
+        planned = last_planned(spark, stream)
+        assert planned is not None
+        rows = spark.read.format("statestore").load(stream).toArrow().to_pylist()
+    finally:
+        spark.stop()
+    states = {row["key"]["group_id"]: row["value"]["groupstate"]["state"] for row in rows}
+    restored = loaded(root, scratch)
+    assert answers.keys() <= states.keys(), (answers.keys(), states.keys())
+    written_at = max(decode(state).touched_at for state in states.values())
+    query = msgspec.json.decode(Path(stream, "metadata").read_bytes())["id"]
+    return Golden(
+        release=release,
+        state_version=VERSION,
+        spark=pyspark.__version__,
+        written_at=written_at,
+        query=query,
+        last_batch=planned.batch_id,
+        topics=TOPICS,
+        parked=groups.parked,
+        unanswered=late,
+        groups={
+            group_id: GoldenGroup(
+                state=states[group_id],
+                live=answer,
+                loaded=answers_of(group_id, restored[group_id], RESTORED_AT),
+                heartbeats=groups.beats.get(group_id, []),
+                remembered=groups.remembered.get(group_id, [])[-1:],
+            )
+            for group_id, answer in answers.items()
+        },
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
