@@ -15,10 +15,14 @@ What the earlier start writes after that comes into a folder that nobody reads.
 
 Killed before the rename, a start has changed nothing; killed after it, the next start takes the
 folder from it.
+
+Earlier releases kept one streaming checkpoint for all starts of a node, which this one does not go
+on with: a start deletes it.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from deltalake import write_deltalake
@@ -31,6 +35,12 @@ if TYPE_CHECKING:
     from pipeline.delta.epoch import Epoch
     from pipeline.node.engine import StreamEngine
 
+log = logging.getLogger(__name__)
+
+# What lay at `checkpoint_uri`, and beside it, before each start had a folder; `offsets` is deleted
+# last, since by it the streaming checkpoint is known.
+_SHARED_BESIDE = ("-bootstrap", "-pins")
+_SHARED = ("metadata", "commits", "sources", "state", "offsets")
 # Starts whose folders are looked for, and deleted. Each start but one that was killed within its
 # first moments has taken or made its folder.
 _REMEMBERED_STARTS = 20
@@ -65,4 +75,16 @@ def take_folder(engine: StreamEngine, root: str, epoch: Epoch, starts: Iterable[
     for each in folders:
         # What an earlier start has made anew, or what could not be taken.
         engine.delete_checkpoint(each)
+    _delete_shared(engine, here)
     return folder
+
+
+def _delete_shared(engine: StreamEngine, here: str) -> None:
+    """Delete the streaming checkpoint that all starts of a node shared, if there is one."""
+    if engine.last_planned(here) is None:
+        return
+    log.info("deleting the streaming checkpoint of an earlier release at %s", here)
+    for name in _SHARED_BESIDE:
+        engine.delete_checkpoint(f"{here}{name}")
+    for name in _SHARED:
+        engine.delete_checkpoint(f"{here}/{name}")

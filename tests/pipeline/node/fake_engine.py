@@ -63,6 +63,8 @@ class FakeEngine:
     def delete_checkpoint(self, checkpoint: str) -> None:
         for each in self._below(checkpoint):
             del self.planned[each]
+        if Path(checkpoint).is_file():
+            Path(checkpoint).unlink()
         shutil.rmtree(checkpoint, ignore_errors=True)
 
     def move(self, folder: str, target: str) -> bool:
