@@ -192,6 +192,7 @@ TOPICS = table_of("topics", TopicChange)
 # older release, which knows neither, goes on reading and changing `topics`.
 TOPIC_TABLES = table_of("topic_tables", TopicTable)
 TOPIC_INDEX = table_of("topic_index", TopicIndexEntry)
+ON_DEMAND = (TOPICS, TOPIC_TABLES, TOPIC_INDEX)
 
 
 # --- rows to columns ----------------------------------------------------------------------------

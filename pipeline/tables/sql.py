@@ -14,7 +14,7 @@ from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
 from pipeline.tables.columns import dataset
 from pipeline.tables.store import table_uri
-from schemas.tables import TABLES, TOPIC_INDEX, TOPIC_TABLES, TOPICS, Table
+from schemas.tables import ON_DEMAND, TABLES, Table
 
 
 class NoRoot(Failure):
@@ -49,7 +49,7 @@ class Catalog:
     def __init__(self, root: str) -> None:
         self._connection = duckdb.connect(":memory:")
         found = 0
-        for table in (*TABLES.values(), TOPICS, TOPIC_TABLES, TOPIC_INDEX):
+        for table in (*TABLES.values(), *ON_DEMAND):
             name = LOGS.get(table.name, table.name)
             uri = table_uri(root, table)
             if DeltaTable.is_deltatable(uri):

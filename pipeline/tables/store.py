@@ -17,11 +17,11 @@ from pipeline.upkeep_settings import UpkeepSettings
 from schemas.tables import (
     GROUP_EVENTS,
     OFFSETS_TOPIC,
+    ON_DEMAND,
     REJECTED_REQUESTS,
     REQUESTS,
     RESPONSES,
     TABLES,
-    TOPICS,
     Table,
 )
 
@@ -78,7 +78,7 @@ def table_uri(root: str, table: Table) -> str:
 def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
     """Create the tables that are missing, and add this release's columns to those that lack them.
 
-    `topics` is not created: a root without a catalogue accepts any topic's name.
+    Tables that are made on demand are not created: without `topics` any topic's name is accepted.
 
     Raises SchemaMismatch and LaterRelease as `ensure_table` does, TornRoot for a table that cannot
     be read after a loss of power.
@@ -86,8 +86,9 @@ def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
     for table in tables:
         _check_whole(root, table)
         ensure_table(root, table)
-    if has_table(root, TOPICS):
-        ensure_table(root, TOPICS)
+    for table in ON_DEMAND:
+        if has_table(root, table):
+            ensure_table(root, table)
 
 
 def has_table(root: str, table: Table) -> bool:

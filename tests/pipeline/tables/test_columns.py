@@ -7,6 +7,7 @@ import threading
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field
+from msgspec.structs import replace
 
 from pipeline.clock import clock_ms
 from pipeline.delta.open import open_appender
@@ -148,14 +149,10 @@ def test_a_catalogue_of_an_earlier_release_is_brought_up_to_date_if_there_is_one
     assert not DeltaTable.is_deltatable(table_uri(root, TOPICS))
     topics.create_topic(root, "orders", 6)
     later = TOPICS.schema.append(pa.field("retention_ms", pa.int64()))
-    monkeypatch.setattr("pipeline.tables.store.TOPICS", structs_replace(TOPICS, later))
+    monkeypatch.setattr("pipeline.tables.store.ON_DEMAND", (replace(TOPICS, schema=later),))
     ensure_tables(root)
     assert "retention_ms" in open_table(root, TOPICS).to_pyarrow_table().column_names
     assert topics.read_changes(root)[0].topic == "orders"
-
-
-def structs_replace(table, schema):
-    return type(table)(table.name, schema, table.partition_by, table.required)
 
 
 def test_starts_at_the_same_time_add_the_columns_once(earlier_root):
