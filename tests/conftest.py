@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from pipeline.settings import load_settings
 from pipeline.tables.store import ensure_tables
+from tests import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,20 +23,34 @@ if TYPE_CHECKING:
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Have property tests try more examples, if the tests marked `long` are asked for."""
+    if asks_for(config, "long"):
+        examples.MORE = examples.LONG
+
+
+def asks_for(config: pytest.Config, marker: str) -> bool:
+    """Whether `-m` names the marker, other than after `not`."""
+    return re.search(rf"(?<!\bnot )\b{marker}\b", config.option.markexpr) is not None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the tests marked `long` unless `-m` names them; in pytest-xdist begin with Spark.
+    """Leave out the tests marked `long` unless `-m` asks for them; begin with what takes longest.
 
-    Not by `-m "not long"` in addopts: `-m "not spark"` on the command line would take its place.
+    Tests marked `slow` are left out with those that start Spark, by `-m "not spark"`, unless `-m`
+    asks for them. Not by `-m "not long"` in addopts: `-m` on the command line would take its place.
     """
-    if "long" not in config.option.markexpr:
-        left_out = [item for item in items if item.get_closest_marker("long")]
-        if left_out:
-            config.hook.pytest_deselected(items=left_out)
-            items[:] = [item for item in items if item not in left_out]
+    without = {name for name in ("long", "slow") if not asks_for(config, name)}
+    if "not spark" not in config.option.markexpr:
+        without.discard("slow")
+    left_out = [item for item in items if without & {mark.name for mark in item.iter_markers()}]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
-        from tests.side_by_side import start_of
+        from tests.side_by_side import turn_of
 
-        items.sort(key=lambda item: start_of(item.nodeid.partition("::")[0]) is None)
+        items.sort(key=lambda item: turn_of(item.nodeid.partition("::")[0]))
 
 
 @pytest.hookimpl(optionalhook=True)

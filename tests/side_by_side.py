@@ -1,5 +1,8 @@
 """What pytest-xdist runs in one process: a file's tests, and all that share a start of Spark.
 
+What takes longest comes first, so that both processes end at about the same time: the tests that
+start Spark, then the files of `LONGEST`, then all others.
+
 Its own `--dist loadgroup` is without effect under pytest 9.2, which no longer lets it rename tests.
 """
 
@@ -11,6 +14,22 @@ from pathlib import Path
 from xdist.scheduler import LoadFileScheduling
 
 TESTS = Path(__file__).parent
+# The files without Spark that take more than two seconds, by the CPU time that they take.
+LONGEST = (
+    "trials/test_simulation.py",
+    "pipeline/client/test_member.py",
+    "trials/test_malformed.py",
+    "test_house.py",
+    "pipeline/replay/test_demo_workers.py",
+    "pipeline/upkeep/test_compaction.py",
+    "pipeline/cli/test_imports.py",
+    "pipeline/upkeep/test_retention.py",
+    "trials/test_torture_promises.py",
+    "properties/test_assignors.py",
+    "pipeline/records/test_records.py",
+    "pipeline/client/test_admin.py",
+    "pipeline/client/test_worker.py",
+)
 
 
 @functools.cache
@@ -22,6 +41,14 @@ def start_of(file: str) -> str | None:
     if "pytest.mark.spark" not in (TESTS.parent / file).read_text("utf-8"):
         return None
     return "processes" if "end_to_end" in Path(file).parts else "session"
+
+
+def turn_of(file: str) -> int:
+    """When a test file's turn comes: files with a lower number begin first."""
+    if start_of(file) is not None:
+        return -1
+    name = file.removeprefix("tests/")
+    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
 
 class StartsShared(LoadFileScheduling):

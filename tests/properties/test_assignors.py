@@ -8,18 +8,15 @@ kafka-python's are the second implementation. Where they depart from Kafka's own
   plainly, stands in for it there.
 * Its sticky assignor has the general algorithm only. Fresh assignments are the same; later ones
   need not be, so balance and the number of moves are compared.
-
-ASSIGNOR_EXAMPLES sets the number of examples of each test.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from itertools import cycle
 from typing import Any, NamedTuple
 
-from hypothesis import assume, event, given, settings
+from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
@@ -46,13 +43,9 @@ from tests.coordinator.consumer.assigning import (
     moved,
     subscription,
 )
+from tests.examples import examples
 
-FIXED = settings(
-    max_examples=int(os.environ.get("ASSIGNOR_EXAMPLES", "500")),
-    derandomize=True,
-    database=None,
-    deadline=None,
-)
+FIXED = examples(100)
 
 TOPICS = [f"t{n}" for n in range(5)]
 COUNTS = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 9), min_size=1)

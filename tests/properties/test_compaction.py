@@ -16,22 +16,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from coordinator.group.log import group_value, replay
 from pipeline.upkeep.compaction import compact
 from pipeline.upkeep_settings import DAY_MS, HOUR_MS
 from schemas.records import OFFSET_COMMIT, Record
+from tests.examples import examples
 from tests.pipeline.offsets_log import Log, commit, stored, upkeep
 
-FIXED = settings(
-    max_examples=40,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+FIXED = examples(12, suppress_health_check=[HealthCheck.too_slow])
 START = 1_700_000_000_000
 GROUPS = ("a", "bb", "ccc", "dddd")
 

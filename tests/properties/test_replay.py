@@ -22,7 +22,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -37,14 +37,9 @@ from schemas.errors import ErrorCode
 from schemas.messages import LeavingMember, OffsetCommitPartition
 from schemas.records import GROUP_METADATA, GroupMetadataValue, MemberMetadata
 from tests.context import GROUP_ID, RANGE, SUPERSET, Call, Context, committed, subscription
+from tests.examples import examples
 
-FIXED = settings(
-    max_examples=400,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+FIXED = examples(100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 # --- clients --------------------------------------------------------------------------------------
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from coordinator.group.state import GroupState
 from tests.coordinator.consumer.world import Member, World
+from tests.examples import examples
 
 STRATEGIES = (
     "range",
@@ -119,13 +120,7 @@ HAPPENINGS: tuple[Callable[[Life, int], None], ...] = (
 STEPS = st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 200), st.integers(0, 15_000))
 
 
-@settings(
-    max_examples=60,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@examples(20, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(STRATEGIES), st.integers(0, 1_000), st.lists(STEPS, max_size=15))
 def test_left_alone_the_living_divide_the_partitions(
     strategy: str, seed: int, steps: list[tuple[Callable[[Life, int], None], int, int]]

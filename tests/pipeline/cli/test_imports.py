@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +14,30 @@ from pipeline.tables.store import ensure_tables
 from pipeline.tables.topics import create_topic
 from tests.pipeline.rows import heartbeat
 
-# Runs the command as the console script does, then tells which modules it loaded.
+# Runs each command as the console script does, then tells which modules it loaded. Each command has
+# a process of its own, which begins with the modules that every command loads first.
 _RUN = """
-import json, sys
+import json, os, sys, traceback
+import pyarrow
 from pipeline.cli.main import main
-try:
-    main()
-finally:
-    print(json.dumps([name for name in ("pyspark", "py4j", "pandas") if name in sys.modules]))
+HEAVY = ("pyspark", "py4j", "pandas")
+assert not sys.modules.keys() & HEAVY
+for number, arguments in enumerate(json.loads(sys.argv[1])):
+    sys.stdout.flush()
+    if child := os.fork():
+        os.waitpid(child, 0)
+        continue
+    sys.argv[1:] = arguments
+    ended = "by itself"
+    try:
+        main()
+    except SystemExit as end:
+        ended = end.code
+    except BaseException:
+        ended = traceback.format_exc()
+    loaded = [name for name in HEAVY if name in sys.modules]
+    print("\\n" + json.dumps({"verb": number, "ended": ended, "loaded": loaded}), flush=True)
+    os._exit(0)
 """
 
 VERBS = [
@@ -40,32 +56,38 @@ ROOTLESS = [["simulate", "SCENARIO"], ["worker", "--help"]]
 
 
 @pytest.fixture(scope="module")
-def small_root(tmp_path_factory: pytest.TempPathFactory) -> str:
-    root = str(tmp_path_factory.mktemp("root"))
+def ends(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """How each verb ended, and what it had loaded then."""
+    folder = tmp_path_factory.mktemp("verbs")
+    root = str(folder / "root")
     ensure_tables(root)
     create_topic(root, "t", 4)
     RequestLog(root).append([heartbeat("a")])
-    return root
-
-
-def loaded_by(arguments: list[str]) -> list[str]:
+    scenario = folder / "scenario.jsonl"
+    scenario.write_text('{"request_id": "a", "group_id": "g", "api": "describe_groups"}\n')
+    commands = [[*verb, "--root", root] for verb in VERBS]
+    for verb in ROOTLESS:
+        commands.append([str(scenario) if word == "SCENARIO" else word for word in verb])
     done = subprocess.run(
-        [sys.executable, "-c", _RUN, *arguments], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", _RUN, json.dumps(commands)],
+        capture_output=True,
+        text=True,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"verb": ')]
+    assert [one["verb"] for one in said] == list(range(len(commands)))
+    return said
 
 
-@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: " ".join(verb[:2]))
-def test_a_verb_over_a_root_loads_no_spark(verb: list[str], small_root: str) -> None:
-    assert loaded_by([*verb, "--root", small_root]) == []
-
-
-@pytest.mark.parametrize("verb", ROOTLESS, ids=lambda verb: verb[0])
-def test_a_verb_without_a_root_loads_no_spark(verb: list[str], tmp_path: Path) -> None:
-    scenario = tmp_path / "scenario.jsonl"
-    scenario.write_text('{"request_id": "a", "group_id": "g", "api": "describe_groups"}\n')
-    assert loaded_by([str(scenario) if word == "SCENARIO" else word for word in verb]) == []
+@pytest.mark.parametrize(
+    "number",
+    range(len(VERBS + ROOTLESS)),
+    ids=[" ".join(verb[:2]) for verb in VERBS + ROOTLESS],
+)
+def test_a_verb_loads_no_spark(number: int, ends: list[dict[str, Any]]) -> None:
+    assert ends[number]["ended"] in (0, "by itself")
+    assert ends[number]["loaded"] == []
 
 
 def test_pyarrow_would_load_pandas() -> None:

@@ -31,6 +31,7 @@ def test_no_row_is_put_out_by_nobody(
     }
     monkeypatch.setattr(demo_workers, "_SETTINGS", quick)
     monkeypatch.setattr(demo_workers, "_EVERY_S", 0.05)
+    monkeypatch.setattr(demo_workers, "_CHUNKS", 15)
     out = StringIO()
     coordinator = SmallCoordinator(root, BROKER)
     try:

@@ -72,6 +72,8 @@ class Counting:
 @pytest.fixture(autouse=True)
 def _unfrozen(monkeypatch):
     monkeypatch.setattr(gc, "freeze", lambda: None)
+    # Over all that this process has loaded it would take most of the time of these tests.
+    monkeypatch.setattr(gc, "collect", lambda: 0)
     # As before: other tests' streams go Spark's way.
     serializers = spark_internals.ApplyInPandasWithStateSerializer
     monkeypatch.setattr(serializers, "load_stream", spark_internals._load_for_pandas)

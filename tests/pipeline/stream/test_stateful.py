@@ -53,6 +53,7 @@ class Scripted:
 @pytest.fixture(autouse=True)
 def _unfrozen(monkeypatch):
     monkeypatch.setattr(gc, "freeze", lambda: None)
+    monkeypatch.setattr(gc, "collect", lambda: 0)
 
 
 def call(result: BatchResult, state: State, events: list[str] | None = None):
