@@ -9,6 +9,7 @@ Its own `--dist loadgroup` is without effect under pytest 9.2, which no longer l
 from __future__ import annotations
 
 import functools
+import re
 from pathlib import Path
 
 from xdist.scheduler import LoadFileScheduling
@@ -34,19 +35,24 @@ LONGEST = (
 
 @functools.cache
 def start_of(file: str) -> str | None:
-    """Name the start of Spark that a test file shares with others; None if it needs none.
+    """Name the start of Spark that a test file needs; None if it needs none.
 
-    Coordinators that are processes of their own, or the session of all tests.
+    Many share the coordinators that are processes of their own, or the session of all tests, which
+    is the fixture `spark`. Others start what no other file uses.
     """
-    if "pytest.mark.spark" not in (TESTS.parent / file).read_text("utf-8"):
+    text = (TESTS.parent / file).read_text("utf-8")
+    if "pytest.mark.spark" not in text:
         return None
-    return "processes" if "end_to_end" in Path(file).parts else "session"
+    if "end_to_end" in Path(file).parts:
+        return "processes"
+    return "session" if re.search(r"[(,]\s*spark[,:)]", text) else file
 
 
 def turn_of(file: str) -> int:
     """When a test file's turn comes: files with a lower number begin first."""
-    if start_of(file) is not None:
-        return -1
+    start = start_of(file)
+    if start is not None:
+        return -1 if start == file else -2
     name = file.removeprefix("tests/")
     return LONGEST.index(name) if name in LONGEST else len(LONGEST)
 
