@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -133,6 +134,33 @@ def test_an_end_without_a_fault_is_one_of_the_coordinator(node: Node) -> None:
     node.hit = None
     with pytest.raises(NodeEnded, match="node 1 ended by itself: out of memory"):
         node.tend()
+
+
+def test_a_node_that_is_started_on_a_full_disk_is_excused_too(node: Node) -> None:
+    """However long the disk takes to be filled: a node ends whenever it writes."""
+    cluster = Cluster(node._root, node._config, node._logs, 1)
+    try:
+        with cluster.excusing("a full disk"):
+            for _ in range(3):
+                starts = cluster.nodes[0].starts
+                with cluster.lock:
+                    cluster.nodes[0]._process.kill()
+                wait_until(lambda starts=starts: cluster.nodes[0].starts > starts)
+        with cluster.lock:
+            cluster.nodes[0]._process.kill()
+        wait_until(lambda: cluster.nodes[0].starts == 5)
+        cluster.check()
+        with cluster.lock:
+            cluster.nodes[0]._process.kill()
+        with pytest.raises(NodeEnded):
+            wait_until(lambda: cluster.check())
+    finally:
+        cluster.stop()
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    while not is_so():
+        time.sleep(0.01)
 
 
 def test_whoever_was_taken_for_dead_is_excused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

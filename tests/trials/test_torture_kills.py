@@ -21,7 +21,7 @@ FIVE_KILLS = (
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_800)
 def test_every_promise_holds_after_each_of_five_kills() -> None:
     report = torture(None, None, print, seed=1, nodes=2, script=FIVE_KILLS)
     assert report.kills == {"driver": 1, "jvm": 1, "worker": 1, "node": 2}

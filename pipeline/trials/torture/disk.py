@@ -19,12 +19,10 @@ class Disk:
         self.folder = folder
 
     def fill(self) -> None:
-        """Take all the room that is left."""
-        with (self.folder / _FILLER).open("ab", 0) as file:
-            while free := _free(self.folder):
-                # Others write meanwhile: what was free is not all there any more.
-                with contextlib.suppress(OSError):
-                    os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, free)
+        """Take the room that there is just now; none, if others take of it meanwhile."""
+        with (self.folder / _FILLER).open("ab", 0) as file, contextlib.suppress(OSError):
+            if free := _free(self.folder):
+                os.posix_fallocate(file.fileno(), os.fstat(file.fileno()).st_size, free)
 
     def free(self) -> None:
         """Give the room back."""

@@ -136,16 +136,14 @@ def _fill(stage: Stage) -> str | None:
         return None
     seconds = stage.random.uniform(*_FULL_S)
     until = monotonic() + seconds
-    stage.cluster.hit("a full disk")
-    stage.disk.fill()
-    try:
-        while monotonic() < until:
-            # A node that is started meanwhile ends as well.
-            stage.cluster.hit("a full disk")
-            sleep(_LOOK_S)
-    finally:
-        stage.disk.free()
-        stage.cluster.hit("a full disk")
+    with stage.cluster.excusing("a full disk"):
+        try:
+            while monotonic() < until:
+                # What others give back is taken again.
+                stage.disk.fill()
+                sleep(_LOOK_S)
+        finally:
+            stage.disk.free()
     return f"a full disk for {seconds:.1f} s"
 
 

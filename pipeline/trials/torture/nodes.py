@@ -192,6 +192,7 @@ class Cluster:
         self.lock = threading.RLock()
         self._said: list[tuple[float, str]] = []
         self._error: NodeEnded | None = None
+        self._excuse: str | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._tend, daemon=True)
         self._thread.start()
@@ -201,6 +202,7 @@ class Cluster:
             try:
                 with self.lock:
                     for node in self.nodes:
+                        node.hit = self._excuse or node.hit
                         if (said := node.tend()) is not None:
                             self._said.append((monotonic(), said))
             except NodeEnded as error:
@@ -231,11 +233,18 @@ class Cluster:
                 raise Failure(f"not ready after {READY_S:.0f} s: node {', '.join(late)}")
             sleep(_LOOK_S)
 
-    def hit(self, what: str) -> None:
-        """Excuse the end of every node by what is done to all of them."""
+    @contextmanager
+    def excusing(self, what: str) -> Iterator[None]:
+        """Excuse the end of every node for the block, of one that is started in it as well."""
         with self.lock:
-            for node in self.nodes:
-                node.hit = what
+            self._excuse = what
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._excuse = None
+                for node in self.nodes:
+                    node.hit = what
 
     def forgive(self) -> None:
         """From here on only what is done anew excuses an end."""
