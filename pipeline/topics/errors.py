@@ -16,6 +16,10 @@ class CannotFollow(Failure):
     """
 
 
+class BrokenFile(CannotFollow):
+    """A file of the table cannot be read as Parquet, or not as the table's columns."""
+
+
 class TableReplaced(CannotFollow):
     """The topic's table was dropped, or another one is in its place: nothing is served."""
 

@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pipeline.topics.columns import Columns
-from pipeline.topics.errors import CannotFollow, InvalidTable
+from pipeline.topics.errors import BrokenFile, CannotFollow, InvalidTable
 from pipeline.topics.row_groups import OpenFile
 from pipeline.topics.table_log import TableLog
 from schemas.tables import TopicIndexEntry, TopicTable
@@ -180,6 +180,11 @@ class Indexer:
                     f"{added.path}, which version {commit.version} of {self.topic.table} adds, is "
                     "gone (vacuumed?) before its rows were indexed: `topics reindex` begins the "
                     "topic anew"
+                ) from error
+            except BrokenFile as error:
+                raise CannotFollow(
+                    f"version {commit.version} of {self.topic.table} adds a file that cannot be "
+                    f"indexed, and the topic ends before it: {error}"
                 ) from error
             except InvalidTable as error:
                 raise CannotFollow(

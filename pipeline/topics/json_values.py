@@ -4,7 +4,7 @@ msgspec over Python objects makes 250,000. The object has the columns of the row
 file's order and then the table's partition columns, so that a column which the table is given later
 changes no older record. Null fields are null; numbers are numbers, but NaN and infinities null;
 times are ISO 8601 with microseconds, `Z` for those that have a time zone; binary is base64; a map's
-keys are texts.
+keys are texts. What is not UTF-8 in a string is replaced by U+FFFD.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class JsonRows:
     def encode(self, rows: pa.Table) -> list[bytes]:
         """Return each row, of a `RowGroup`, as a JSON object in UTF-8.
 
-        Raises Failure for what DuckDB cannot read, such as a string that is not UTF-8.
+        Raises Failure for what cannot be written, such as a string within a struct that is not
+        UTF-8.
         """
+        rows = _in_utf8(rows)
         schema = rows.schema.remove_metadata()
         query = self._queries.get(schema)
         if query is None:
@@ -45,6 +47,25 @@ class JsonRows:
         finally:
             self._connection.unregister("rows_to_encode")
         return [value for (value,) in found]
+
+
+def _in_utf8(rows: pa.Table) -> pa.Table:
+    """Make all strings UTF-8: DuckDB takes an Arrow string that is not for an empty one."""
+    try:
+        rows.validate(full=True)
+    except pa.ArrowInvalid:
+        for place, field in enumerate(rows.schema):
+            if pa.types.is_large_string(field.type):
+                texts = [
+                    None if value is None else value.decode("utf-8", "replace")
+                    for value in rows.column(place).cast(pa.large_binary()).to_pylist()
+                ]
+                rows = rows.set_column(place, field, pa.array(texts, field.type))
+        try:
+            rows.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise Failure(f"a row cannot be written as JSON: {first_line(error)}") from error
+    return rows
 
 
 def _query(schema: pa.Schema) -> str:

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.errors import first_line
 from pipeline.topics.columns import Columns
+from pipeline.topics.errors import BrokenFile
 from pipeline.topics.murmur2 import positive_hashes
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ class RowGroup:
 
 
 class OpenFile:
-    """A Parquet file of a topic's table. Raises FileNotFoundError if it is gone."""
+    """A Parquet file of a topic's table. Raises FileNotFoundError if it is gone, BrokenFile."""
 
     def __init__(
         self, files: FileSystem, path: str, partition_values: str | None, columns: Columns
@@ -54,8 +56,13 @@ class OpenFile:
         self._columns = columns
         self._partition_values = partition_values
         self._turn = int(positive_hashes(pa.array([path.encode()], pa.large_binary()))[0])
+        self._path = path
         self._opened = files.open_input_file(path)
-        self._parquet = pq.ParquetFile(self._opened, coerce_int96_timestamp_unit="us")
+        try:
+            self._parquet = pq.ParquetFile(self._opened, coerce_int96_timestamp_unit="us")
+        except pa.ArrowException as error:
+            self._opened.close()
+            raise BrokenFile(f"{path} is no Parquet file: {first_line(error)}") from error
         metadata = self._parquet.metadata
         self.row_groups: list[int] = [
             metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)
@@ -73,8 +80,17 @@ class OpenFile:
     ) -> RowGroup:
         """Read columns of a row group, None for all, for a topic of `count` partitions.
 
-        Raises InvalidTable for a row that names a partition which the topic does not have.
+        Raises InvalidTable for a row that names a partition which the topic does not have,
+        BrokenFile.
         """
+        try:
+            return self._read(number, count, committed_at, names)
+        except pa.ArrowException as error:
+            raise BrokenFile(f"{self._path} cannot be read: {first_line(error)}") from error
+
+    def _read(
+        self, number: int, count: int, committed_at: int, names: Sequence[str] | None
+    ) -> RowGroup:
         if names is not None:
             present = set(self._parquet.schema_arrow.names)
             names = [name for name in names if name in present]

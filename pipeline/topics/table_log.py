@@ -94,8 +94,10 @@ class TableLog:
         self.files: FileSystem = open_files(uri)
         self._check_gone = GoneCheck(self.files)
         self._checked_s = 0.0
-        # The commit that was read last, and its file's time and size: another table's differ.
-        self._last: tuple[int, object] | None = None
+        # A version, and its commit's time and size: another table's differ.
+        self._known: tuple[int, object] | None = None
+        # Whether the commit before was read just now.
+        self._is_reading = False
 
     def read(self, version: int) -> Commit | None:
         """Return the commit of a version, None if nobody has written it yet.
@@ -104,12 +106,13 @@ class TableLog:
         """
         content = read_commit(self.files, version)
         if content is None:
+            self._is_reading = False
             self._check_present(version)
             return None
-        self._check_same()
-        found = self._commit(version, content)
-        self._last = (version, self._stamp(version))
-        return found
+        if not self._is_reading:
+            self._check_same()
+            self._is_reading = True
+        return self._commit(version, content)
 
     def snapshot(self, version: int) -> Commit:
         """Return the files that the table had in a version, the oldest first, as if one commit.
@@ -186,10 +189,10 @@ class TableLog:
             ) from error
 
     def _check_same(self) -> None:
-        if self._last is not None and self._stamp(self._last[0]) == self._last[1]:
+        if self._known is not None and self._stamp(self._known[0]) == self._known[1]:
             return
         version = int(self._open().version())
-        self._last = (version, self._stamp(version))
+        self._known = (version, self._stamp(version))
 
     def _stamp(self, version: int) -> object:
         info = self.files.get_file_info(f"_delta_log/{version:020}.json")

@@ -117,7 +117,8 @@ class TableTopics:
         A call indexes about a million new rows of a topic at most: who wants all calls until False.
         Where nothing is new it costs one attempt to open a file for the catalogue, one for the
         index and one for each table. What keeps a topic from following its table is in `problems`;
-        the other topics are not disturbed.
+        the other topics are not disturbed. Raises OSError and deltalake's DeltaError if the root's
+        own tables cannot be read.
         """
         changed = self._definitions.poll()
         if changed:
@@ -181,6 +182,8 @@ class TableTopics:
                 group = self._row_group(self._topics[topic], span)
             except FileNotFoundError:
                 self._mark_gone(self._topics[topic])
+                if span.end > index.log_start:
+                    raise
                 return self.offset_for_time(topic, partition, timestamp_ms)
             times = group.timestamps[group.places(partition)]
             late = np.flatnonzero(times >= timestamp_ms)

@@ -53,6 +53,7 @@ from schemas.tables import (
     REJECTED_REQUESTS,
     REQUESTS,
     RESPONSES,
+    TOPIC_INDEX,
     Table,
 )
 
@@ -107,6 +108,8 @@ def retentions(settings: UpkeepSettings) -> list[tuple[Table, int | None]]:
         (OFFSETS_TOPIC, None),
         # Every decision stays: the cluster state is folded from all decisions, and they are few.
         (COORDINATORS, None),
+        # So does what says where a topic's records are.
+        (TOPIC_INDEX, None),
     ]
 
 

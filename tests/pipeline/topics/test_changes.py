@@ -131,6 +131,25 @@ def test_a_table_that_turns_into_one_with_deletion_vectors_ends_the_topic(
     assert ends(topics) == [(0, 10)]
 
 
+@pytest.mark.parametrize("how", ["torn", "gone"])
+def test_a_file_that_cannot_be_indexed_ends_the_topic_before_it(
+    root: str, uri: str, how: str
+) -> None:
+    define(root, uri, 1)
+    topics = opened(root)
+    before = set(Path(uri).glob("*.parquet"))
+    append(uri, [10])
+    (file,) = set(Path(uri).glob("*.parquet")) - before
+    if how == "torn":
+        file.write_bytes(b"PAR1 and no more")
+    else:
+        file.unlink()
+    for each in (caught_up(topics), opened(root)):
+        assert ends(each) == [(0, 10)]
+        assert f"version 2 of {uri}" in str(each.problems()["t"])
+        assert file.name in str(each.problems()["t"])
+
+
 def test_one_topic_s_failure_does_not_disturb_another(root: str, uri: str, tmp_path: Path) -> None:
     define(root, uri, 1)
     other = str(tmp_path / "other")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from threading import Barrier, Thread
 from typing import Any
@@ -10,13 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.fs import DeltaStorageHandler
 from kafka.partitioner.default import murmur2
+from pyarrow.fs import PyFileSystem
 
+from pipeline.clock import clock_ms
 from pipeline.delta.commit import CommitStateUnknown
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.tables.topics import alter_topic
-from pipeline.topics import OffsetOutOfRange, TableTopics, index, indexer
+from pipeline.topics import OffsetOutOfRange, TableTopics, index, indexer, table_log
 from pipeline.topics.index import Index
+from pipeline.upkeep.retention import retain
+from pipeline.upkeep_settings import UpkeepSettings
 from tests.pipeline.topics.tables import (
     append,
     caught_up,
@@ -221,6 +229,31 @@ def test_a_partitioned_table_has_its_columns_back(root: str, uri: str) -> None:
     }
 
 
+@pytest.mark.parametrize("is_snapshot", [False, True], ids=["from its commits", "from its rows"])
+@pytest.mark.parametrize("is_remote", [False, True], ids=["in a folder", "through delta-rs"])
+def test_partition_values_of_any_text_name_their_files(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch, is_snapshot: bool, is_remote: bool
+) -> None:
+    if is_remote:
+        monkeypatch.setattr(
+            table_log, "open_files", lambda uri: PyFileSystem(DeltaStorageHandler(uri))
+        )
+    texts = ["a b", "ü", "50%", "x=y/z"]
+    append(uri, pa.table({"v": texts, "p": texts}), partition_by=["p"])
+    if is_snapshot:
+        DeltaTable(uri).delete("v = '50%'")
+        texts.remove("50%")
+    define(root, uri, 1, key="p", value="v")
+    topics = opened(root)
+    assert topics.problems() == {}
+    assert sorted(r.key or b"" for r in records(topics, 0)) == sorted(t.encode() for t in texts)
+    assert all(record.key == record.value for record in records(topics, 0))
+    for folder in Path(uri).glob("p=*"):
+        shutil.rmtree(folder)
+    with pytest.raises(OffsetOutOfRange, match="only 3 to 3" if is_snapshot else "only 4 to 4"):
+        opened(root).read("t", 0, 0, 10_000, 100)
+
+
 # --- indexed once ---------------------------------------------------------------------------------
 
 
@@ -337,6 +370,51 @@ def test_an_append_whose_outcome_is_unknown_is_found_or_repeated(
     assert "did not answer" in str(topics.problems()["t"])
     assert numbers(caught_up(topics)) == numbers(opened(root)) == placed(range(4), range(4, 8))
     assert topics.problems() == {}
+
+
+def test_the_index_may_be_packed(root: str, uri: str) -> None:
+    append(uri, range(4))
+    define(root, uri)
+    follower = opened(root)
+    for n in range(4, 14):
+        append(uri, [n])
+        opened(root)
+    packed = {result.table: result for result in retain(root, UpkeepSettings(), clock_ms())}
+    assert packed["topic_index"].files_after == 1
+    append(uri, [14])
+    assert numbers(caught_up(follower)) == numbers(opened(root)) == placed(range(15))
+
+
+_INDEX = """
+import sys
+from pipeline.topics import TableTopics, indexer
+indexer.MOST_FILES = 1
+topics = TableTopics(sys.argv[1])
+while topics.poll():
+    print("indexed", flush=True)
+"""
+
+
+def test_killed_indexers_leave_no_row_out_and_none_twice(root: str, uri: str) -> None:
+    """Each is killed just after it has indexed something, wherever it is by then."""
+    for n in range(0, 60, 2):
+        append(uri, range(n, n + 2))
+    define(root, uri)
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", _INDEX, root], stdout=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "indexed\n"
+            process.kill()
+    assert sum(end for _, end in ends(after_a_poll(root))) > 0
+    assert numbers(opened(root)) == placed(*(range(n, n + 2) for n in range(0, 60, 2)))
+
+
+def after_a_poll(root: str) -> TableTopics:
+    topics = TableTopics(root)
+    topics.poll()
+    return topics
 
 
 def test_a_follower_whose_index_log_was_cleaned_up_reads_the_table(

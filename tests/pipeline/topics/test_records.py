@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
@@ -60,6 +61,18 @@ def test_a_row_is_one_json_object(root: str, uri: str) -> None:
         "none": None,
         "t": True,
     }
+
+
+def test_what_is_not_utf_8_in_a_string_is_replaced(root: str, uri: str) -> None:
+    append(uri, rows(range(2)))
+    (file,) = Path(uri).glob("*.parquet")
+    names = pa.array([b"ok", b"\xffx"], pa.binary()).view(pa.string())
+    pq.write_table(pa.table({"id": names, "n": [0, 1]}), file)
+    define(root, uri, 1)
+    found = records(opened(root), 0)
+    assert [record.key for record in found] == [b"ok", b"\xffx"]
+    values = [record.value for record in found]
+    assert values == [b'{"id":"ok","n":0}', '{"id":"\ufffdx","n":1}'.encode()]
 
 
 def test_a_value_may_be_one_column_and_null_is_a_tombstone(root: str, uri: str) -> None:
