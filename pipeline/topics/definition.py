@@ -101,18 +101,17 @@ class Definitions:
     def counts(self) -> dict[str, int]:
         """Each topic's number of partitions, of those that are tables."""
         counts = self._watcher.counts or {}
-        return {name: counts[name] for name in self.topics}
+        return {name: counts[name] for name in self.topics if name in counts}
 
     def poll(self) -> bool:
         """Look for changes; return whether there are any. One attempt to open a file."""
-        counts = self._watcher.poll()
+        grown = self._watcher.poll() is not None
         if self._watcher.created == self._created:
-            return counts is not None
-        self._created = dict(self._watcher.created)
+            return grown
+        created = dict(self._watcher.created)
         known = self._read()
-        self.topics = {
-            each.topic: each for each in known if self._created.get(each.topic) == each.at
-        }
+        self._created = created
+        self.topics = {each.topic: each for each in known if created.get(each.topic) == each.at}
         live = {each.topic_id for each in self.topics.values()}
         self.dead = {each.topic_id for each in known} - live
         return True

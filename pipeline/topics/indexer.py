@@ -17,7 +17,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from pipeline.topics.columns import Columns
-from pipeline.topics.errors import BrokenFile, CannotFollow, InvalidTable
+from pipeline.topics.errors import BrokenFile, CannotFollow, InvalidTable, TableReplaced
 from pipeline.topics.row_groups import OpenFile
 from pipeline.topics.table_log import TableLog
 from schemas.tables import TopicIndexEntry, TopicTable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # What one commit of the index is made of at most, so that little is lost when it is killed.
-MOST_FILES = 512
+MOST_FILES = 2_000
 MOST_ROWS = 1_000_000
 # Versions without new rows that are read before the index says that they are done.
 MOST_IDLE_VERSIONS = 100
@@ -104,6 +104,10 @@ class Indexer:
         self._index = index
         # The last version that was read and had no new rows, though the index does not say so.
         self._idle = -1
+        # The last version that is wholly in the batch under way.
+        self._done: int | None = None
+        # The rows that the topic begins with, while they are indexed.
+        self._snapshot: Commit | None = None
         # What keeps the topic from going on, with the sequence and partitions of which it holds.
         self._stopped: tuple[tuple[int, int], CannotFollow] | None = None
 
@@ -127,6 +131,10 @@ class Indexer:
         stopped, done = None, index.done
         try:
             done = self._gather(batch, index, count)
+        except TableReplaced as error:
+            # Whatever was gathered may be of the other table.
+            self._stopped = (state, error)
+            raise
         except CannotFollow as error:
             stopped, done = error, self._done
         if done is not None and done != index.done:
@@ -150,9 +158,11 @@ class Indexer:
         start = self.topic.start_version if index.restarted_at is None else index.restarted_at
         if self._done is None:
             if start is not None:
-                if not self._take(batch, index, self.log.snapshot(start), count):
+                if self._snapshot is None or self._snapshot.version != start:
+                    self._snapshot = self.log.snapshot(start)
+                if not self._take(batch, index, self._snapshot, count):
                     return None
-                self._done = start
+                self._done, self._snapshot = start, None
             else:
                 self._done = -1
         self._done = max(self._done, self._idle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +14,6 @@ import pyarrow.parquet as pq
 from pipeline.errors import first_line
 from pipeline.topics.columns import Columns
 from pipeline.topics.errors import BrokenFile
-from pipeline.topics.murmur2 import positive_hashes
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
     from pipeline.topics.murmur2 import Array
+
+
+_SMALL_ROWS = 10_000
 
 
 class RowGroup:
@@ -55,7 +58,7 @@ class OpenFile:
     ) -> None:
         self._columns = columns
         self._partition_values = partition_values
-        self._turn = int(positive_hashes(pa.array([path.encode()], pa.large_binary()))[0])
+        self._turn = zlib.crc32(path.encode())
         self._path = path
         self._opened = files.open_input_file(path)
         try:
@@ -94,7 +97,9 @@ class OpenFile:
         if names is not None:
             present = set(self._parquet.schema_arrow.names)
             names = [name for name in names if name in present]
-        rows = _plain(self._parquet.read_row_group(number, columns=names))
+        # Handing columns to threads takes longer than reading a small row group.
+        use_threads = self.row_groups[number] > _SMALL_ROWS
+        rows = _plain(self._parquet.read_row_group(number, columns=names, use_threads=use_threads))
         if not rows.num_columns:
             # A table without columns has no rows either.
             placeholder = pa.nulls(self.row_groups[number])

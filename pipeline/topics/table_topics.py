@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Collection, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -134,21 +136,23 @@ class TableTopics:
         return changed
 
     def _adopt(self) -> None:
-        self._index.ignore(self._definitions.dead)
+        ignored = set(self._definitions.dead)
         before, self._topics = self._topics, {}
         for name, topic in self._definitions.topics.items():
             if self._only is not None and name not in self._only:
+                ignored.add(topic.topic_id)
                 continue
             if self._whole_rows:
                 topic = structs.replace(topic, value_column=None)
             known = before.get(name)
             same = known is not None and known.topic == topic
             self._topics[name] = known if known and same else _Topic(topic, self._index)
+        self._index.ignore(ignored)
 
     def topics(self) -> Mapping[str, int]:
         """Return the number of partitions of each topic."""
         counts = self._definitions.counts
-        return {name: counts[name] for name in self._topics}
+        return {name: counts[name] for name in self._topics if name in counts}
 
     def problems(self) -> Mapping[str, Exception]:
         """Return why a topic does not follow its table at present, for each that does not.
@@ -283,9 +287,11 @@ class TableTopics:
                 )
             row_bytes = max(1.0, topic.growth * group.rows.nbytes / max(1, group.rows.num_rows))
             fitting = int((max_bytes - size) / row_bytes) + 1
-            first = max(0, offset - span.base)
-            places = places[first : first + min(fitting, max_records - count)]
+            rest = places[max(0, offset - span.base) :]
+            places = rest[: min(fitting, max_records - count)]
             pieces.append((group.rows.take(pa.array(places)), group.timestamps[places]))
+            if len(places) < len(rest):
+                break
             size += len(places) * row_bytes
             count += len(places)
         return pieces
@@ -302,18 +308,14 @@ class TableTopics:
         key, value = topic.topic.key_column, topic.topic.value_column
         keys = [None] * len(times) if key is None else as_bytes(rows, key).to_pylist()
         values = self._json.encode(rows) if value is None else as_bytes(rows, value).to_pylist()
-        found: list[Record] = []
-        size = 0
-        for at, (timestamp, key_bytes, value_bytes) in enumerate(
-            zip(times, keys, values, strict=True), offset
-        ):
-            size += len(key_bytes or b"") + len(value_bytes or b"")
-            if found and size > max_bytes:
-                break
-            found.append(Record(at, timestamp, key_bytes, value_bytes))
+        sizes = [len(k or b"") + len(v or b"") for k, v in zip(keys, values, strict=True)]
         if rows.nbytes:
-            topic.growth = (topic.growth + max(0.1, size / rows.nbytes)) / 2
-        return found
+            topic.growth = (topic.growth + max(0.1, sum(sizes) / rows.nbytes)) / 2
+        fitting = max(1, bisect_right(list(accumulate(sizes)), max_bytes))
+        return [
+            Record(*each)
+            for each in zip(range(offset, offset + fitting), times, keys, values, strict=False)
+        ]
 
     def _row_group(self, topic: _Topic, span: Span) -> RowGroup:
         """Return the row group of a span; raises FileNotFoundError if its file is gone."""
@@ -347,7 +349,7 @@ class TableTopics:
 
     def _partition(self, topic: str, partition: int) -> PartitionIndex:
         one = self._topics.get(topic)
-        if one is None or not 0 <= partition < self._definitions.counts[topic]:
+        if one is None or not 0 <= partition < self.topics().get(topic, 0):
             raise UnknownTopicOrPartition(f"there is no partition {partition} of topic {topic!r}")
         if isinstance(one.problem, TableReplaced):
             raise TableReplaced(str(one.problem))
