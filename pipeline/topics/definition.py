@@ -118,9 +118,7 @@ class Definitions:
 
     def _read(self) -> list[TopicTable]:
         try:
-            rows = open_table(self._root, TOPIC_TABLES).to_pyarrow_table(
-                columns=TOPIC_TABLES.schema.names
-            )
+            rows = open_table(self._root, TOPIC_TABLES).to_pyarrow_table()
         except TableNotFoundError:
             return []
         return from_arrow(TopicTable, rows)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_BATCH_ROWS = 10_000
+
 
 class IndexedFile(Struct, frozen=True):
     """A file of a table: its path, and its partition values as JSON, None if it has none."""
@@ -233,16 +235,19 @@ class Index:
         return True
 
     def _take(self, rows: pa.Table) -> None:
-        columns = [rows.column(name).to_pylist() for name in TopicIndexEntry.__struct_fields__]
-        ends: dict[str, int] = {}
-        for values in zip(*columns, strict=True):
-            entry = TopicIndexEntry(*values)
+        before: dict[str, int] = {}
+        for entry in _entries(rows):
             if entry.topic_id in self._ignored:
                 continue
             topic = self.topic(entry.topic_id)
             # An entry of a sequence that was taken in before is read for the second time.
-            before = ends.setdefault(entry.topic_id, topic.sequence)
-            if entry.sequence <= before:
+            if entry.sequence <= before.setdefault(entry.topic_id, topic.sequence):
                 continue
             topic.sequence = entry.sequence
             topic.take(entry)
+
+
+def _entries(rows: pa.Table) -> Iterator[TopicIndexEntry]:
+    """Yield the rows as entries; at any time a batch of them are Python objects."""
+    for batch in rows.select(TopicIndexEntry.__struct_fields__).to_batches(_BATCH_ROWS):
+        yield from map(TopicIndexEntry, *(column.to_pylist() for column in batch.columns))
