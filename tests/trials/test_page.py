@@ -13,6 +13,7 @@ from pipeline.cli.main import app
 from pipeline.errors import Failure
 from pipeline.trials import kept, page
 from pipeline.trials.kept import keep, read
+from pipeline.trials.malformed import trial
 from pipeline.trials.malformed.trial import MalformedReport
 from pipeline.trials.page import PAGE, render
 from pipeline.trials.simulation.checks import PROMISES, RECORD_FIRST
@@ -82,11 +83,14 @@ def test_every_promise_of_the_simulation_is_explained() -> None:
 
 
 @pytest.mark.usefixtures("nothing_kept")
-def test_whoever_records_renders_the_page() -> None:
-    done = CliRunner().invoke(app, ["trial", "malformed", "--events", "800", "--record"])
+def test_whoever_records_renders_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = blank(MalformedReport, events=77)
+    monkeypatch.setattr(trial, "run_malformed", lambda *_: report)
+    done = CliRunner().invoke(app, ["trial", "malformed", "--events", "77", "--record"])
     assert done.exit_code == 0, done.output
+    found = read("malformed", MalformedReport)
+    assert found is not None and found.report == report
     assert page.PAGE.read_text("utf-8") == render()
-    assert read("malformed", MalformedReport) is not None
 
 
 def test_a_report_is_kept_in_a_clone_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
