@@ -87,3 +87,27 @@ MALFORMED = (
         "A start without a streaming checkpoint failed.",
     ),
 )
+OWN = (
+    Found(
+        "9825f6d",
+        "The simulation took a member's silence from two readings of a clock that may be set back.",
+        'A member that expired in time was told of as expired "-77531 ms after it was heard of".',
+    ),
+    Found(
+        "d04330d",
+        "The simulation took a join that is answered with the present generation for one that "
+        "renews a session.",
+        "A static member that expired in time was told of as expired too early.",
+    ),
+    Found(
+        "ab2e864",
+        "Torture started six coordinators on two cores and called a first batch of 61 s one that "
+        "hangs.",
+        "A coordinator ended to which nothing had been done.",
+    ),
+    Found(
+        "421db94",
+        "Torture filled the disk for more than a minute, because others gave room back meanwhile.",
+        "A coordinator that was started in that minute ended, and was not excused.",
+    ),
+)

@@ -102,7 +102,7 @@ class Promise(NamedTuple):
 
 def render() -> str:
     """The page, from the reports that are kept."""
-    return "\n".join([_INTRODUCTION, *_simulate(), *_torture(), *_malformed()])
+    return "\n".join([_INTRODUCTION, *_simulate(), *_torture(), *_malformed(), *_own()])
 
 
 def write_page() -> Path:
@@ -226,6 +226,11 @@ def _malformed() -> Iterator[str]:
         found.MALFORMED,
         "Found on the way, with the kinds of events that the trial is made of:",
     )
+
+
+def _own() -> Iterator[str]:
+    yield "## The trials' own faults\n"
+    yield from _faults(found.OWN, "Told of as a broken promise, and none of the coordinator's:")
 
 
 # --- parts ----------------------------------------------------------------------------------------
