@@ -30,10 +30,6 @@ def run(events: int) -> MalformedReport:
     return report
 
 
-def test_two_thousand_malformed_requests() -> None:
-    run(2_000)
-
-
 @pytest.mark.slow
 def test_twenty_thousand_malformed_requests() -> None:
     run(20_000)

@@ -37,12 +37,16 @@ from pipeline.trials.simulation.trial import (
 from pipeline.trials.simulation.world import NO_BUG, Broken
 
 
-def test_the_same_seed_is_the_same_run_in_another_process_too():
+@pytest.mark.parametrize(
+    ("events", "nodes", "faults"), [(300, 1, 3), pytest.param(1000, 2, 6, marks=pytest.mark.slow)]
+)
+def test_the_same_seed_is_the_same_run_in_another_process_too(events, nodes, faults):
     """Neither Python's hash seed nor the machine's pace takes part."""
+    plan = Plan(3, events=events, nodes=nodes, faults=faults)
     script = (
         "from pipeline.trials.simulation.simulation import Plan\n"
         "from pipeline.trials.simulation.trial import run_quietly\n"
-        "print(run_quietly(Plan(3, events=300, nodes=2, faults=3)).digest)"
+        f"print(run_quietly({plan}).digest)"
     )
     elsewhere = subprocess.run(
         [sys.executable, "-c", script],
@@ -51,9 +55,9 @@ def test_the_same_seed_is_the_same_run_in_another_process_too():
         text=True,
         check=True,
     )
-    here = run_quietly(Plan(3, events=300, nodes=2, faults=3))
+    here = run_quietly(plan)
     assert elsewhere.stdout.split()[-1] == here.digest
-    assert here.digest != run_quietly(Plan(4, events=300, nodes=2, faults=3)).digest
+    assert here.digest != run_quietly(replace(plan, seed=4)).digest
 
 
 def test_a_run_that_fails_is_shrunk_to_the_faults_that_it_takes():
@@ -134,19 +138,21 @@ def broken(plan: Plan) -> Broken:
 
 
 # Node 2's stream stands still, and meanwhile partitions are moved to it.
-LAGGING = (
-    Fault(6_000, faults.COMMIT, commit=CommitFault("node 2", PLANNED, PAUSE, 6_000)),
-    *(Fault(6_600, faults.MOVE, node_id=2, number=partition) for partition in range(PARTITIONS)),
+LAGGING = Plan(
+    1,
+    events=2_000,
+    nodes=2,
+    script=(
+        Fault(6_000, faults.COMMIT, commit=CommitFault("node 2", PLANNED, PAUSE, 6_000)),
+        *(Fault(6_600, faults.MOVE, node_id=2, number=each) for each in range(PARTITIONS)),
+    ),
 )
 
 
 def test_it_finds_that_a_claimed_partition_s_requests_are_decided_again(monkeypatch):
     """The stream of the new owner lags behind what the former one has answered."""
-    plan = Plan(1, events=2_000, nodes=2, script=LAGGING)
-    kept = run_quietly(plan)
-    assert kept.broken is None, "\n".join(kept.story)
     monkeypatch.setattr(node, "passed_over", lambda _uri, _partitions: {})
-    assert "was answered twice" in broken(plan).text
+    assert "was answered twice" in broken(LAGGING).text
 
 
 def test_it_finds_that_a_clock_that_steps_back_gives_groups_up(monkeypatch):
@@ -180,50 +186,67 @@ def test_it_finds_that_a_repeated_commit_is_forgotten_after_1024_requests(monkey
     assert "was answered twice" in broken(Plan(1, nodes=1, faults=0)).text
 
 
+RETUNED = Plan(1, events=2_000, nodes=1, script=(Fault(3_000, faults.RETUNE, node_id=1),))
+
+
 def test_it_finds_that_a_batch_is_run_again_by_other_settings(monkeypatch):
-    plan = Plan(1, events=2_000, nodes=1, script=(Fault(3_000, faults.RETUNE, node_id=1),))
-    kept = run_quietly(plan)
-    assert kept.broken is None, "\n".join(kept.story)
-    assert kept.counts["batches run again"]
     monkeypatch.setattr(PinnedSettings, "_of_planned", lambda self, *_: self._present())
-    assert broken(plan).promise == SAME_AGAIN
+    assert broken(RETUNED).promise == SAME_AGAIN
 
 
 # Node 1 begins without its streaming checkpoint, and is killed in its first batch.
-CUT_OFF = (
-    Fault(3_000, faults.LOSE_CHECKPOINT, node_id=1),
-    Fault(3_001, faults.COMMIT, commit=CommitFault("node 1", PLANNED, CRASH_AFTER)),
+CUT_OFF = Plan(
+    1,
+    events=2_000,
+    nodes=1,
+    script=(
+        Fault(3_000, faults.LOSE_CHECKPOINT, node_id=1),
+        Fault(3_001, faults.COMMIT, commit=CommitFault("node 1", PLANNED, CRASH_AFTER)),
+    ),
 )
 
 
 def test_it_finds_that_a_first_batch_is_run_again_from_the_beginning_of_the_log(monkeypatch):
     """Spark asks the source where the first batch begins, and again when it is run again."""
-    plan = Plan(1, events=2_000, nodes=1, script=CUT_OFF)
-    kept = run_quietly(plan)
-    assert kept.broken is None, "\n".join(kept.story)
-    assert kept.counts["batches run again"]
     monkeypatch.setattr(handover, "prepared_bootstrap", lambda uri: Bootstrap(uri, 0, 0))
-    assert "was answered twice" in broken(plan).text
+    assert "was answered twice" in broken(CUT_OFF).text
 
 
 # Clients end, and with them their members' heartbeats, right before a clock is set back.
-SILENT = (
-    Fault(3_000, faults.SILENCE, number=0),
-    Fault(3_100, faults.SET_CLOCK, node_id=1, ms=-3_000),
+SILENT = Plan(
+    1,
+    events=2_000,
+    nodes=1,
+    script=(
+        Fault(3_000, faults.SILENCE, number=0),
+        Fault(3_100, faults.SET_CLOCK, node_id=1, ms=-3_000),
+    ),
 )
 
 
 def test_a_session_is_not_shorter_by_what_the_clock_is_set_back(monkeypatch):
     """By the clock alone, a member that ended before the step is heard of in the future."""
-    plan = Plan(1, events=2_000, nodes=1, script=SILENT)
-    kept = run_quietly(plan)
-    assert kept.broken is None, "\n".join(kept.story)
-    assert kept.checks[SESSIONS]
     monkeypatch.setattr(batch, "shift_timers", lambda group, ms: shift_timers(group, 2 * ms))
-    assert broken(plan).promise == SESSIONS
+    assert broken(SILENT).promise == SESSIONS
 
 
 # --- and with the mends, every promise is kept ----------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("plan", "met"),
+    [
+        (LAGGING, "moves asked for"),
+        (RETUNED, "batches run again"),
+        (CUT_OFF, "batches run again"),
+        (SILENT, SESSIONS),
+    ],
+)
+def test_the_same_schedules_keep_every_promise(plan: Plan, met: str):
+    kept = run_quietly(plan)
+    assert kept.broken is None, "\n".join(kept.story)
+    assert (kept.counts | kept.checks)[met]
 
 
 @pytest.mark.slow

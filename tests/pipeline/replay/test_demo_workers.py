@@ -21,6 +21,7 @@ def test_every_recorded_request_is_a_row_with_a_name_of_its_own() -> None:
     assert len({row["id"] for row in rows}) == len(rows) > 1_000
 
 
+@pytest.mark.slow
 def test_no_row_is_put_out_by_nobody(
     root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
