@@ -268,7 +268,7 @@ class TableTopics:
         pieces: list[tuple[pa.Table, Array]] = []
         size, count = 0.0, 0
         for opened, span in enumerate(index.spans_from(offset)):
-            if opened >= MOST_OPENED or size >= max_bytes or count >= max_records:
+            if pieces and (opened >= MOST_OPENED or size >= max_bytes or count >= max_records):
                 break
             try:
                 group = self._row_group(topic, span)
@@ -286,7 +286,7 @@ class TableTopics:
                     f"offsets {span.base} to {span.end}"
                 )
             row_bytes = max(1.0, topic.growth * group.rows.nbytes / max(1, group.rows.num_rows))
-            fitting = int((max_bytes - size) / row_bytes) + 1
+            fitting = max(0, int((max_bytes - size) / row_bytes)) + 1
             rest = places[max(0, offset - span.base) :]
             places = rest[: min(fitting, max_records - count)]
             pieces.append((group.rows.take(pa.array(places)), group.timestamps[places]))
