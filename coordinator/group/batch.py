@@ -6,6 +6,8 @@ the stream's, not Kafka's:
 * A repeated request_id is decided and answered once within `request.dedup.window.ms`. A group
   remembers at most `request.dedup.max.ids` requests of this window; a further one is answered
   COORDINATOR_NOT_AVAILABLE, since to forget one would let a repeated commit set an offset back.
+* What a group learns at a take-over of the requests that were answered before, it remembers for
+  one more window.
 * A malformed event is answered with what was wrong, or rejected if it names nobody to answer.
 * A bug in a handler affects one request only: it is answered UNKNOWN_SERVER_ERROR, the group stays
   as it was before, and the traceback goes to the audit log.
@@ -34,13 +36,14 @@ from coordinator.config import GroupCoordinatorConfig
 from coordinator.group.control import (
     UNLOAD_EVENT,
     Load,
+    Remember,
     Wake,
     decode_control,
     is_control,
     readable_records,
 )
 from coordinator.group.coordinator import GroupCoordinator, Node, refuse
-from coordinator.group.dedup import IDEMPOTENT, MAX_RECENT, digest
+from coordinator.group.dedup import IDEMPOTENT, MAX_RECENT, digest, digests_of
 from coordinator.group.expiry import cleanup, next_expiry
 from coordinator.group.group import Group
 from coordinator.group.partition import partition_for
@@ -284,6 +287,10 @@ class _GroupBatch:
         for text in controls:
             control = decode_control(text)
             if isinstance(control, Wake):
+                continue
+            if isinstance(control, Remember):
+                digests = digests_of(control.digests)
+                self.snapshot.window.remember(digests, self.now, self.settings.dedup_window_ms)
                 continue
             self.unload()
             self.snapshot.topics_seen_at = None

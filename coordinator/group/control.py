@@ -1,7 +1,7 @@
 """Control events: what a coordinator tells its own stream about a group.
 
 A control event arrives through the stream as requests do, and is carried out before the requests of
-its batch: the group is restored from its records, or given up.
+its batch: the group is restored from its records, told what was answered, or given up.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ class Load(Struct, frozen=True, tag_field="control", tag="load"):
     records: list[msgspec.Raw]
 
 
+class Remember(Struct, frozen=True, tag_field="control", tag="remember"):
+    """Do not decide requests with these digests again: they were answered before the take-over."""
+
+    digests: bytes
+
+
 class Unload(Struct, frozen=True, tag_field="control", tag="unload"):
     """Give the group up: its partition has another owner."""
 
@@ -34,10 +40,16 @@ class Wake(Struct, frozen=True, tag_field="control", tag="wake"):
     """No instruction: Spark runs no batch of a new stream, nor any timer, before an event comes."""
 
 
-Control = Load | Unload | Wake
+Control = Load | Remember | Unload | Wake
 
+_encode = msgspec.json.Encoder().encode
 _decode: Callable[[str], Control] = msgspec.json.Decoder(Control).decode
 _decode_record = msgspec.json.Decoder(Record).decode
+
+
+def remember_event(digests: bytes) -> str:
+    """The event that has a group remember digests of requests (`coordinator.group.dedup`)."""
+    return _encode(Remember(digests)).decode()
 
 
 def is_control(text: str) -> bool:

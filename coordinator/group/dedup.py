@@ -179,6 +179,16 @@ def _holds(known: bytes, digest: int) -> bool:
 
 def digest(request_id: str) -> int:
     """The number of eight bytes that stands for a request id."""
-    text = request_id.encode("utf-8", "surrogatepass")
     # In the machine's own order of bytes, so that `array` stores the digest as it is.
-    return int.from_bytes(blake2b(text, digest_size=_DIGEST_BYTES).digest(), byteorder)
+    return int.from_bytes(digest_bytes(request_id), byteorder)
+
+
+def digest_bytes(request_id: str) -> bytes:
+    """The eight bytes that stand for a request id."""
+    text = request_id.encode("utf-8", "surrogatepass")
+    return blake2b(text, digest_size=_DIGEST_BYTES).digest()
+
+
+def digests_of(packed: bytes) -> list[int]:
+    """The numbers of digests that were written one after the other."""
+    return memoryview(packed).cast("Q").tolist()

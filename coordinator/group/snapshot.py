@@ -66,8 +66,9 @@ def decode(state: bytes | None) -> Snapshot:
     if not state or state[0] != VERSION:
         found = state[0] if state else None
         raise UnknownSnapshot(
-            f"group state has version {found}, this release reads version {VERSION}; "
-            "delete the checkpoint to rebuild the state from the offsets topic"
+            f"group state has version {found}, this release reads version {VERSION}: start the "
+            "release that wrote it, or delete the node's folder in _checkpoints under the root: "
+            "the tables bring its groups back"
         )
     try:
         return _decoder.decode(memoryview(state)[1:])

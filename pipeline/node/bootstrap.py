@@ -27,7 +27,9 @@ from pipeline.delta.engine import Engine
 from pipeline.delta.table import open_delta
 from pipeline.delta.table_files import TableFiles
 from pipeline.node.load_events import write_load_events
-from pipeline.node.waiting_requests import MOST, WaitingRequests, write_waiting_requests
+from pipeline.node.remembered import write_remembered
+from pipeline.node.waiting_requests import WaitingRequests, write_waiting_requests
+from pipeline.settings import CoordinatorSettings
 from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.packed import PACKED_SCHEMA
 from pipeline.tables.store import open_table
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from coordinator.group.partition import PartitionSet
 
 log = logging.getLogger(__name__)
+
+DEFAULTS = CoordinatorSettings()
 
 # The transactions of a bootstrap's table whose versions are those of its `Bootstrap`.
 _BEGINS = "begins"
@@ -66,14 +70,14 @@ def prepare_bootstrap(
     uri: str,
     partition_set: PartitionSet | None = None,
     transactions: Sequence[Transaction] = (),
-    most: int = MOST,
+    ours: CoordinatorSettings = DEFAULTS,
 ) -> Bootstrap:
     """Write what the tables hold as events to the table at `uri`, replacing what is there.
 
     `partition_set` says whose groups are loaded and whose requests wait, None for all. Must be done
     before the first batch of a streaming checkpoint, and never after it: a batch that is run again
     reads the same bootstrap. `transactions` are committed with the events, of which requests of
-    more than `most` bytes are refused. Raises Failure with what DuckDB says.
+    more than `max.request.size` are refused. Raises Failure with what DuckDB says.
     """
     requests = open_table(root, REQUESTS)
     write_deltalake(uri, PACKED_SCHEMA.empty_table(), mode="overwrite", schema_mode="overwrite")
@@ -82,7 +86,7 @@ def prepare_bootstrap(
         Transaction(_BEGINS, bootstrap.version),
         Transaction(_REQUESTS_BEGIN, bootstrap.first_version),
     ]
-    append_bootstrap(root, uri, requests, partition_set, [*begins, *transactions], most)
+    append_bootstrap(root, uri, requests, partition_set, [*begins, *transactions], ours)
     return bootstrap
 
 
@@ -106,9 +110,11 @@ def append_bootstrap(
     requests: DeltaTable,
     partition_set: PartitionSet | None,
     transactions: Sequence[Transaction] = (),
-    most: int = MOST,
+    ours: CoordinatorSettings = DEFAULTS,
 ) -> None:
     """Append what loads the groups of partitions, then the requests that wait for them.
+
+    Between them is what the groups remember of the requests that were answered.
 
     All of it is one commit, with these transactions. The requests are those up to the handle's
     version. Raises Failure with what DuckDB says.
@@ -118,7 +124,8 @@ def append_bootstrap(
     with open_engine() as engine:
         target = TableFiles(open_delta(uri), engine.scratch)
         files = write_load_events(engine, root, target, partitions)
-        waiting = WaitingRequests(engine, root, requests, most)
+        files += write_remembered(root, target, partition_set, ours)
+        waiting = WaitingRequests(engine, root, requests, ours.max_request_size)
         files += write_waiting_requests(waiting, target, partition_set)
         if files or transactions:
             target.rewrite([], files, transactions)

@@ -19,13 +19,14 @@ from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from pipeline.delta.open import open_appender
 from pipeline.delta.table import open_delta
 from pipeline.node.bootstrap import (
+    DEFAULTS,
     append_bootstrap,
     open_engine,
     prepare_bootstrap,
     prepared_bootstrap,
 )
 from pipeline.node.load_events import groups_with_records
-from pipeline.node.waiting_requests import MOST, WaitingRequests
+from pipeline.node.waiting_requests import WaitingRequests
 from pipeline.stream.offset import offset_of
 from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
 from pipeline.tables.store import open_table
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from coordinator.group.partition import PartitionSet
     from pipeline.node.engine import StreamEngine
+    from pipeline.settings import CoordinatorSettings
     from pipeline.stream.bootstrap import Bootstrap
 
 log = logging.getLogger(__name__)
@@ -72,20 +74,23 @@ def begin_afresh(
     bootstrap_uri: str,
     partition_set: PartitionSet | None,
     epoch: int,
-    most: int = MOST,
+    ours: CoordinatorSettings = DEFAULTS,
 ) -> Bootstrap:
     """Delete a streaming checkpoint, and write the bootstrap with which a new one begins.
 
-    The bootstrap holds the claims up to `epoch`. `partition_set` None is every partition; `most` is
-    `max.request.size`, bytes.
+    The bootstrap holds the claims up to `epoch`. `partition_set` None is every partition.
     """
     engine.delete_checkpoint(checkpoint)
     claims = [Transaction(CLAIMS, epoch)]
-    return prepare_bootstrap(root, bootstrap_uri, partition_set, claims, most)
+    return prepare_bootstrap(root, bootstrap_uri, partition_set, claims, ours)
 
 
 def bring_in(
-    root: str, bootstrap_uri: str, partition_set: PartitionSet, epoch: int, most: int = MOST
+    root: str,
+    bootstrap_uri: str,
+    partition_set: PartitionSet,
+    epoch: int,
+    ours: CoordinatorSettings = DEFAULTS,
 ) -> None:
     """Append what loads newly claimed partitions: their groups, then the requests that wait.
 
@@ -100,7 +105,7 @@ def bring_in(
     transactions += [
         Transaction(_passed_over(partition), version) for partition in partition_set.partitions
     ]
-    append_bootstrap(root, bootstrap_uri, requests, partition_set, transactions, most)
+    append_bootstrap(root, bootstrap_uri, requests, partition_set, transactions, ours)
 
 
 def passed_over(bootstrap_uri: str, partitions: Iterable[int]) -> dict[int, int]:
@@ -118,14 +123,18 @@ def _passed_over(partition: int) -> str:
     return f"passed-over-{partition}"
 
 
-def give_up(root: str, bootstrap_uri: str, partition_set: PartitionSet, most: int = MOST) -> None:
+def give_up(
+    root: str, bootstrap_uri: str, partition_set: PartitionSet, ours: CoordinatorSettings = DEFAULTS
+) -> None:
     """Append what unloads partitions: an event for each group with records or a waiting request.
 
     In other groups nobody waits for an answer; each is forgotten when its next timer is due.
     """
     with open_engine() as engine:
         groups = groups_with_records(engine, root, partition_set.partitions)
-        waiting = WaitingRequests(engine, root, open_table(root, REQUESTS), most).groups()
+        waiting = WaitingRequests(
+            engine, root, open_table(root, REQUESTS), ours.max_request_size
+        ).groups()
     groups.update(filter(partition_set.has_group, waiting))
     _append(bootstrap_uri, ((group, UNLOAD_EVENT) for group in sorted(groups)))
 

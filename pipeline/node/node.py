@@ -257,7 +257,7 @@ class CoordinatorNode:
         bootstrap = self._prepare(kept, partition_set)
         if unload:
             given_up = PartitionSet(frozenset(unload), self._num_partitions)
-            give_up(self._root, self._bootstrap, given_up, self._ours.max_request_size)
+            give_up(self._root, self._bootstrap, given_up, self._ours)
         wake(self._bootstrap)
         selection = Selection(
             None if partition_set is None else tuple(sorted(kept)),
@@ -291,14 +291,13 @@ class CoordinatorNode:
                 self._bootstrap,
                 partition_set,
                 newest,
-                self._ours.max_request_size,
+                self._ours,
             )
         bootstrap, loaded = begun
         new = frozenset(p for p, state in kept.items() if state.epoch > loaded)
         if new:
             wanted = PartitionSet(new, self._num_partitions)
-            most = self._ours.max_request_size
-            bring_in(self._root, self._bootstrap, wanted, newest, most)
+            bring_in(self._root, self._bootstrap, wanted, newest, self._ours)
         return bootstrap
 
     def _oldest_claim(self) -> int:

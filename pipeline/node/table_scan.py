@@ -32,14 +32,23 @@ class TableScan:
     """Reads the files of the handle's version; partition columns are not in them.
 
     A file that is certainly no Parquet file has the row that `unreadable` makes of its path;
-    without it, pyarrow's error is raised.
+    without it, pyarrow's error is raised. With `modified_within_ms` only the files are read that
+    were written so long, or less, before `now_ms` or before the newest file, whichever is earlier.
     """
 
     def __init__(
-        self, handle: DeltaTable, unreadable: Callable[[str], pa.Table] | None = None
+        self,
+        handle: DeltaTable,
+        unreadable: Callable[[str], pa.Table] | None = None,
+        modified_within_ms: int | None = None,
+        now_ms: int = 0,
     ) -> None:
         self._unreadable = unreadable
-        self._paths = [file.path for file in data_files(handle)]
+        files = data_files(handle)
+        if modified_within_ms is not None and files:
+            since = min(now_ms, files[-1].modified_ms) - modified_within_ms
+            files = [file for file in files if file.modified_ms >= since]
+        self._paths = [file.path for file in files]
         self._files = open_files(handle.table_uri)
 
     def pages(self, columns: Sequence[str]) -> Iterator[tuple[int, int, pa.Table]]:

@@ -818,5 +818,5 @@ def test_a_state_of_another_release_says_what_to_do(state: bytes, message: str) 
 
 
 def test_the_way_out_is_named() -> None:
-    with pytest.raises(UnknownSnapshot, match="delete the checkpoint"):
+    with pytest.raises(UnknownSnapshot, match="delete the node's folder in _checkpoints"):
         decode(b"\x07")

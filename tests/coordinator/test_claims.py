@@ -8,7 +8,8 @@ import msgspec
 
 from coordinator.config import parse_config
 from coordinator.group.batch import BatchMachine, BatchResult, BatchSettings
-from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
+from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT, remember_event
+from coordinator.group.dedup import digest_bytes
 from coordinator.group.partition import partition_for
 from coordinator.group.snapshot import decode
 from tests.context import GROUP_ID, KAFKA_TEST_SETTINGS
@@ -55,6 +56,26 @@ def test_what_was_kept_from_before_the_claim_is_void():
         assert result.output is not None
         body = result.output.responses[0].offset_fetch
         assert body is not None and len(body.topics) == topics
+
+
+def test_what_was_answered_before_the_claim_is_not_decided_again():
+    told = remember_event(digest_bytes("r") + digest_bytes("another"))
+    began = machine({MINE: 4}).process(GROUP_ID, None, [told, commit("r", 1)], 5)
+    assert began.output is None
+    again = machine({MINE: 4}).process(GROUP_ID, began.state, [commit("r", 1)], 60_004)
+    assert again.output is None, "nor in a later batch of the window"
+    after = machine({MINE: 4}).process(GROUP_ID, began.state, [commit("r", 1)], 60_005)
+    assert committed(after) == 1
+
+
+def test_what_was_answered_is_learnt_beside_the_group_itself():
+    before = machine({MINE: 3}).process(GROUP_ID, None, [commit("r", 7)], 5)
+    assert before.output is not None
+    (record,) = [r for r in before.output.records if r.offset_commit is not None]
+    load = '{"control":"load","records":[' + msgspec.json.encode(record).decode() + "]}"
+    for controls in ([load, remember_event(digest_bytes("r"))], sorted([WAKE_EVENT, load])):
+        result = machine({MINE: 4}).process(GROUP_ID, None, controls, 5)
+        assert committed(result) == 7
 
 
 def parked_join() -> str:

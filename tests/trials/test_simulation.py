@@ -17,7 +17,7 @@ from coordinator.group.batch import BatchMachine, BatchResult
 from coordinator.group.dedup import RequestWindow
 from coordinator.group.timers import shift_timers
 from pipeline.delta.commit import Commit
-from pipeline.node import handover, node
+from pipeline.node import bootstrap, handover, node
 from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.trials.simulation import faults, trial
@@ -152,6 +152,8 @@ LAGGING = Plan(
 def test_it_finds_that_a_claimed_partition_s_requests_are_decided_again(monkeypatch):
     """The stream of the new owner lags behind what the former one has answered."""
     monkeypatch.setattr(node, "passed_over", lambda _uri, _partitions: {})
+    # A group would know the commits and joins among them again; not so the heartbeats.
+    monkeypatch.setattr(bootstrap, "write_remembered", lambda *_: [])
     assert "was answered twice" in broken(LAGGING).text
 
 
@@ -184,6 +186,20 @@ def test_it_finds_that_an_unknown_outcome_deletes_the_file_of_a_commit_that_stan
 def test_it_finds_that_a_repeated_commit_is_forgotten_after_1024_requests(monkeypatch):
     monkeypatch.setattr(RequestWindow, "__contains__", lambda _self, _digest: False)
     assert "was answered twice" in broken(Plan(1, nodes=1, faults=0)).text
+
+
+# Streaming checkpoints are lost while a producer repeats commits.
+TAKEN_OVER = Plan(
+    2,
+    events=3_000,
+    nodes=1,
+    script=tuple(Fault(1_500 * n, faults.LOSE_CHECKPOINT, node_id=1) for n in range(1, 6)),
+)
+
+
+def test_it_finds_that_a_group_forgets_at_a_take_over_what_was_answered(monkeypatch):
+    monkeypatch.setattr(bootstrap, "write_remembered", lambda *_: [])
+    assert "was answered twice" in broken(TAKEN_OVER).text
 
 
 RETUNED = Plan(1, events=2_000, nodes=1, script=(Fault(3_000, faults.RETUNE, node_id=1),))
@@ -238,6 +254,7 @@ def test_a_session_is_not_shorter_by_what_the_clock_is_set_back(monkeypatch):
     ("plan", "met"),
     [
         (LAGGING, "moves asked for"),
+        (TAKEN_OVER, "requests repeated"),
         (RETUNED, "batches run again"),
         (CUT_OFF, "batches run again"),
         (SILENT, SESSIONS),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from msgspec import Struct
 
+from coordinator.group.dedup import IDEMPOTENT
 from coordinator.group.partition import partition_for
 from coordinator.ownership import NO_EPOCH, ClusterState, fold
 from pipeline.settings import CoordinatorSettings
@@ -132,6 +133,7 @@ class Observer:
         self._decided: dict[Batch, tuple[dict[str | None, bytes], dict[int, int]]] = {}
         self._landed: set[Batch] = set()
         self._deciders: dict[str, _Decider] = {}
+        self._answered_at: dict[str, float] = {}
         self._again: set[str] = set()
         self._answered_in: dict[str, Batch | None] = {}
         self._renewed: dict[tuple[str, str], _Renewal] = {}
@@ -241,9 +243,12 @@ class Observer:
         if request_id in self.answered:
             before = self.answered[request_id]
             late = (response.responded_at or 0) - (before.responded_at or 0) > _WINDOW_MS
-            if asked.rows > 1 and (late or decider != self._deciders[request_id]):
-                # A group remembers requests for the window, and what it remembers does not move.
-                self._world.count("repeated after the window or a move, and decided again")
+            late = late or self._world.now - self._answered_at[request_id] > _WINDOW_MS
+            moved = asked.event.api in IDEMPOTENT and decider != self._deciders[request_id]
+            if asked.rows > 1 and (late or moved):
+                # A group remembers requests for the window; of reads and heartbeats, which may be
+                # decided twice, nothing moves with it.
+                self._world.count("repeated after the window, or a read after a move")
                 self._again.add(request_id)
                 return
             self._world.violate(
@@ -253,6 +258,7 @@ class Observer:
             )
         self.answered[request_id] = response
         self._deciders[request_id] = decider
+        self._answered_at[request_id] = self._world.now
         self._answered_in[request_id] = batch
         self._check_owner(batch, response.group_id, "an answer")
         event = asked.event

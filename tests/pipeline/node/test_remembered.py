@@ -1,0 +1,125 @@
+"""What groups remember of the requests that were answered before their partition was taken over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from deltalake import DeltaTable
+from msgspec.structs import replace
+
+from coordinator.group.batch import BatchMachine, GroupOutput
+from coordinator.group.control import PREFIX
+from coordinator.group.dedup import digest_bytes
+from coordinator.group.partition import PartitionSet, partition_for
+from pipeline.clock import clock_ms
+from pipeline.node.bootstrap import prepare_bootstrap
+from pipeline.node.remembered import answered_lately
+from pipeline.settings import CoordinatorSettings
+from pipeline.stream.packed import KEY_WIDTH, unpack
+from pipeline.stream.sink import Sink
+from schemas.messages import Response
+from tests.coordinator.test_claims import commit
+
+WINDOW_MS = 60_000
+OURS = CoordinatorSettings(request_dedup_window_ms=WINDOW_MS)
+
+
+@pytest.fixture
+def now() -> int:
+    return clock_ms()
+
+
+def answer(request_id: str, at: int, group_id: str = "g", api: str = "offset_commit") -> Response:
+    return Response(request_id, group_id, api, 0, "NONE", responded_at=at)
+
+
+def write(root: str, *answers: Response, batch: int = 0) -> None:
+    Sink(root, CoordinatorSettings()).write([GroupOutput(list(answers), [], [], [])], "q", batch)
+
+
+def digests(*ids: str) -> bytes:
+    return b"".join(map(digest_bytes, ids))
+
+
+def test_what_was_answered_in_the_window_is_found(root, now):
+    write(
+        root,
+        answer("late", now - 1),
+        answer("early", now - WINDOW_MS + 1_000),
+        answer("before", now - WINDOW_MS - 1),
+        answer("other group", now - 1, "h"),
+        answer("read", now - 1, api="offset_fetch"),
+        answer("beat", now - 1, api="heartbeat"),
+    )
+    found = answered_lately(root, OURS, now)
+    assert found == {"g": digests("late", "early"), "h": digests("other group")}
+
+
+def test_an_old_root_brings_nothing(root, now):
+    write(root, answer("r", now))
+    assert answered_lately(root, OURS, now + 2 * WINDOW_MS + 1) == {}
+    assert answered_lately(root, OURS, now) == {"g": digests("r")}
+
+
+def test_a_clock_that_is_behind_or_ahead_hides_nothing(root, now):
+    write(root, answer("r", now), answer("before", now - WINDOW_MS + 1))
+    for mine in (now - 10 * WINDOW_MS, now + WINDOW_MS):
+        assert digests("r") in bytes(answered_lately(root, OURS, mine)["g"])
+
+
+def test_files_from_before_the_window_are_not_read(root, now):
+    write(root, answer("old", now))
+    (old,) = Path(root, "responses").glob("*.parquet")
+    long_ago = {"modificationTime": now - 5 * WINDOW_MS}
+    (commit_file,) = Path(root, "responses", "_delta_log").glob("*01.json")
+    lines = [msgspec.json.decode(line) for line in commit_file.read_bytes().splitlines()]
+    for line in lines:
+        line.get("add", {}).update(long_ago)
+    commit_file.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
+    write(root, answer("new", now), batch=1)
+    old.unlink()
+    assert answered_lately(root, OURS, now) == {"g": digests("new")}
+
+
+def test_a_group_is_brought_its_newest_up_to_the_bound(root, now):
+    write(root, *(answer(f"r{n}", now - 10 + n) for n in range(5)))
+    bounded = replace(OURS, request_dedup_max_ids=2)
+    assert answered_lately(root, bounded, now) == {"g": digests("r3", "r4")}
+
+
+def test_a_repeated_commit_is_not_decided_again_after_a_take_over(root, now, tmp_path):
+    """The repetition would set the offset back."""
+    machine = BatchMachine()
+    texts = [commit("first", 1, "g"), commit("second", 2, "g")]
+    output = machine.process("g", None, texts, now).output
+    assert output is not None
+    Sink(root, CoordinatorSettings()).write([output], "q", 0)
+    bootstrap = prepare_bootstrap(root, str(tmp_path / "bootstrap"), ours=OURS)
+    rows = DeltaTable(bootstrap.uri).to_pyarrow_table().to_pylist()
+    events = unpack([row["event"] for row in rows])
+    assert [event.startswith(PREFIX) for event in events] == [True, True]
+    loaded = BatchMachine().process("g", None, [*events, texts[0]], now + 5_000)
+    assert loaded.output is not None
+    assert loaded.output.responses == [], "and it was answered before"
+    fetch = '{"request_id":"f","group_id":"g","api":"offset_fetch","offset_fetch":{}}'
+    state = loaded.state
+    result = BatchMachine().process("g", state, [texts[0], fetch], now + 6_000)
+    assert result.output is not None
+    (fetched,) = result.output.responses
+    assert '"committed_offset":2' in msgspec.json.encode(fetched).decode()
+    later = BatchMachine().process("g", state, [texts[0]], now + 5_000 + WINDOW_MS)
+    assert later.output is not None and len(later.output.responses) == 1, "the window is over"
+
+
+def test_only_the_groups_of_the_claimed_partitions_are_told(root, now, tmp_path):
+    write(root, *(answer(f"r{n}", now, f"g{n}") for n in range(10)))
+    bootstrap = prepare_bootstrap(
+        root, str(tmp_path / "bootstrap"), PartitionSet({1}, 3), ours=OURS
+    )
+    rows = DeltaTable(bootstrap.uri).to_pyarrow_table().to_pylist()
+    assert sorted(row["group_id"] for row in rows) == [
+        f"g{n}" for n in range(10) if partition_for(f"g{n}", 3) == 1
+    ]
+    assert all('"control":"remember"' in row["event"][KEY_WIDTH:] for row in rows)
