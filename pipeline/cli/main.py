@@ -12,6 +12,7 @@ import typer
 
 from pipeline.cli.bench import bench_app
 from pipeline.cli.demo import demo
+from pipeline.cli.gateway import gateway
 from pipeline.cli.groups import groups_app
 from pipeline.cli.offsets import offsets_app
 from pipeline.cli.partitions import partitions_app
@@ -34,7 +35,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (run, demo, simulate, worker, compact, retain, repair, sql):
+for verb in (run, gateway, demo, simulate, worker, compact, retain, repair, sql):
     app.command()(verb)
 app.add_typer(groups_app, name="groups")
 app.add_typer(offsets_app, name="offsets")

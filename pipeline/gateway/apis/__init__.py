@@ -1,0 +1,35 @@
+"""The APIs that the gateway answers, a module each; ApiVersions tells clients this list."""
+
+from pipeline.gateway.api import Api
+from pipeline.gateway.apis import (
+    api_versions,
+    delete_groups,
+    describe_groups,
+    find_coordinator,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+)
+
+_MODULES = (
+    api_versions,
+    delete_groups,
+    describe_groups,
+    find_coordinator,
+    heartbeat,
+    join_group,
+    leave_group,
+    list_groups,
+    metadata,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    sync_group,
+)
+APIS: dict[int, Api] = {module.API.key: module.API for module in _MODULES}

@@ -1,0 +1,50 @@
+"""DescribeGroups (API key 15)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin.groups import DescribeGroupsRequest, DescribeGroupsResponse
+
+from pipeline.gateway.api import Api
+from schemas import messages
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+_Group = DescribeGroupsResponse.DescribedGroup
+
+
+async def _answer(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    body = messages.DescribeGroupsRequest()
+    answers = await asyncio.gather(
+        *(call.ask("describe_groups", group_id, body) for group_id in request.groups)
+    )
+    return DescribeGroupsResponse(groups=[_group(decided) for decided in answers])
+
+
+def _group(decided: messages.Response) -> Any:
+    found = decided.describe_groups or messages.DescribeGroupsResponse()
+    return _Group(
+        error_code=decided.error_code,
+        error_message=decided.error_message,
+        group_id=decided.group_id,
+        group_state=found.state,
+        protocol_type=found.protocol_type,
+        protocol_data=found.protocol_name,
+        members=[
+            _Group.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in found.members
+        ],
+    )
+
+
+API = Api(DescribeGroupsRequest, 0, 6, _answer)

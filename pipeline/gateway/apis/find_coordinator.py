@@ -1,0 +1,62 @@
+"""FindCoordinator (API key 10): which gateway a group's members are to talk to.
+
+Every gateway serves every group. A group's id chooses one of those alive, so that groups spread
+over them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.metadata import (
+    CoordinatorType,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+from pipeline.gateway.api import Api
+from schemas.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+# From this version on a request names any number of groups (KIP-699).
+_MANY_KEYS = 4
+
+
+async def _answer(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    keys = request.coordinator_keys if call.version >= _MANY_KEYS else [request.key]
+    found = [_coordinator(call, key, request.key_type) for key in keys]
+    if call.version >= _MANY_KEYS:
+        return FindCoordinatorResponse(
+            coordinators=[
+                FindCoordinatorResponse.Coordinator(key=key, **fields)
+                for key, fields in zip(keys, found, strict=True)
+            ]
+        )
+    return FindCoordinatorResponse(**found[0])
+
+
+def _coordinator(call: Call, key: str, key_type: int) -> dict[str, Any]:
+    # Transactions and share groups are not served: there is no coordinator of theirs.
+    if call.version and key_type != CoordinatorType.GROUP:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        message = f"key_type {key_type}: there are coordinators of consumer groups (0) only"
+        return {
+            "node_id": -1,
+            "host": "",
+            "port": -1,
+            "error_code": int(code),
+            "error_message": message,
+        }
+    broker = call.services.brokers.serving(key)
+    return {
+        "node_id": broker.node_id,
+        "host": broker.host,
+        "port": broker.port,
+        "error_code": 0,
+        "error_message": None,
+    }
+
+
+API = Api(FindCoordinatorRequest, 0, 6, _answer)

@@ -1,0 +1,43 @@
+"""LeaveGroup (API key 13)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka.protocol.consumer.group import LeaveGroupRequest, LeaveGroupResponse
+
+from pipeline.gateway.api import Api
+from schemas import messages
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+# From this version on a request names any number of members (KIP-345).
+_MANY_MEMBERS = 3
+
+
+async def _answer(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    if call.version < _MANY_MEMBERS:
+        leaving = [messages.LeavingMember(request.member_id)]
+    else:
+        leaving = [
+            messages.LeavingMember(each.member_id, each.group_instance_id, each.reason)
+            for each in request.members
+        ]
+    body = messages.LeaveGroupRequest(tuple(leaving))
+    decided = await call.ask("leave_group", request.group_id, body)
+    left = decided.leave_group.members if decided.leave_group is not None else ()
+    return LeaveGroupResponse(
+        error_code=decided.error_code,
+        members=[
+            LeaveGroupResponse.MemberResponse(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                error_code=member.error_code,
+            )
+            for member in left or ()
+        ],
+    )
+
+
+API = Api(LeaveGroupRequest, 0, 5, _answer)

@@ -1,0 +1,44 @@
+"""ListGroups (API key 16): every group of the root, by SQL over its tables."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from kafka.protocol.admin.groups import ListGroupsRequest, ListGroupsResponse
+
+from pipeline.gateway.api import Api
+from pipeline.tables.sql import Catalog
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+_GROUPS = "SELECT group_id, coalesce(protocol_type, ''), state FROM groups ORDER BY group_id"
+# The protocol of all groups here; the other one is KIP-848's.
+_TYPE = "classic"
+
+
+async def _answer(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter or ()}
+    types = {each.lower() for each in request.types_filter or ()}
+    # DuckDB reads the tables in another thread: the loop serves everybody else meanwhile.
+    found = await asyncio.to_thread(_groups, call.services.root)
+    return ListGroupsResponse(
+        groups=[
+            ListGroupsResponse.ListedGroup(
+                group_id=group_id,
+                protocol_type=protocol_type,
+                group_state=state,
+                group_type=_TYPE,
+            )
+            for group_id, protocol_type, state in found
+            if (not states or state.lower() in states) and (not types or _TYPE in types)
+        ]
+    )
+
+
+def _groups(root: str) -> list[tuple[str, str, str]]:
+    return [(row[0], row[1], row[2]) for row in Catalog(root).query(_GROUPS).rows]
+
+
+API = Api(ListGroupsRequest, 0, 5, _answer)

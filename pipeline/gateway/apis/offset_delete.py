@@ -1,0 +1,46 @@
+"""OffsetDelete (API key 47; KIP-496)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka.protocol.consumer.group import OffsetDeleteRequest, OffsetDeleteResponse
+
+from pipeline.gateway.api import Api
+from schemas import messages
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+_Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+
+
+async def _answer(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    body = messages.OffsetDeleteRequest(
+        tuple(
+            messages.OffsetDeleteTopic(
+                topic.name, tuple(each.partition_index for each in topic.partitions)
+            )
+            for topic in request.topics
+        )
+    )
+    decided = await call.ask("offset_delete", request.group_id, body)
+    deleted = decided.offset_delete.topics if decided.offset_delete is not None else ()
+    return OffsetDeleteResponse(
+        error_code=decided.error_code,
+        topics=[
+            _Topic(
+                name=topic.name,
+                partitions=[
+                    _Topic.OffsetDeleteResponsePartition(
+                        partition_index=each.partition_index, error_code=each.error_code
+                    )
+                    for each in topic.partitions
+                ],
+            )
+            for topic in deleted
+        ],
+    )
+
+
+API = Api(OffsetDeleteRequest, 0, 0, _answer)

@@ -1,0 +1,38 @@
+"""SyncGroup (API key 14)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka.protocol.consumer.group import SyncGroupRequest, SyncGroupResponse
+
+from pipeline.gateway.api import Api
+from schemas import messages
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+
+async def _answer(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
+    body = messages.SyncGroupRequest(
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+        protocol_type=request.protocol_type,
+        protocol_name=request.protocol_name,
+        assignments=tuple(
+            messages.SyncGroupAssignment(each.member_id, bytes(each.assignment))
+            for each in request.assignments
+        ),
+    )
+    decided = await call.ask("sync_group", request.group_id, body)
+    synced = decided.sync_group or messages.SyncGroupResponse()
+    return SyncGroupResponse(
+        error_code=decided.error_code,
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol_name,
+        assignment=synced.assignment,
+    )
+
+
+API = Api(SyncGroupRequest, 0, 5, _answer)

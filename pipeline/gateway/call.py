@@ -1,0 +1,77 @@
+"""One request of a client: whose it is, and how it is carried to the coordinator."""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from schemas.messages import RequestEvent, Response
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.gateway.api import Api
+    from pipeline.gateway.brokers import Brokers
+    from pipeline.gateway.coordinator_link import CoordinatorLink
+    from pipeline.gateway.topics import Topics
+
+
+class Services:
+    """What the APIs of a gateway answer from."""
+
+    def __init__(
+        self,
+        root: str,
+        link: CoordinatorLink,
+        brokers: Brokers,
+        topics: Topics,
+        cluster_id: str,
+        apis: Mapping[int, Api],
+    ) -> None:
+        self.root = root
+        self.link = link
+        self.brokers = brokers
+        self.topics = topics
+        self.cluster_id = cluster_id
+        self.apis = apis
+        self._start = uuid.uuid4()
+        self._numbers = itertools.count()
+
+    def new_request_id(self) -> str:
+        """An id that no other request has, of this gateway or of another one."""
+        return f"gateway-{self._start}-{next(self._numbers)}"
+
+
+class Call:
+    """A request's header and sender; `services` is what it is answered from."""
+
+    __slots__ = ("client_host", "client_id", "principal", "services", "version")
+
+    def __init__(
+        self,
+        services: Services,
+        version: int,
+        client_id: str | None,
+        client_host: str,
+        principal: str,
+    ) -> None:
+        self.services = services
+        self.version = version
+        self.client_id = client_id
+        self.client_host = client_host
+        self.principal = principal
+
+    async def ask(self, api: str, group_id: str, body: Any) -> Response:
+        """Have the coordinator decide a request of a group; see `CoordinatorLink.ask`."""
+        event = RequestEvent(
+            request_id=self.services.new_request_id(),
+            group_id=group_id,
+            api=api,
+            api_version=self.version,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            principal=self.principal,
+            **{api: body},
+        )
+        return await self.services.link.ask(event)

@@ -1,0 +1,129 @@
+"""Frames of Kafka's protocol: a request's header and body, and a response's bytes.
+
+kafka-python's message classes, which are made from Kafka's own message schemas, read and write the
+bodies. The headers are read and written here.
+
+Source: Kafka protocol guide; RequestHeader.json and ResponseHeader.json; KIP-482 (flexible
+versions), KIP-511 (the ApiVersions response).
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kafka.protocol.api_message import ApiMessage
+
+_SIZE = struct.Struct(">i")
+_HEADER = struct.Struct(">hhih")
+_HEADER_OF_RESPONSE = struct.Struct(">ii")
+API_VERSIONS = 18
+# What kafka-python raises on bytes that are no message.
+_UNREADABLE = (ValueError, TypeError, IndexError, KeyError, OverflowError, struct.error)
+
+
+class InvalidFrame(Exception):
+    """Bytes that are no request of Kafka's protocol; the connection is to be closed."""
+
+
+class RequestHeader(NamedTuple):
+    """What every request begins with; `body_at` is where its body begins in the frame."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body_at: int
+
+
+def read_header(frame: bytes, is_flexible: Callable[[int, int], bool]) -> RequestHeader:
+    """Read a frame's header; `is_flexible` tells of an API key and version. Raises InvalidFrame."""
+    try:
+        api_key, version, correlation_id, length = _HEADER.unpack_from(frame)
+    except struct.error:
+        raise InvalidFrame(f"a frame of {len(frame)} bytes has no header") from None
+    at = _HEADER.size
+    client_id = None
+    if length >= 0:
+        if len(frame) < at + length:
+            raise InvalidFrame("the client id is longer than its frame")
+        try:
+            client_id = frame[at : at + length].decode()
+        except UnicodeDecodeError:
+            raise InvalidFrame("the client id is not UTF-8") from None
+        at += length
+    if is_flexible(api_key, version):
+        at = _skip_tagged_fields(frame, at)
+    return RequestHeader(api_key, version, correlation_id, client_id, at)
+
+
+def _skip_tagged_fields(frame: bytes, at: int) -> int:
+    count, at = _unsigned_varint(frame, at)
+    for _ in range(count):
+        _, at = _unsigned_varint(frame, at)
+        size, at = _unsigned_varint(frame, at)
+        at += size
+        if at > len(frame):
+            raise InvalidFrame("a tagged field is longer than its frame")
+    return at
+
+
+def _unsigned_varint(frame: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 35, 7):
+        if at >= len(frame):
+            raise InvalidFrame("a number is cut off by the end of its frame")
+        byte = frame[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    raise InvalidFrame("a number has more than five bytes")
+
+
+def read_body(message: type[ApiMessage], version: int, frame: bytes, at: int) -> Any:
+    """Read a request's body, which begins at `at`. Raises InvalidFrame.
+
+    Bytes after the body are passed over, as Kafka does.
+    """
+    try:
+        decode = _decoder(cast(Any, message), version)
+        request, end = decode(memoryview(frame), at)
+    except _UNREADABLE as error:
+        raise InvalidFrame(f"no {message.name} of version {version}: {error}") from error
+    if end > len(frame):
+        raise InvalidFrame(f"a {message.name} of version {version} is longer than its frame")
+    return request
+
+
+# kafka-python's public `decode` does not say where a body ends. A torn frame would be taken for a
+# whole one, its last text cut off.
+@cache
+def _decoder(message: Any, version: int) -> Callable[[memoryview, int], Any]:
+    flexible = message.flexible_version_q(version)
+    decoder: Callable[[memoryview, int], Any] = message._struct.compiled_decode_from(
+        version, compact=flexible, tagged=flexible, data_class=message
+    )
+    return decoder
+
+
+def response_frame(correlation_id: int, response: ApiMessage, version: int) -> bytes:
+    """The bytes of a response, its size first."""
+    body: bytes = response.encode(version=version)
+    # KIP-511: a client that does not know the broker's versions reads this header in any case.
+    flexible = response.flexible_version_q(version) and response.API_KEY != API_VERSIONS
+    header = 5 if flexible else 4
+    start = _HEADER_OF_RESPONSE.pack(header + len(body), correlation_id)
+    return b"".join((start, b"\0" if flexible else b"", body))
+
+
+def frame_size(buffer: bytearray) -> int | None:
+    """The size that a buffer's first frame says it has, None if that is not there yet."""
+    if len(buffer) < _SIZE.size:
+        return None
+    size: int = _SIZE.unpack_from(buffer)[0]
+    return size

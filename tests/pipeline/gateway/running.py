@@ -1,0 +1,42 @@
+"""A gateway in a thread of the test's process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any
+
+from pipeline.gateway.brokers import Broker
+from pipeline.gateway.server import running_gateway
+
+START_S = 30.0
+
+
+@contextmanager
+def gateway(root: str, **options: Any) -> Iterator[Broker]:
+    """Serve a root on a free port of the loopback interface while the block runs."""
+    loop = asyncio.new_event_loop()
+    started: Future[Broker] = Future()
+    stop = asyncio.Event()
+
+    async def serve() -> None:
+        try:
+            async with running_gateway(root, ("127.0.0.1", 0), **options) as broker:
+                started.set_result(broker)
+                await stop.wait()
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        yield started.result(START_S)
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+        loop.close()
