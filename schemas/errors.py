@@ -6,10 +6,11 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """The codes that group coordination can answer, and those a log append can fail with."""
+    """The codes of group coordination, of an append to a log, and of a gateway's topics."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
     CORRUPT_MESSAGE = 2
     UNKNOWN_TOPIC_OR_PARTITION = 3
     INVALID_FETCH_SIZE = 4
@@ -34,6 +35,7 @@ class ErrorCode(IntEnum):
     GROUP_AUTHORIZATION_FAILED = 30
     UNSUPPORTED_VERSION = 35
     INVALID_REQUEST = 42
+    POLICY_VIOLATION = 44
     KAFKA_STORAGE_ERROR = 56
     NON_EMPTY_GROUP = 68
     GROUP_ID_NOT_FOUND = 69

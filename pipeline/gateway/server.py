@@ -152,3 +152,4 @@ async def running_gateway(
             for task in tasks:
                 with suppress(asyncio.CancelledError):
                     await task
+            topics.close()

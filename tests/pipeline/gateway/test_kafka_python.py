@@ -42,3 +42,21 @@ def test_a_consumer_joins_commits_and_fetches_its_offsets(broker: Broker) -> Non
     admin = KafkaAdminClient(bootstrap_servers=where)
     print(admin.list_groups(), admin.describe_groups(["g"]))
     admin.close()
+
+
+def test_two_consumers_share_the_partitions(broker: Broker) -> None:
+    where = f"{broker.host}:{broker.port}"
+    both = [
+        KafkaConsumer("orders", bootstrap_servers=where, group_id="g", client_id=f"c{number}")
+        for number in range(2)
+    ]
+    try:
+        while not all(len(each.assignment()) == 2 for each in both):
+            for each in both:
+                each.poll(timeout_ms=100)
+        assert set.union(*(each.assignment() for each in both)) == {
+            TopicPartition("orders", number) for number in range(4)
+        }
+    finally:
+        for each in both:
+            each.close()
