@@ -1,0 +1,30 @@
+"""A gateway before a coordinator without Spark, one for all tests of a module."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.gateway.brokers import Broker
+from pipeline.tables.topics import create_topic
+from tests.pipeline.gateway.running import gateway
+from tests.pipeline.small import SmallCoordinator
+
+BROKER = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1_000}
+
+
+@pytest.fixture(scope="module")
+def broker(empty_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker with a topic, `orders`, of four partitions."""
+    root = str(tmp_path_factory.mktemp("gateway"))
+    shutil.copytree(empty_root, root, dirs_exist_ok=True)
+    create_topic(root, "orders", 4)
+    coordinator = SmallCoordinator(root, BROKER)
+    try:
+        with gateway(root) as running:
+            yield running
+    finally:
+        coordinator.stop()

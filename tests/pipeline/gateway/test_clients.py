@@ -1,0 +1,119 @@
+"""Unmodified clients are members of groups through the gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiokafka
+import confluent_kafka
+import pytest
+from confluent_kafka.admin import AdminClient
+from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.structs import OffsetAndMetadata
+
+from pipeline.gateway.brokers import Broker
+
+ALL = {TopicPartition("orders", number) for number in range(4)}
+
+
+def address(broker: Broker) -> str:
+    return f"{broker.host}:{broker.port}"
+
+
+def test_two_of_kafka_python_share_the_partitions(broker: Broker) -> None:
+    both = [
+        KafkaConsumer(
+            "orders",
+            bootstrap_servers=address(broker),
+            group_id="kp",
+            client_id=name,
+            heartbeat_interval_ms=200,
+        )
+        for name in ("first", "second")
+    ]
+    try:
+        while not all(len(each.assignment()) == 2 for each in both):
+            for each in both:
+                each.poll(timeout_ms=100)
+        assert both[0].assignment() | both[1].assignment() == ALL
+        both[0].commit({each: OffsetAndMetadata(17, "so far", -1) for each in both[0].assignment()})
+        assert {both[0].committed(each) for each in both[0].assignment()} == {17}
+        assert both[1].end_offsets(ALL) == dict.fromkeys(ALL, 0)
+    finally:
+        for each in both:
+            each.close()
+
+
+def test_kafka_python_administers_a_group(broker: Broker) -> None:
+    consumer = KafkaConsumer(bootstrap_servers=address(broker), group_id="admin")
+    consumer.assign(ALL)
+    consumer.commit({each: OffsetAndMetadata(5, "", -1) for each in ALL})
+    consumer.close()
+    admin = KafkaAdminClient(bootstrap_servers=address(broker))
+    try:
+        assert "admin" in {each["group_id"] for each in admin.list_groups()}
+        assert admin.describe_groups(["admin"])["admin"]["group_state"] == "Empty"
+        admin.delete_groups(["admin"])
+        assert "admin" not in {each["group_id"] for each in admin.list_groups()}
+    finally:
+        admin.close()
+
+
+def test_librdkafka_joins_commits_and_describes(broker: Broker) -> None:
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": address(broker), "group.id": "rd", "group.instance.id": "i"}
+    )
+    consumer.subscribe(["orders"])
+    try:
+        while len(consumer.assignment()) < 4:
+            consumer.poll(0.1)
+        third = confluent_kafka.TopicPartition("orders", 3, 9)
+        consumer.commit(offsets=[third], asynchronous=False)
+        assert consumer.committed([third])[0].offset == 9
+        assert consumer.get_watermark_offsets(third) == (0, 0)
+        admin = AdminClient({"bootstrap.servers": address(broker)})
+        described = admin.describe_consumer_groups(["rd"])["rd"].result()
+        (member,) = described.members
+        assert member.group_instance_id == "i"
+        assert {each.partition for each in member.assignment.topic_partitions} == {0, 1, 2, 3}
+    finally:
+        consumer.close()
+
+
+def test_aiokafka_joins_and_commits(broker: Broker) -> None:
+    async def consume() -> tuple[Any, Any]:
+        consumer = aiokafka.AIOKafkaConsumer(
+            "orders", bootstrap_servers=address(broker), group_id="aio"
+        )
+        await consumer.start()
+        try:
+            partition = aiokafka.TopicPartition("orders", 2)
+            await consumer.commit({partition: 9})
+            return consumer.assignment(), await consumer.committed(partition)
+        finally:
+            await consumer.stop()
+
+    assigned, committed = asyncio.run(consume())
+    assert {each.partition for each in assigned} == {0, 1, 2, 3}
+    assert committed == 9
+
+
+def test_producers_are_told_that_records_are_rows(broker: Broker) -> None:
+    found: list[Any] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": address(broker)})
+    producer.produce("orders", b"x", on_delivery=lambda error, _: found.append(error))
+    producer.flush(20)
+    (error,) = found
+    assert error.code() == confluent_kafka.KafkaError.POLICY_VIOLATION
+
+
+def test_an_unknown_topic_is_one_at_once(broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": address(broker)})
+    found = admin.list_topics("no-such-topic", timeout=20).topics["no-such-topic"]
+    assert found.error.code() == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
+    with pytest.raises(confluent_kafka.KafkaException):
+        confluent_kafka.Consumer(
+            {"bootstrap.servers": address(broker), "group.id": "x"}
+        ).get_watermark_offsets(confluent_kafka.TopicPartition("no-such-topic", 0), timeout=5)
