@@ -6,7 +6,7 @@ Source: Apache Kafka, DefaultRecordBatch and DefaultRecord; KIP-98.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Protocol
 
 from crc32c import crc32c
 
@@ -27,37 +27,53 @@ _NULL = b"\x01"
 _NO_HEADERS = b"\x00"
 
 
-class Record(NamedTuple):
-    """One record: its timestamp in ms, and what it holds. A null value is a tombstone."""
+class BatchRecord(Protocol):
+    """One record: its offset, timestamp in ms, and what it holds. A null value is a tombstone."""
 
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] = ()
+    @property
+    def offset(self) -> int:
+        """Its place in its partition."""
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Its time, ms since 1970."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+
+    @property
+    def value(self) -> bytes | None:
+        """Its value."""
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        """Its headers, in order."""
 
 
-def encode_batch(base_offset: int, records: Sequence[Record]) -> bytes:
-    """The batch of one or more records, whose offsets are `base_offset` and those that follow."""
-    base_timestamp = records[0].timestamp
+def encode_batch(records: Sequence[BatchRecord]) -> bytes:
+    """The batch of one or more records, whose offsets rise."""
+    base_offset, base_timestamp = records[0].offset, records[0].timestamp_ms
     parts = []
-    for delta, (timestamp, key, value, headers) in enumerate(records):
+    for record in records:
+        key, value = record.key, record.value
         body = b"".join(
             (
                 b"\x00",
-                varint(timestamp - base_timestamp),
-                varint(delta),
+                varint(record.timestamp_ms - base_timestamp),
+                varint(record.offset - base_offset),
                 _NULL if key is None else varint(len(key)) + key,
                 _NULL if value is None else varint(len(value)) + value,
-                _headers(headers) if headers else _NO_HEADERS,
+                _headers(record.headers) if record.headers else _NO_HEADERS,
             )
         )
         parts.append(varint(len(body)))
         parts.append(body)
     covered = _CRC_COVERED.pack(
         0,
-        len(records) - 1,
+        records[-1].offset - base_offset,
         base_timestamp,
-        max(record.timestamp for record in records),
+        max(record.timestamp_ms for record in records),
         *_NO_PRODUCER,
         len(records),
     ) + b"".join(parts)

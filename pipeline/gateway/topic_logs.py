@@ -6,56 +6,83 @@ records: members share its partitions and commit offsets of it, and a fetch wait
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline.tables.topic_watcher import TopicWatcher
+from pipeline.topics import OffsetOutOfRange, TableTopics, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
-    from pipeline.gateway.record_batch import Record
+    from collections.abc import Mapping, Sequence
+
+    from pipeline.topics import Record
+
+log = logging.getLogger(__name__)
+
+# So many records are read at once at most, however small they are.
+_MOST_RECORDS = 50_000
 
 
-class OffsetOutOfRange(Exception):
-    """An offset before the first record that there is, or after the last one."""
+class Bounds(NamedTuple):
+    """The first offset that can be read, and the one that the next record will have."""
+
+    start: int
+    end: int
 
 
-class Page(NamedTuple):
-    """Records from `first_offset` on, without gaps."""
+class TopicLogs:
+    """The logs of all topics of a root; all but `counts` is for one thread at a time."""
 
-    first_offset: int
-    records: list[Record]
+    def __init__(self, root: str) -> None:
+        self._watcher = TopicWatcher(root)
+        self._tables = TableTopics(root)
+        self._told: dict[str, str] = {}
+        self.counts: Mapping[str, int] = {}
+        self.poll()
 
+    def poll(self) -> bool:
+        """Look for new topics and new rows; whether there is anything new."""
+        found = self._watcher.poll() is not None
+        self.counts = self._watcher.counts or {}
+        found |= self._tables.poll()
+        problems = dict(self._tables.problems())
+        for topic, problem in problems.items():
+            if self._told.get(topic) != problem:
+                log.warning("topic %r does not follow its table: %s", topic, problem)
+        self._told = problems
+        return found
 
-class TopicLog(Protocol):
-    """The log of one topic's partitions. Called in a thread of its own, one call at a time."""
+    def bounds(self, topic: str, partition: int) -> Bounds:
+        """Where a partition begins and ends. Raises UnknownTopicOrPartition."""
+        if self._has_table(topic, partition):
+            return Bounds(
+                self._tables.log_start(topic, partition), self._tables.log_end(topic, partition)
+            )
+        return Bounds(0, 0)
 
-    def start(self, partition: int) -> int:
-        """The offset of the first record that can be read."""
+    def offset_for_time(
+        self, topic: str, partition: int, timestamp_ms: int
+    ) -> tuple[int, int] | None:
+        """The first offset of this time or later, and its timestamp; None if there is none.
 
-    def end(self, partition: int) -> int:
-        """The offset that the next record will have: Kafka's high watermark."""
-
-    def offset_for_time(self, partition: int, timestamp: int) -> tuple[int, int] | None:
-        """The first offset with a timestamp of at least so many ms, and that timestamp."""
-
-    def read(self, partition: int, offset: int, max_bytes: int) -> Page | None:
-        """Records from an offset on, one at least if there is any; raises OffsetOutOfRange."""
-
-
-class EmptyLog:
-    """The log of a topic without a table."""
-
-    def start(self, partition: int) -> int:  # noqa: ARG002
-        """Its first offset."""
-        return 0
-
-    def end(self, partition: int) -> int:  # noqa: ARG002
-        """Its end is its beginning."""
-        return 0
-
-    def offset_for_time(self, partition: int, timestamp: int) -> tuple[int, int] | None:  # noqa: ARG002
-        """There is no record of any time."""
+        Raises UnknownTopicOrPartition.
+        """
+        if self._has_table(topic, partition):
+            return self._tables.offset_for_time(topic, partition, timestamp_ms)
         return None
 
-    def read(self, partition: int, offset: int, max_bytes: int) -> Page | None:  # noqa: ARG002
-        """There is nothing to read; offset 0 is where the first record will be."""
+    def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Sequence[Record]:
+        """Records from an offset on, one at least if there is any.
+
+        Raises UnknownTopicOrPartition and OffsetOutOfRange.
+        """
+        if self._has_table(topic, partition):
+            return self._tables.read(topic, partition, offset, max_bytes, _MOST_RECORDS)
         if offset != 0:
-            raise OffsetOutOfRange(f"offset {offset} of a topic without records")
-        return None
+            raise OffsetOutOfRange(f"topic {topic!r} has no records, so no offset {offset}")
+        return []
+
+    def _has_table(self, topic: str, partition: int) -> bool:
+        if not 0 <= partition < self.counts.get(topic, 0):
+            raise UnknownTopicOrPartition(f"there is no {topic}-{partition}")
+        return topic in self._tables.topics()

@@ -1,57 +1,47 @@
-"""The topics that a gateway shows: those of the catalogue, as they change, and their records."""
+"""The topics that a gateway shows, read and watched beside the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.gateway.topic_logs import EmptyLog
-from pipeline.tables.topic_watcher import TopicWatcher
+from pipeline.errors import Failure
+from pipeline.gateway.topic_logs import TopicLogs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from pipeline.gateway.topic_logs import TopicLog
-
 log = logging.getLogger(__name__)
 
-P = ParamSpec("P")
 T = TypeVar("T")
-_LOOK_EVERY_S = 1.0
+# How often new rows are looked for, s: they are seen so much later at most.
+_LOOK_EVERY_S = 0.1
+_UNREADABLE = (DeltaError, OSError, Failure)
 
 
 class Topics:
-    """The topics of a root's catalogue; `follow` keeps them up to date.
+    """The topics of a root. `follow` keeps them up to date; `news` counts what it found.
 
-    `news` counts the looks that found something new. Tables are read in one thread of their own.
+    Tables are read in one thread of their own: the loop serves everybody else meanwhile.
     """
 
     def __init__(self, root: str) -> None:
-        self._watcher = TopicWatcher(root)
-        self._watcher.poll()
+        self._logs = TopicLogs(root)
         self._thread = ThreadPoolExecutor(1, "topics")
-        self._empty = EmptyLog()
         self._changed = asyncio.Condition()
         self.news = 0
 
     def counts(self) -> Mapping[str, int]:
         """Each topic's number of partitions; none where there is no catalogue."""
-        return self._watcher.counts or {}
+        return self._logs.counts
 
-    def log(self, topic: str, partition: int) -> TopicLog | None:
-        """The log of a topic that has this partition, None if there is none."""
-        return self._empty if 0 <= partition < self.counts().get(topic, 0) else None
-
-    def in_thread(
-        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[T]:
-        """Call a function in the thread that reads tables."""
-        assert not kwargs
-        return asyncio.get_running_loop().run_in_executor(self._thread, function, *args)
+    def with_logs(self, read: Callable[[TopicLogs], T]) -> Awaitable[T]:
+        """Read in the thread that reads tables."""
+        return asyncio.get_running_loop().run_in_executor(self._thread, read, self._logs)
 
     async def wait_for_news(self, seen: int, seconds: float) -> None:
         """Return once there is more than there was when `news` was `seen`, or after so long."""
@@ -66,15 +56,18 @@ class Topics:
             return
 
     async def follow(self) -> None:
-        """Look for changes every second, until cancelled. A look that fails is made again."""
+        """Look for changes until cancelled. A look that fails is made again."""
+        told = None
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             try:
-                found = await self.in_thread(self._watcher.poll)
-            except (DeltaError, OSError) as error:
-                log.warning("the topics cannot be read: %s", error)
-                continue
-            if found is not None:
+                found = await self.with_logs(TopicLogs.poll)
+                told = None
+            except _UNREADABLE as error:
+                if told != str(error):
+                    log.warning("the topics cannot be read: %s", error)
+                told, found = str(error), False
+            if found:
                 async with self._changed:
                     self.news += 1
                     self._changed.notify_all()

@@ -6,22 +6,28 @@ each request. All that is written is committed, so both isolation levels see the
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
 from pipeline.clock import monotonic
+from pipeline.errors import Failure
 from pipeline.gateway.api import Api
 from pipeline.gateway.record_batch import encode_batch
-from pipeline.gateway.topic_logs import OffsetOutOfRange
+from pipeline.gateway.topic_logs import Bounds
+from pipeline.topics import OffsetOutOfRange, UnknownTopicOrPartition
 from schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pipeline.gateway.call import Call
-    from pipeline.gateway.topic_logs import TopicLog
+    from pipeline.gateway.topic_logs import TopicLogs
+
+log = logging.getLogger(__name__)
 
 _Topic = FetchResponse.FetchableTopicResponse
 _NONE = -1
+_UNKNOWN = Bounds(_NONE, _NONE)
 
 
 async def _answer(call: Call, request: FetchRequest) -> FetchResponse:
@@ -29,8 +35,8 @@ async def _answer(call: Call, request: FetchRequest) -> FetchResponse:
     until = monotonic() + request.max_wait_ms / 1000
     while True:
         seen = topics.news
-        reading = _Reading(call, request.max_bytes)
-        responses = [await reading.topic(topic) for topic in request.topics]
+        reading = _Reading(request)
+        responses = await topics.with_logs(reading.run)
         left = until - monotonic()
         if reading.size >= request.min_bytes or reading.has_failed or left <= 0:
             return FetchResponse(session_id=0, responses=responses)
@@ -41,58 +47,54 @@ async def _answer(call: Call, request: FetchRequest) -> FetchResponse:
 class _Reading:
     """One reading of all partitions, within the request's `max_bytes`."""
 
-    def __init__(self, call: Call, max_bytes: int) -> None:
-        self._topics = call.services.topics
-        self._max_bytes = max_bytes
+    def __init__(self, request: FetchRequest) -> None:
+        self._request = request
         self.size = 0
         self.has_failed = False
 
-    async def topic(self, asked: Any) -> Any:
-        """Read a topic's partitions."""
-        partitions = [await self._partition(asked.topic, each) for each in asked.partitions]
-        return _Topic(topic=asked.topic, partitions=partitions)
+    def run(self, logs: TopicLogs) -> list[Any]:
+        """Read in the order of the request."""
+        return [
+            _Topic(
+                topic=topic.topic,
+                partitions=[self._partition(logs, topic.topic, each) for each in topic.partitions],
+            )
+            for topic in self._request.topics
+        ]
 
-    async def _partition(self, topic: str, asked: Any) -> Any:
-        log = self._topics.log(topic, asked.partition)
-        if log is None:
-            return self._failed(asked.partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, _NONE, _NONE)
-        start, end = log.start(asked.partition), log.end(asked.partition)
-        room = min(asked.partition_max_bytes, self._max_bytes - self.size)
+    def _partition(self, logs: TopicLogs, topic: str, asked: Any) -> Any:
+        bounds, records, code = _UNKNOWN, b"", ErrorCode.NONE
+        try:
+            bounds = logs.bounds(topic, asked.partition)
+            records = self._records(logs, topic, asked)
+        except UnknownTopicOrPartition:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        except OffsetOutOfRange:
+            code = ErrorCode.OFFSET_OUT_OF_RANGE
+        except (Failure, OSError) as error:
+            # Clients ask again after a while; whoever runs the gateway reads why.
+            log.warning("%s-%d cannot be read: %s", topic, asked.partition, error)
+            code = ErrorCode.KAFKA_STORAGE_ERROR
+        self.size += len(records)
+        self.has_failed |= code is not ErrorCode.NONE
+        return _Topic.PartitionData(
+            partition_index=asked.partition,
+            error_code=int(code),
+            high_watermark=bounds.end,
+            last_stable_offset=bounds.end,
+            log_start_offset=bounds.start,
+            aborted_transactions=None,
+            preferred_read_replica=_NONE,
+            records=records,
+        )
+
+    def _records(self, logs: TopicLogs, topic: str, asked: Any) -> bytes:
+        room = min(asked.partition_max_bytes, self._request.max_bytes - self.size)
         # KIP-74: a first record that is too large is sent all the same, or nobody gets past it.
         if self.size and room <= 0:
-            records = b""
-        else:
-            try:
-                records = await self._topics.in_thread(
-                    _read, log, asked.partition, asked.fetch_offset, max(room, 0)
-                )
-            except OffsetOutOfRange:
-                code = ErrorCode.OFFSET_OUT_OF_RANGE
-                return self._failed(asked.partition, code, start, end)
-        self.size += len(records)
-        return _partition(asked.partition, ErrorCode.NONE, start, end, records)
-
-    def _failed(self, partition: int, code: ErrorCode, start: int, end: int) -> Any:
-        self.has_failed = True
-        return _partition(partition, code, start, end, b"")
-
-
-def _read(log: TopicLog, partition: int, offset: int, max_bytes: int) -> bytes:
-    page = log.read(partition, offset, max_bytes)
-    return b"" if page is None else encode_batch(page.first_offset, page.records)
-
-
-def _partition(partition: int, code: ErrorCode, start: int, end: int, records: bytes) -> Any:
-    return _Topic.PartitionData(
-        partition_index=partition,
-        error_code=int(code),
-        high_watermark=end,
-        last_stable_offset=end,
-        log_start_offset=start,
-        aborted_transactions=None,
-        preferred_read_replica=_NONE,
-        records=records,
-    )
+            return b""
+        records = logs.read(topic, asked.partition, asked.fetch_offset, max(room, 0))
+        return encode_batch(records) if records else b""
 
 
 API = Api(FetchRequest, 4, 12, _answer)

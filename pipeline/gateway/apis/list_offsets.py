@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
 from pipeline.gateway.api import Api
+from pipeline.topics import UnknownTopicOrPartition
 from schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from pipeline.gateway.call import Call
+    from pipeline.gateway.topic_logs import TopicLogs
 
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 _LATEST = -1
@@ -22,32 +24,36 @@ _EPOCH = 0
 
 
 async def _answer(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    topics = []
-    for topic in request.topics:
-        partitions = [
-            await _partition(call, topic.name, each.partition_index, each.timestamp)
-            for each in topic.partitions
+    def read(logs: TopicLogs) -> list[Any]:
+        return [
+            _Topic(
+                name=topic.name,
+                partitions=[
+                    _partition(logs, topic.name, each.partition_index, each.timestamp)
+                    for each in topic.partitions
+                ],
+            )
+            for topic in request.topics
         ]
-        topics.append(_Topic(name=topic.name, partitions=partitions))
-    return ListOffsetsResponse(topics=topics)
+
+    return ListOffsetsResponse(topics=await call.services.topics.with_logs(read))
 
 
-async def _partition(call: Call, topic: str, partition: int, timestamp: int) -> Any:
-    log = call.services.topics.log(topic, partition)
-    code, found = ErrorCode.NONE, (_NONE, _NONE)
-    if log is None:
+def _partition(logs: TopicLogs, topic: str, partition: int, timestamp: int) -> Any:
+    code, offset, of_time = ErrorCode.NONE, _NONE, _NONE
+    try:
+        if timestamp == _LATEST:
+            offset = logs.bounds(topic, partition).end
+        elif timestamp in (_EARLIEST, _EARLIEST_LOCAL):
+            offset = logs.bounds(topic, partition).start
+        elif timestamp >= 0:
+            found = logs.offset_for_time(topic, partition, timestamp)
+            offset, of_time = found or (_NONE, _NONE)
+        else:
+            # -3, the offset of the greatest timestamp, and whatever else comes to be.
+            code = ErrorCode.UNSUPPORTED_VERSION
+    except UnknownTopicOrPartition:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    elif timestamp == _LATEST:
-        found = (log.end(partition), _NONE)
-    elif timestamp in (_EARLIEST, _EARLIEST_LOCAL):
-        found = (log.start(partition), _NONE)
-    elif timestamp >= 0:
-        reading = call.services.topics.in_thread(log.offset_for_time, partition, timestamp)
-        found = await reading or found
-    else:
-        # -3, the offset of the greatest timestamp, and whatever else comes to be.
-        code = ErrorCode.UNSUPPORTED_VERSION
-    offset, of_time = found
     return _Topic.ListOffsetsPartitionResponse(
         partition_index=partition,
         error_code=int(code),

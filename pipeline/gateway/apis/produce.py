@@ -39,7 +39,7 @@ async def _answer(call: Call, request: ProduceRequest) -> ProduceResponse:
 
 def _refused(call: Call, topic: str, partition: int) -> Any:
     code, why = ErrorCode.POLICY_VIOLATION, f"topic {topic!r} takes no records: write to its table"
-    if call.services.topics.log(topic, partition) is None:
+    if not 0 <= partition < call.services.topics.counts().get(topic, 0):
         code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}"
     return _Topic.PartitionProduceResponse(
         index=partition,

@@ -1,0 +1,122 @@
+"""A Delta table is a topic that unmodified clients consume, while it grows."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+from kafka import KafkaConsumer, TopicPartition
+
+from pipeline.gateway.brokers import Broker
+from pipeline.topics import create_table_topic
+from tests.pipeline.gateway.conftest import BROKER
+from tests.pipeline.gateway.running import gateway
+from tests.pipeline.small import SmallCoordinator
+
+ROWS = 3_000
+
+
+def rows(first: int, count: int) -> pa.Table:
+    numbers = range(first, first + count)
+    return pa.table(
+        {"id": pa.array(numbers, pa.int64()), "name": [f"customer-{n % 50}" for n in numbers]}
+    )
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> str:
+    uri = str(tmp_path_factory.mktemp("tables") / "orders")
+    write_deltalake(uri, rows(0, ROWS))
+    return uri
+
+
+@pytest.fixture(scope="module")
+def broker(
+    empty_root: Path, table: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
+    root = str(tmp_path_factory.mktemp("gateway"))
+    shutil.copytree(empty_root, root, dirs_exist_ok=True)
+    create_table_topic(root, "orders", 3, table, key="name")
+    coordinator = SmallCoordinator(root, BROKER)
+    try:
+        with gateway(root) as running:
+            yield running
+    finally:
+        coordinator.stop()
+
+
+def test_librdkafka_reads_every_row_once(broker: Broker) -> None:
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": f"{broker.host}:{broker.port}",
+            "group.id": "rd",
+            "auto.offset.reset": "earliest",
+            "check.crcs": True,
+        }
+    )
+    consumer.subscribe(["orders"])
+    found: list[Any] = []
+    while len(found) < ROWS:
+        message = consumer.poll(30)
+        assert message is not None
+        assert message.error() is None
+        found.append(message)
+    consumer.close()
+    values = [json.loads(each.value()) for each in found]
+    assert sorted(each["id"] for each in values) == list(range(ROWS))
+    assert all(each.key().decode() == v["name"] for each, v in zip(found, values, strict=True))
+    of_key = {(each.key(), each.partition()) for each in found}
+    assert len(of_key) == 50
+    for partition in range(3):
+        offsets = [each.offset() for each in found if each.partition() == partition]
+        assert offsets == list(range(len(offsets)))
+
+
+def test_kafka_python_follows_a_table_that_grows(broker: Broker, table: str) -> None:
+    consumer = KafkaConsumer(
+        bootstrap_servers=f"{broker.host}:{broker.port}", auto_offset_reset="latest"
+    )
+    partitions = [TopicPartition("orders", number) for number in range(3)]
+    consumer.assign(partitions)
+    before = consumer.end_offsets(partitions)
+    assert sum(before.values()) >= ROWS
+    for partition in partitions:
+        consumer.seek(partition, before[partition])
+    write_deltalake(table, rows(ROWS, 10), mode="append")
+    found: list[int] = []
+    while len(found) < 10:
+        for records in consumer.poll(timeout_ms=30_000).values():
+            found += [json.loads(record.value)["id"] for record in records]
+    consumer.close()
+    assert sorted(found) == list(range(ROWS, ROWS + 10))
+
+
+def test_an_offset_is_found_by_its_time(broker: Broker) -> None:
+    consumer = KafkaConsumer(bootstrap_servers=f"{broker.host}:{broker.port}")
+    partition = TopicPartition("orders", 1)
+    assert consumer.offsets_for_times({partition: 0})[partition].offset == 0
+    assert consumer.offsets_for_times({partition: 2**45})[partition] is None
+    assert consumer.beginning_offsets([partition]) == {partition: 0}
+    consumer.close()
+
+
+def test_an_offset_that_is_not_there_is_out_of_range(broker: Broker) -> None:
+    consumer = confluent_kafka.Consumer(
+        {
+            "bootstrap.servers": f"{broker.host}:{broker.port}",
+            "group.id": "beyond",
+            "auto.offset.reset": "error",
+        }
+    )
+    consumer.assign([confluent_kafka.TopicPartition("orders", 0, 10_000_000)])
+    message = consumer.poll(30)
+    assert message is not None
+    assert message.error().code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET
+    consumer.close()
