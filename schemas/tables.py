@@ -91,6 +91,20 @@ class TopicIndexEntry(Struct, frozen=True):
     partition_values: str | None = None
 
 
+class GatewayEvent(Struct, frozen=True):
+    """A row of `gateways`: a gateway began to serve at an address, or stopped in order.
+
+    An address keeps its `broker_id`. Of an address the row with the greatest `number` counts.
+    """
+
+    number: Int64
+    broker_id: Int32
+    host: str
+    port: Int32
+    stopped: bool
+    at: Timestamp
+
+
 class Table(Struct, frozen=True):
     """A Delta table: its folder under the root, its columns, and its partition columns.
 
@@ -192,7 +206,9 @@ TOPICS = table_of("topics", TopicChange)
 # older release, which knows neither, goes on reading and changing `topics`.
 TOPIC_TABLES = table_of("topic_tables", TopicTable)
 TOPIC_INDEX = table_of("topic_index", TopicIndexEntry)
-ON_DEMAND = (TOPICS, TOPIC_TABLES, TOPIC_INDEX)
+# Made with the first gateway.
+GATEWAYS = table_of("gateways", GatewayEvent)
+ON_DEMAND = (TOPICS, TOPIC_TABLES, TOPIC_INDEX, GATEWAYS)
 
 
 # --- rows to columns ----------------------------------------------------------------------------

@@ -4,57 +4,105 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
 from pipeline.cli.options import Root, progress
 
-Listen = Annotated[
-    str,
-    typer.Option("--listen", help="HOST:PORT to listen on; other hosts reach 0.0.0.0 only."),
-]
-Advertise = Annotated[
-    str | None,
-    typer.Option("--advertise", help="HOST:PORT that clients are told, if another one."),
-]
+_END_S = 15.0
+_ASK_AGAIN_S = 1.0
+_ALL_ADDRESSES = ("0.0.0.0", "::")
+
+
+def _address(text: str) -> tuple[str, int]:
+    """HOST:PORT, an IPv6 address in brackets, as host and port."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise typer.BadParameter(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def gateway(
     root: Root,
-    listen: Listen = "127.0.0.1:9092",
-    advertise: Advertise = None,
-    broker_id: Annotated[
-        int, typer.Option("--broker-id", min=0, help="Which of several gateways of the root it is.")
-    ] = 0,
+    listen: Annotated[
+        str, typer.Option("--listen", help="HOST:PORT to listen on; 0.0.0.0 lets other hosts in.")
+    ] = "127.0.0.1:9092",
+    advertise: Annotated[
+        str | None, typer.Option("--advertise", help="HOST:PORT that clients are told to use.")
+    ] = None,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
-    """Serve unmodified Kafka clients: their requests go to the coordinator of the root."""
-    asyncio.run(_serve(root, _address(listen), _address(advertise), broker_id))
+    """Serve unmodified Kafka clients: the root's coordinator decides their requests."""
+    told = None if advertise is None else _address(advertise)
+    if told is None and _address(listen)[0] in _ALL_ADDRESSES:
+        raise typer.BadParameter(f"--listen {listen} needs --advertise HOST:PORT, for clients")
+    asyncio.run(_serve(root, _address(listen), told, until_eof))
 
 
 async def _serve(
-    root: str,
-    listen: tuple[str, int] | None,
-    advertise: tuple[str, int] | None,
-    broker_id: int,
+    root: str, listen: tuple[str, int], advertise: tuple[str, int] | None, until_eof: bool
 ) -> None:
     from pipeline.gateway.server import running_gateway
 
-    assert listen is not None
+    loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(each, asked_to_stop.set)
-    async with running_gateway(root, listen, advertise, broker_id) as broker:
+        loop.add_signal_handler(each, asked_to_stop.set)
+    if until_eof:
+        loop.add_reader(sys.stdin, asked_to_stop.set)
+    if not await _tables_are_there(root, asked_to_stop):
+        return
+    async with running_gateway(root, listen, advertise) as broker:
         progress(f"gateway: broker {broker.node_id} at {broker.host}:{broker.port} serves {root}")
         await asked_to_stop.wait()
         progress("gateway: stopping; what is in flight is answered first")
     progress("gateway: stopped")
 
 
-def _address(text: str | None) -> tuple[str, int] | None:
-    if text is None:
-        return None
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdecimal() or not 0 <= int(port) <= 65_535:
-        raise typer.BadParameter(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
-    return host.removeprefix("[").removesuffix("]"), int(port)
+async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
+    """Wait until a coordinator has run on the root; False if the gateway is to stop before that."""
+    from deltalake import DeltaTable
+
+    from pipeline.tables.store import table_uri
+    from schemas.tables import RESPONSES
+
+    told = False
+    while not DeltaTable.is_deltatable(table_uri(root, RESPONSES)):
+        if not told:
+            progress(f"gateway: waiting for a coordinator to begin on {root}")
+            told = True
+        try:
+            await asyncio.wait_for(asked_to_stop.wait(), _ASK_AGAIN_S)
+        except asyncio.TimeoutError:
+            continue
+        return False
+    return True
+
+
+@contextmanager
+def beside(root: str, listen: str | None) -> Iterator[None]:
+    """Run a gateway in a process of its own during the block; none where `listen` is None.
+
+    The gateway ends when its input does, so it does not outlive a process that is killed.
+    """
+    if listen is None:
+        yield
+        return
+    _address(listen)
+    command = [sys.executable, "-m", "pipeline", "gateway", "--root", root, "--listen", listen]
+    process = subprocess.Popen([*command, "--until-eof"], stdin=subprocess.PIPE)
+    try:
+        yield
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,18 +1,41 @@
-"""The gateways of a root, which are the brokers of the cluster that a client sees."""
+"""The gateways of a root, which are the brokers of the cluster that its clients see.
+
+Each start and stop is a row of the `gateways` table. A gateway that lives on says so by a
+transaction of that table, without rows, whose version rises: a lease. No clock is compared with
+another one. A gateway is taken for alive while its lease changes within `LEASE_S` of the observer's
+own time; one that was not seen before has all of that time to renew.
+"""
 
 from __future__ import annotations
 
+import logging
+import threading
 from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 from zlib import crc32
 
+from deltalake.exceptions import DeltaError
+
+from pipeline.clock import clock_ms, monotonic
+from pipeline.delta.open import open_appender
 from pipeline.delta.table import open_delta
-from pipeline.tables.store import table_uri
-from schemas.tables import REQUESTS
+from pipeline.errors import Failure
+from pipeline.tables.store import ensure_table, open_table, table_uri
+from schemas.tables import GATEWAYS, REQUESTS, GatewayEvent, from_arrow, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    # Given the newest row of every address, returns the gateway that the next row is of.
+    _Choice = Callable[[dict[tuple[str, int], GatewayEvent]], "Broker"]
+
+log = logging.getLogger(__name__)
+
+LEASE_S = 10.0
+# How often a lease is renewed and the others' are looked at, s.
+LOOK_EVERY_S = LEASE_S / 4
+_EVENTS = "gateways"
 
 
 class Broker(NamedTuple):
@@ -24,18 +47,98 @@ class Broker(NamedTuple):
 
 
 class Brokers:
-    """The gateways that are alive, this one among them, in the order of their ids."""
+    """The gateways that are alive, this one among them; for any thread."""
 
-    own: Broker
+    def __init__(self, root: str, host: str, port: int) -> None:
+        """Begin to serve at an address: the address's number is kept, or it is given one."""
+        self._root = root
+        self._lock = threading.Lock()
+        ensure_table(root, GATEWAYS)
+        self._appender = open_appender(table_uri(root, GATEWAYS))
+        self._events: list[GatewayEvent] = []
+        self._seen: dict[int, tuple[int, float]] = {}
+        self.own = self._begin(host, port)
+        self._alive = [self.own]
+        self.look()
 
     def alive(self) -> Sequence[Broker]:
-        """The gateways that clients may be sent to."""
-        return [self.own]
+        """The gateways that clients may be sent to, in the order of their numbers."""
+        return self._alive
 
     def serving(self, key: str) -> Broker:
         """The gateway that a group's members, or a partition's consumers, are sent to."""
-        alive = self.alive()
-        return alive[crc32(key.encode()) % len(alive)]
+        return self._alive[crc32(key.encode()) % len(self._alive)]
+
+    def look(self) -> None:
+        """Renew this gateway's lease, and see which others have renewed theirs.
+
+        While the table cannot be reached, the gateways stay that were alive.
+        """
+        with self._lock:
+            try:
+                self._renew()
+                self._read()
+            except (DeltaError, OSError, Failure) as error:
+                log.warning("which gateways are alive cannot be told: %s", error)
+                return
+            self._judge(monotonic())
+
+    def _judge(self, now: float) -> None:
+        alive = {self.own}
+        for event in self._newest().values():
+            lease = self._appender.last_version(_lease_of(event.broker_id))
+            version, since = self._seen.get(event.broker_id, (None, now))
+            if version != lease:
+                since = now
+            self._seen[event.broker_id] = (lease, since)
+            if not event.stopped and now - since <= LEASE_S:
+                alive.add(Broker(event.broker_id, event.host, event.port))
+        self._alive = sorted(alive)
+
+    def stop(self) -> None:
+        """Say that this gateway stops: clients are not sent to it any more."""
+        with self._lock:
+            self._append(lambda _: self.own, stopped=True)
+
+    # --- the table --------------------------------------------------------------------------------
+
+    def _begin(self, host: str, port: int) -> Broker:
+        def numbered(newest: dict[tuple[str, int], GatewayEvent]) -> Broker:
+            known = newest.get((host, port))
+            free = max((event.broker_id for event in newest.values()), default=-1) + 1
+            return Broker(free if known is None else known.broker_id, host, port)
+
+        return self._append(numbered, stopped=False)
+
+    def _append(self, broker_of: _Choice, stopped: bool) -> Broker:
+        """Append a row that the newest rows lead to, again while another gateway was faster."""
+        while True:
+            self._read()
+            number = max((event.number for event in self._events), default=-1) + 1
+            broker = broker_of(self._newest())
+            event = GatewayEvent(number, *broker, stopped, clock_ms())
+            if self._appender.append(to_arrow(GATEWAYS, [event]), _EVENTS, number):
+                return broker
+
+    def _read(self) -> None:
+        self._appender.forget()
+        if self._appender.last_version(_EVENTS) >= len(self._events):
+            rows = open_table(self._root, GATEWAYS).to_pyarrow_table()
+            self._events = from_arrow(GatewayEvent, rows)
+
+    def _newest(self) -> dict[tuple[str, int], GatewayEvent]:
+        ordered = sorted(self._events, key=lambda event: event.number)
+        return {(event.host, event.port): event for event in ordered}
+
+    def _renew(self) -> None:
+        lease = _lease_of(self.own.node_id)
+        # A clock that was set back must not end the lease.
+        now = max(clock_ms(), self._appender.last_version(lease) + 1)
+        self._appender.append(None, lease, now)
+
+
+def _lease_of(broker_id: int) -> str:
+    return f"gateway-lease-{broker_id}"
 
 
 def cluster_id(root: str) -> str:

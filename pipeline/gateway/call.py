@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """What the APIs of a gateway answer from."""
+    """What the APIs of a gateway answer from. `brokers` is there once the gateway listens."""
+
+    brokers: Brokers
 
     def __init__(
         self,
         root: str,
         link: CoordinatorLink,
-        brokers: Brokers,
         topics: Topics,
         cluster_id: str,
         apis: Mapping[int, Api],
     ) -> None:
         self.root = root
         self.link = link
-        self.brokers = brokers
         self.topics = topics
         self.cluster_id = cluster_id
         self.apis = apis

@@ -8,11 +8,13 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
+from deltalake.exceptions import DeltaError
+
 from pipeline.client import ProducerSettings, RequestClient
 from pipeline.errors import Failure
 from pipeline.gateway.apis import APIS
 from pipeline.gateway.apis.api_versions import unsupported
-from pipeline.gateway.brokers import Broker, Brokers, cluster_id
+from pipeline.gateway.brokers import LOOK_EVERY_S, Broker, Brokers, cluster_id
 from pipeline.gateway.call import Call, Services
 from pipeline.gateway.connection import Connection
 from pipeline.gateway.coordinator_link import CoordinatorLink
@@ -36,6 +38,8 @@ ANONYMOUS = "User:ANONYMOUS"
 # The producer must not block the loop that all connections share.
 _PRODUCER = ProducerSettings(max_block_ms=0)
 _SWEEP_EVERY_S = 5.0
+# What writing to a table can raise.
+_UNWRITABLE = (DeltaError, OSError, Failure)
 
 
 class Address(Failure):
@@ -51,14 +55,21 @@ class Gateway:
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
 
-    async def listen(self, host: str, port: int) -> int:
-        """Listen on an address, port 0 for a free one; returns the port. Raises Address."""
+    async def bind(self, host: str, port: int) -> int:
+        """Take an address, port 0 for a free one; returns the port. Raises Address."""
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._connection, host, port, backlog=1024)
+            self._server = await loop.create_server(
+                self._connection, host, port, backlog=1024, start_serving=False
+            )
         except (OSError, OverflowError) as error:
             raise Address(f"cannot listen on {host}:{port}: {error}") from error
         return int(self._server.sockets[0].getsockname()[1])
+
+    async def listen(self) -> None:
+        """Begin to take connections at the address."""
+        assert self._server is not None
+        await self._server.start_serving()
 
     def _connection(self) -> Connection:
         return Connection(self._settings, self.answer, self._take, self._connections.discard)
@@ -121,12 +132,18 @@ def _is_flexible(api_key: int, version: int) -> bool:
     return api is not None and api.lowest <= version <= api.highest and api.is_flexible(version)
 
 
+async def _look(brokers: Brokers) -> None:
+    """Keep up which gateways are alive, until cancelled."""
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.to_thread(brokers.look)
+
+
 @asynccontextmanager
 async def running_gateway(
     root: str,
     listen: tuple[str, int],
     advertise: tuple[str, int] | None = None,
-    broker_id: int = 0,
     settings: GatewaySettings | None = None,
 ) -> AsyncIterator[Broker]:
     """Serve a root while the block runs; gives the broker as clients reach it.
@@ -136,16 +153,21 @@ async def running_gateway(
     limits = settings or GatewaySettings()
     topics = Topics(root)
     with RequestClient(root, _PRODUCER) as client:
-        brokers = Brokers()
-        services = Services(root, CoordinatorLink(client), brokers, topics, cluster_id(root), APIS)
+        services = Services(root, CoordinatorLink(client), topics, cluster_id(root), APIS)
         gateway = Gateway(services, limits)
         host, port = listen
-        port = await gateway.listen(host, port)
-        brokers.own = Broker(broker_id, *(advertise or (host, port)))
-        tasks = [asyncio.create_task(each) for each in (topics.follow(), gateway.sweep())]
+        port = await gateway.bind(host, port)
+        services.brokers = brokers = Brokers(root, *(advertise or (host, port)))
+        await gateway.listen()
+        tasks = [
+            asyncio.create_task(each) for each in (topics.follow(), gateway.sweep(), _look(brokers))
+        ]
         try:
             yield brokers.own
         finally:
+            # First of all: clients that look for a gateway now are sent to another one.
+            with suppress(*_UNWRITABLE):
+                await asyncio.to_thread(brokers.stop)
             await gateway.stop(5.0)
             for task in tasks:
                 task.cancel()

@@ -45,7 +45,7 @@ class TopicLogs:
         found = self._watcher.poll() is not None
         self.counts = self._watcher.counts or {}
         found |= self._tables.poll()
-        problems = dict(self._tables.problems())
+        problems = {name: str(why) for name, why in self._tables.problems().items()}
         for topic, problem in problems.items():
             if self._told.get(topic) != problem:
                 log.warning("topic %r does not follow its table: %s", topic, problem)

@@ -47,6 +47,7 @@ from pipeline.upkeep.vacuum import vacuum
 from pipeline.upkeep_settings import DAY_MS
 from schemas.tables import (
     COORDINATORS,
+    GATEWAYS,
     GROUP_EVENTS,
     OFFSETS_HISTORY,
     OFFSETS_TOPIC,
@@ -110,6 +111,8 @@ def retentions(settings: UpkeepSettings) -> list[tuple[Table, int | None]]:
         (COORDINATORS, None),
         # So does what says where a topic's records are.
         (TOPIC_INDEX, None),
+        # A row for each start and stop of a gateway.
+        (GATEWAYS, None),
     ]
 
 

@@ -1,0 +1,114 @@
+"""Which gateways there are, as each of them and its clients see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from pipeline.gateway import brokers
+from pipeline.gateway.brokers import LEASE_S, LOOK_EVERY_S, Broker, Brokers, cluster_id
+from pipeline.tables.topics import create_topic
+from tests.pipeline.gateway.running import gateway
+from tests.pipeline.small import SmallCoordinator
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The observers' time, s; the wall clock runs with it, and may be set."""
+    now = [1_000.0, 1_000_000.0]
+    monkeypatch.setattr(brokers, "monotonic", lambda: now[0])
+    monkeypatch.setattr(brokers, "clock_ms", lambda: int(now[1] * 1000))
+    return now
+
+
+def test_an_address_keeps_its_number(root: str) -> None:
+    first = Brokers(root, "a", 1)
+    second = Brokers(root, "a", 2)
+    assert (first.own, second.own) == (Broker(0, "a", 1), Broker(1, "a", 2))
+    assert list(second.alive()) == [first.own, second.own]
+    first.look()
+    assert list(first.alive()) == [first.own, second.own]
+    again = Brokers(root, "a", 1)
+    assert again.own == first.own
+
+
+def test_who_stops_in_order_is_gone_at_once(root: str) -> None:
+    first, second = Brokers(root, "a", 1), Brokers(root, "a", 2)
+    second.stop()
+    first.look()
+    assert list(first.alive()) == [first.own]
+
+
+def test_who_does_not_renew_its_lease_is_gone(root: str, time: list[float]) -> None:
+    first, second = Brokers(root, "a", 1), Brokers(root, "a", 2)
+    first.look()
+    for _ in range(int(LEASE_S / LOOK_EVERY_S)):
+        time[0] += LOOK_EVERY_S
+        first.look()
+        assert second.own in first.alive()
+    time[0] += LOOK_EVERY_S
+    first.look()
+    assert list(first.alive()) == [first.own]
+    second.look()
+    first.look()
+    assert second.own in first.alive()
+
+
+def test_a_clock_that_is_set_back_ends_no_lease(root: str, time: list[float]) -> None:
+    first, second = Brokers(root, "a", 1), Brokers(root, "a", 2)
+    time[1] -= 86_400
+    for _ in range(8):
+        time[0] += LOOK_EVERY_S
+        second.look()
+        first.look()
+        assert list(first.alive()) == [first.own, second.own]
+
+
+def test_a_store_that_fails_leaves_who_was_alive(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = Brokers(root, "a", 1), Brokers(root, "a", 2)
+    first.look()
+
+    def fail() -> None:
+        raise OSError("the store is away")
+
+    monkeypatch.setattr(first, "_renew", fail)
+    first.look()
+    assert list(first.alive()) == [first.own, second.own]
+
+
+def test_groups_spread_over_the_gateways_as_all_of_them_say(root: str) -> None:
+    first, second = Brokers(root, "a", 1), Brokers(root, "a", 2)
+    first.look()
+    chosen = [first.serving(f"group-{number}") for number in range(40)]
+    assert chosen == [second.serving(f"group-{number}") for number in range(40)]
+    assert set(chosen) == {first.own, second.own}
+
+
+@contextmanager
+def two_gateways(root: str) -> Iterator[tuple[Broker, Broker]]:
+    create_topic(root, "orders", 8)
+    coordinator = SmallCoordinator(root)
+    try:
+        with gateway(root) as first, gateway(root) as second:
+            yield first, second
+    finally:
+        coordinator.stop()
+
+
+def test_a_client_of_one_gateway_is_told_of_the_others(root: str) -> None:
+    with two_gateways(root) as (first, second):
+        found = AdminClient({"bootstrap.servers": f"{second.host}:{second.port}"}).list_topics(
+            timeout=30
+        )
+        assert {Broker(each.id, each.host, each.port) for each in found.brokers.values()} == {
+            first,
+            second,
+        }
+        leaders = {each.leader for each in found.topics["orders"].partitions.values()}
+        assert leaders == {first.node_id, second.node_id}
+        assert found.cluster_id == cluster_id(root)
