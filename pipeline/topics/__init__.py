@@ -1,8 +1,8 @@
 """Delta tables as topics: a row is a record, with a partition and an offset that never change.
 
-`gateway`, `client` and `cli` may import from here, and only the names below; this package imports
-`pipeline.tables` and `pipeline.delta`. Nothing here knows groups, members or connections, and
-neither Spark nor pandas is imported.
+`gateway`, `client`, `replay` and `cli` may import the names below, and no module behind them; this
+package imports `pipeline.tables` and `pipeline.delta`. Nothing here knows groups, members or
+connections, and neither Spark nor pandas is imported.
 
 A table may be a topic if rows are only added to it. OPTIMIZE and VACUUM may run on it: a record is
 read from the file that it came in, and what VACUUM has deleted lies before the log start. So a

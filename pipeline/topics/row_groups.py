@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,6 +66,7 @@ class OpenFile:
         except pa.ArrowException as error:
             self._opened.close()
             raise BrokenFile(f"{path} is no Parquet file: {first_line(error)}") from error
+        self.columns = set(self._parquet.schema_arrow.names)
         metadata = self._parquet.metadata
         self.row_groups: list[int] = [
             metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)
@@ -95,11 +96,11 @@ class OpenFile:
         self, number: int, count: int, committed_at: int, names: Sequence[str] | None
     ) -> RowGroup:
         if names is not None:
-            present = set(self._parquet.schema_arrow.names)
-            names = [name for name in names if name in present]
+            names = [name for name in names if name in self.columns]
         # Handing columns to threads takes longer than reading a small row group.
         use_threads = self.row_groups[number] > _SMALL_ROWS
-        rows = _plain(self._parquet.read_row_group(number, columns=names, use_threads=use_threads))
+        rows = self._parquet.read_row_group(number, columns=names, use_threads=use_threads)
+        rows = _plain(rows, self._columns.types)
         if not rows.num_columns:
             # A table without columns has no rows either.
             placeholder = pa.nulls(self.row_groups[number])
@@ -112,31 +113,37 @@ class OpenFile:
         return RowGroup(rows, partitions, self._columns.timestamps(rows, committed_at))
 
 
-def _plain(rows: pa.Table) -> pa.Table:
+def _plain(rows: pa.Table, declared: Mapping[str, pa.DataType]) -> pa.Table:
     """Bring columns to the types that are the same whichever writer a file is from.
 
-    delta-rs writes views of strings, which cannot be taken from, and others write dictionaries.
-    Offsets of 64 bits do for the strings of a row group of any size.
+    delta-rs writes views of strings, which cannot be taken from, others write dictionaries, and
+    Spark's timestamps (INT96) have no zone, though the table's have. Offsets of 64 bits do for the
+    strings of a row group of any size.
     """
-    return rows.cast(
-        pa.schema([pa.field(field.name, _plain_type(field.type)) for field in rows.schema])
-    )
+    fields = [pa.field(f.name, _plain_type(f.type, declared.get(f.name))) for f in rows.schema]
+    return rows.cast(pa.schema(fields))
 
 
-def _plain_type(type_: pa.DataType) -> pa.DataType:
+def _plain_type(type_: pa.DataType, declared: pa.DataType | None) -> pa.DataType:
+    """Return the type of a file's column that is `declared` so in the table's schema."""
     types = pa.types
     if types.is_dictionary(type_):
-        return _plain_type(type_.value_type)
+        return _plain_type(type_.value_type, declared)
     if types.is_string(type_) or types.is_string_view(type_):
         return pa.large_string()
     if types.is_binary(type_) or types.is_binary_view(type_):
         return pa.large_binary()
+    if declared is not None and types.is_timestamp(type_) and types.is_timestamp(declared):
+        return pa.timestamp("us", declared.tz)
     if types.is_struct(type_):
-        return pa.struct([pa.field(field.name, _plain_type(field.type)) for field in type_])
+        known = {} if declared is None else {field.name: field.type for field in declared}
+        return pa.struct([pa.field(f.name, _plain_type(f.type, known.get(f.name))) for f in type_])
     if types.is_list(type_) or types.is_large_list(type_):
-        return pa.large_list(pa.field("element", _plain_type(type_.value_type)))
+        item = None if declared is None else declared.value_type
+        return pa.large_list(pa.field("element", _plain_type(type_.value_type, item)))
     if types.is_map(type_):
-        return pa.map_(_plain_type(type_.key_type), _plain_type(type_.item_type))
+        key, value = (None, None) if declared is None else (declared.key_type, declared.item_type)
+        return pa.map_(_plain_type(type_.key_type, key), _plain_type(type_.item_type, value))
     return type_
 
 

@@ -58,6 +58,8 @@ class _Topic:
         self._indexer: Indexer | None = None
         self.problem: Exception | None = None
         self.growth = 1.5
+        # Columns of files that the table does not have.
+        self._foreign: set[str] = set()
 
     @property
     def indexer(self) -> Indexer:
@@ -72,6 +74,13 @@ class _Topic:
             columns = Columns(self.topic, column_types(handle))
             self._indexer = Indexer(self.topic, columns, self._index)
         return self._indexer
+
+    def learn(self, columns: set[str]) -> None:
+        """Look up the types of columns that the table was given since they were looked up last."""
+        known = self.indexer.columns.types
+        if not columns <= known.keys() | self._foreign:
+            known.update(column_types(open_delta(self.topic.table)))
+            self._foreign |= columns - known.keys()
 
     def step(self, partitions: int) -> bool:
         """Index what is new, and take down why that is not possible; return whether it was."""
@@ -327,6 +336,7 @@ class TableTopics:
             with OpenFile(
                 indexer.log.files, file.path, file.partition_values, indexer.columns
             ) as opened:
+                topic.learn(opened.columns)
                 group = opened.read(
                     span.row_group, span.partitions, span.committed_at, indexer.columns.served
                 )

@@ -63,6 +63,26 @@ def test_a_row_is_one_json_object(root: str, uri: str) -> None:
     }
 
 
+def test_a_row_is_the_same_whichever_engine_wrote_its_file(root: str, uri: str) -> None:
+    """Spark's timestamps are INT96 without a zone; DuckDB and others write dictionaries."""
+    at = pa.array([1_000_000], pa.timestamp("us", "UTC"))
+    inner = pa.StructArray.from_arrays([at, pa.array(["q"])], ["at", "s"])
+    table = pa.table({"id": ["a"], "at": at, "in": inner, "l": pa.array([["x"]])})
+    for _ in range(2):
+        append(uri, table)
+    (file, _) = Path(uri).glob("*.parquet")
+    foreign = table.set_column(0, "id", table.column("id").dictionary_encode())
+    pq.write_table(foreign, file, use_deprecated_int96_timestamps=True, store_schema=False)
+    define(root, uri, 1, key="id", timestamp="at")
+    first, second = records(opened(root), 0)
+    assert first.value == second.value
+    assert first.value == (
+        b'{"id":"a","at":"1970-01-01T00:00:01.000000Z",'
+        b'"in":{"at":"1970-01-01T00:00:01.000000Z","s":"q"},"l":["x"]}'
+    )
+    assert first.timestamp_ms == second.timestamp_ms == 1_000
+
+
 def test_what_is_not_utf_8_in_a_string_is_replaced(root: str, uri: str) -> None:
     append(uri, rows(range(2)))
     (file,) = Path(uri).glob("*.parquet")
@@ -95,6 +115,20 @@ def test_a_column_that_the_table_is_given_later_changes_no_older_record(
         found = records(each, 0)
         assert found[:2] == before
         assert found[2].value == b'{"id":"id-2","n":2,"more":7}'
+
+
+def test_a_column_that_came_later_has_its_type_for_everybody(root: str, uri: str) -> None:
+    append(uri, range(1))
+    define(root, uri, 1)
+    early = opened(root)
+    records(early, 0)
+    more = rows([1]).append_column("at", pa.array([0], pa.timestamp("us", "UTC")))
+    before = set(Path(uri).glob("*.parquet"))
+    append(uri, more, schema_mode="merge")
+    (file,) = set(Path(uri).glob("*.parquet")) - before
+    pq.write_table(more, file, use_deprecated_int96_timestamps=True, store_schema=False)
+    assert records(caught_up(early), 0) == records(opened(root), 0)
+    assert records(early, 0)[1].value == (b'{"id":"id-1","n":1,"at":"1970-01-01T00:00:00.000000Z"}')
 
 
 def test_a_key_or_value_column_that_came_later_is_null_before(root: str, uri: str) -> None:
