@@ -5,8 +5,9 @@ package imports `pipeline.tables` and `pipeline.delta`. Nothing here knows group
 connections, and neither Spark nor pandas is imported.
 
 A table may be a topic if rows are only added to it. OPTIMIZE and VACUUM may run on it: a record is
-read from the file that it came in, and what VACUUM has deleted lies before the log start. So a
-consumer may lag as long as VACUUM keeps files (`delta.deletedFileRetentionDuration`, a week by
+read from the file that it came in. What VACUUM has deleted lies before the log start, with all that
+came earlier: OPTIMIZE may sort rows, so a rewritten file does not tell their order. So a consumer
+may lag as long as VACUUM keeps files (`delta.deletedFileRetentionDuration`, a week by
 default). DELETE, UPDATE, MERGE and overwrites end the topic before their commit, by name.
 """
 
