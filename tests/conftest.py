@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -13,18 +12,24 @@ import pytest
 
 from pipeline.settings import load_settings
 from pipeline.tables.store import ensure_tables
+from pipeline.trials.jvm import make_archive, use_short_lived_jvms
 from tests import examples
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# For JVMs that live some seconds or minutes: one that compiles well, with collectors that work
-# beside it, takes half as much CPU again for a coordinator's start and first minute.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have property tests try more examples, if the tests marked `long` are asked for."""
+    """Have JVMs start fast; try more examples, if the tests marked `long` are asked for.
+
+    A run in several processes starts enough JVMs to make the archive of their classes first.
+    """
+    many = (
+        getattr(config.option, "numprocesses", None) and "not spark" not in config.option.markexpr
+    )
+    if many and not hasattr(config, "workerinput"):
+        make_archive(print)
+    use_short_lived_jvms()
     if asks_for(config, "long"):
         examples.MORE = examples.LONG
 

@@ -17,12 +17,11 @@ from pipeline.errors import Failure
 from pipeline.node.process import CoordinatorProcess
 from pipeline.node.process_tree import jvm_of, workers_of
 from pipeline.node.start_folder import checkpoint_uri
+from pipeline.trials.jvm import use_short_lived_jvms
 
 READY_S = 600.0
 _LOOK_S = 0.05
 _SHOWN = 600
-# A JVM that is killed within a minute gains nothing by compiling well; a start is most of its work.
-_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _FENCED = "fenced: the coordinator of epoch"
 # A node that was paused for longer than its lease finds out in this time that it is fenced, and one
 # whose Python worker was killed that its batch failed.
@@ -263,7 +262,7 @@ class Cluster:
 @contextmanager
 def running_cluster(root: str, config: Path, logs: Path, count: int) -> Iterator[Cluster]:
     """Start the nodes of a root, and end them after the block."""
-    os.environ.setdefault("JDK_JAVA_OPTIONS", _JAVA_OPTIONS)
+    use_short_lived_jvms()
     cluster = Cluster(root, config, logs, count)
     try:
         yield cluster

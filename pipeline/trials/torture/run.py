@@ -19,6 +19,7 @@ from pipeline.clock import clock_ms, monotonic, sleep
 from pipeline.errors import Failure
 from pipeline.tables.store import ensure_tables
 from pipeline.trials.interrupt import on_interrupt
+from pipeline.trials.jvm import make_archive
 from pipeline.trials.torture.disk import small_disk
 from pipeline.trials.torture.faults import KILLS, LOSS, OTHERS, STARTING, Fault, Stage
 from pipeline.trials.torture.load import Load, running_load
@@ -137,6 +138,7 @@ def torture(
     """
     chosen = clock_ms() % 1_000_000 if seed is None else seed
     say(f"torture: seed {chosen}, {nodes} coordinators")
+    make_archive(say)
     with _kept_on_failure(say) as folder:
         root = folder / "root"
         root.mkdir()

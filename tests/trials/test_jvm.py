@@ -1,0 +1,46 @@
+"""JVMs that live for seconds are started with options of their own, unless the user has some."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipeline.trials.jvm import VARIABLE, archive_path, use_short_lived_jvms
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv(VARIABLE, "")
+    monkeypatch.delenv(VARIABLE)
+    return tmp_path
+
+
+def options() -> str:
+    use_short_lived_jvms()
+    return os.environ[VARIABLE]
+
+
+def test_an_archive_is_used_where_there_is_one(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "SharedArchiveFile" not in options()
+    monkeypatch.delenv(VARIABLE)
+    archive = archive_path()
+    assert cache in archive.parents
+    archive.parent.mkdir(parents=True)
+    archive.touch()
+    assert f"-XX:SharedArchiveFile={archive}" in options()
+
+
+def test_options_of_the_user_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "-Xmx1g")
+    assert options() == "-Xmx1g"
+
+
+def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = archive_path()
+    monkeypatch.setenv("JAVA_HOME", "/somewhere/else")
+    assert archive_path() != before
