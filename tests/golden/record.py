@@ -95,8 +95,11 @@ def settings() -> Settings:
     return load_settings(HERE / "coordinator.toml").with_node_id(NODE_ID)
 
 
-def machine(group_id: str, state: bytes) -> BatchMachine:
-    """A machine that holds the claim, and is of the start, under which a state was written."""
+def machine(group_id: str, state: bytes, start_later: bool = False) -> BatchMachine:
+    """A machine that holds the claim under which a state was written.
+
+    It is of the same start of the coordinator, or of a later one.
+    """
     snapshot = decode(state)
     config = parse_config(settings().group)
     partition = partition_for(group_id, config.offsets_topic_num_partitions)
@@ -105,7 +108,7 @@ def machine(group_id: str, state: bytes) -> BatchMachine:
         BatchSettings(
             config=config,
             node=Node(NODE_ID, "localhost", 9092),
-            start_epoch=snapshot.start_epoch,
+            start_epoch=snapshot.start_epoch + start_later,
             claims={partition: snapshot.claim_epoch},
         )
     )
@@ -133,17 +136,19 @@ def said(response: Response) -> Response:
     return msgspec.structs.replace(response, request_id="", responded_at=None)
 
 
-def decided(group_id: str, state: bytes, events: list[RequestEvent], now: int) -> list[Response]:
+def decided(
+    group_id: str, state: bytes, events: list[RequestEvent], now: int, start_later: bool = False
+) -> list[Response]:
     """What today's machine answers from a state at a time."""
     texts = [msgspec.json.encode(event).decode() for event in events]
-    output = machine(group_id, state).process(group_id, state, texts, now).output
+    output = machine(group_id, state, start_later).process(group_id, state, texts, now).output
     return [] if output is None else output.responses
 
 
-def answers_of(group_id: str, state: bytes, now: int) -> Answers:
+def answers_of(group_id: str, state: bytes, now: int, start_later: bool = False) -> Answers:
     """Describe a state's group and fetch its offsets, with today's machine."""
     asked = [describe(group_id, "describe"), fetch(group_id, "fetch")]
-    described, fetched = decided(group_id, state, asked, now)
+    described, fetched = decided(group_id, state, asked, now, start_later)
     return Answers(said(described), said(fetched))
 
 

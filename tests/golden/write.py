@@ -1,8 +1,8 @@
 """Writes the golden root of the present release: `python -m tests.golden.write`.
 
-Two coordinators on Spark form groups in every state that lasts; the second one hands its partitions
-to the first one, which is stopped with members that wait. Needs Java and about two minutes. Refuses
-to replace the root of a release that is there: what a release wrote, it wrote.
+A coordinator on Spark forms groups in every state that lasts, gives its partitions up, claims them
+again, and is stopped with members that wait. Needs Java and about two minutes. Refuses to replace
+the root of a release that is there: what a release wrote, it wrote.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from pipeline.client import RequestClient
 from pipeline.node.process import CoordinatorProcess
 from pipeline.node.start_folder import checkpoint_uri, stream_uri
 from pipeline.ownership.decision_log import DecisionLog
-from pipeline.stream.checkpoint_files import last_planned
-from pipeline.stream.session import create_session
+from pipeline.ownership.hold import holding_partitions
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.topics import create_topic, delete_topic
 from schemas.messages import (
@@ -51,20 +50,22 @@ from tests.golden.record import (
     Golden,
     GoldenGroup,
     answers_of,
+    decided,
     describe,
     fetch,
     heartbeat,
     loaded,
     said,
-    settings,
 )
+from tests.golden.state_store import last_batch, read_states
 
 SESSION_MS = 1_800_000
+PARTITIONS, LEASE_MS = 4, 30_000
 CENTURIES_MS = 10_000_000_000_000
 TOPICS = {"clicks": 2, "orders": 4}
 # ConsumerProtocolSubscription version 0 of the topic "orders", without user data.
 _SUBSCRIPTION = b"\x00\x00\x00\x00\x00\x01\x00\x06orders\x00\x00\x00\x00"
-_WAIT_S = 60.0
+_WAIT_S = 120.0
 
 
 class Groups:
@@ -101,7 +102,6 @@ class Groups:
         told = self._ask(self._join("two-step", name="second", api_version=9))
         assert told.error == "MEMBER_ID_REQUIRED"
         self.beats["completing"] = []
-        time.sleep(5)
 
     def commit_again(self) -> None:
         """Commit once more in every group with offsets: the state has the newest."""
@@ -223,13 +223,19 @@ class Groups:
         self.waiting.append(answer)
         return answer
 
-    def answers(self, group_id: str) -> tuple[Answers, int]:
-        """What the coordinator says of a group, and the time of the batch that said it, ms."""
-        number = next(self._numbers)
-        described = self._ask(describe(group_id, f"{group_id}/describe-{number}"))
-        fetched = self._ask(fetch(group_id, f"{group_id}/fetch-{number}"))
-        assert fetched.responded_at is not None
-        return Answers(said(described), said(fetched)), fetched.responded_at
+    def answers(self) -> dict[str, Answers]:
+        """What the coordinator says of every group."""
+        asked = {
+            group_id: (
+                self._client.send(describe(group_id, f"{group_id}/describe")),
+                self._client.send(fetch(group_id, f"{group_id}/fetch")),
+            )
+            for group_id in sorted({*self.beats, *self.remembered})
+        }
+        return {
+            group_id: Answers(said(described.result(_WAIT_S)), said(fetched.result(_WAIT_S)))
+            for group_id, (described, fetched) in asked.items()
+        }
 
 
 def unanswered(groups: Groups) -> list[RequestEvent]:
@@ -246,51 +252,48 @@ def unanswered(groups: Groups) -> list[RequestEvent]:
     ]
 
 
-def owned_by(root: str, node_id: int) -> int:
-    """How many partitions a node owns by now."""
-    return len(DecisionLog(root).read().kept_by(node_id))
-
-
-def await_owned(root: str, node_id: int, count: int) -> None:
-    """Wait until a node owns so many partitions."""
-    limit = time.monotonic() + 4 * _WAIT_S
-    while owned_by(root, node_id) != count:
-        assert time.monotonic() < limit, f"node {node_id} owns {owned_by(root, node_id)}"
+def await_owned(root: str) -> None:
+    """Wait until the coordinator owns every partition."""
+    limit = time.monotonic() + _WAIT_S
+    while len(DecisionLog(root).read().kept_by(NODE_ID)) != PARTITIONS:
+        assert time.monotonic() < limit, "the partitions are not claimed"
         time.sleep(0.2)
 
 
 def run(root: str, logs: Path) -> tuple[Groups, dict[str, Answers]]:
-    """Have two coordinators make the root; returns what the first one says before it stops."""
-    config = HERE / "coordinator.toml"
-    first = CoordinatorProcess(root, config, logs / "1.log", node_id=NODE_ID)
-    second = None
+    """Have a coordinator make the root; returns what it says before it stops."""
+    coordinator = CoordinatorProcess(
+        root, HERE / "coordinator.toml", logs / "coordinator.log", node_id=NODE_ID
+    )
     try:
-        first.await_ready()
+        coordinator.await_ready()
         for name, partitions in {**TOPICS, "gone": 1}.items():
             create_topic(root, name, partitions)
         with RequestClient(root) as client:
             groups = Groups(client)
             groups.form()
             delete_topic(root, "gone")
-            second = CoordinatorProcess(root, config, logs / "2.log", node_id=NODE_ID + 1)
-            await_owned(root, NODE_ID + 1, 2)
-            second.await_ready()
-            assert second.stop() == 0
-            await_owned(root, NODE_ID, 4)
-            groups.commit_again()
+            # As an import does: the coordinator gives the partitions up, and claims them again.
+            with holding_partitions(root, PARTITIONS, LEASE_MS, "to be claimed again"):
+                pass
+            await_owned(root)
             groups.park()
-            answers = {group_id: groups.answers(group_id)[0] for group_id in sorted(groups.beats)}
-            for group_id in ("simple", "expiring"):
-                answers[group_id] = groups.answers(group_id)[0]
+            groups.commit_again()
+            answers = groups.answers()
             parked = dict(groups.parked)
-            assert first.stop() == 0
+            assert coordinator.stop() == 0
             for each in groups.waiting:
                 each.cancel()
         groups.parked = parked
     finally:
-        for process in filter(None, (first, second)):
-            process.kill()
+        coordinator.kill()
     return groups, answers
+
+
+def forget_place(copy: Path, root: str) -> None:
+    """Take out where the tables were created: delta-rs notes it, and nobody reads it."""
+    for commit in copy.rglob("_delta_log/00000000000000000000.json"):
+        commit.write_bytes(commit.read_bytes().replace(f"file://{root}".encode(), b""))
 
 
 def main() -> int:
@@ -309,6 +312,7 @@ def main() -> int:
         golden = record(root, folder, release, groups, answers, late)
         target.mkdir()
         shutil.copytree(root, target / "root")
+        forget_place(target / "root", root)
     text = msgspec.json.format(msgspec.json.encode(golden), indent=1)
     (target / "record.json").write_bytes(text + b"\n")
     return 0
@@ -323,27 +327,20 @@ def record(
     late: list[RequestEvent],
 ) -> Golden:
     """Say what the root holds."""
-    spark = create_session(settings(), root, master="local[1]")
-    try:
-        (start,) = Path(checkpoint_uri(root, NODE_ID)).glob("epoch-*")
-        stream = stream_uri(str(start))
-        planned = last_planned(spark, stream)
-        assert planned is not None
-        rows = spark.read.format("statestore").load(stream).toArrow().to_pylist()
-    finally:
-        spark.stop()
-    states = {row["key"]["group_id"]: row["value"]["groupstate"]["state"] for row in rows}
+    (start,) = Path(checkpoint_uri(root, NODE_ID)).glob("epoch-*")
+    stream = Path(stream_uri(str(start)))
+    states = read_states(stream)
     restored = loaded(root, scratch)
     assert answers.keys() <= states.keys(), (answers.keys(), states.keys())
     written_at = max(decode(state).touched_at for state in states.values())
-    query = msgspec.json.decode(Path(stream, "metadata").read_bytes())["id"]
+    query = msgspec.json.decode((stream / "metadata").read_bytes())["id"]
     return Golden(
         release=release,
         state_version=VERSION,
         spark=pyspark.__version__,
         written_at=written_at,
         query=query,
-        last_batch=planned.batch_id,
+        last_batch=last_batch(stream),
         topics=TOPICS,
         parked=groups.parked,
         unanswered=late,
@@ -353,7 +350,11 @@ def record(
                 live=answer,
                 loaded=answers_of(group_id, restored[group_id], RESTORED_AT),
                 heartbeats=groups.beats.get(group_id, []),
-                remembered=groups.remembered.get(group_id, [])[-1:],
+                remembered=[
+                    event
+                    for event in groups.remembered.get(group_id, [])
+                    if decided(group_id, states[group_id], [event], written_at) == []
+                ],
             )
             for group_id, answer in answers.items()
         },
