@@ -6,7 +6,6 @@ records: members share its partitions and commit offsets of it, and a fetch wait
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.tables.topic_watcher import TopicWatcher
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pipeline.topics import Record
-
-log = logging.getLogger(__name__)
 
 # So many records are read at once at most, however small they are.
 _MOST_RECORDS = 50_000
@@ -36,7 +33,6 @@ class TopicLogs:
     def __init__(self, root: str) -> None:
         self._watcher = TopicWatcher(root)
         self._tables = TableTopics(root)
-        self._told: dict[str, str] = {}
         self.counts: Mapping[str, int] = {}
         self.poll()
 
@@ -44,16 +40,10 @@ class TopicLogs:
         """Look for new topics and new rows; whether there is anything new."""
         found = self._watcher.poll() is not None
         self.counts = self._watcher.counts or {}
-        found |= self._tables.poll()
-        problems = {name: str(why) for name, why in self._tables.problems().items()}
-        for topic, problem in problems.items():
-            if self._told.get(topic) != problem:
-                log.warning("topic %r does not follow its table: %s", topic, problem)
-        self._told = problems
-        return found
+        return self._tables.poll() or found
 
     def bounds(self, topic: str, partition: int) -> Bounds:
-        """Where a partition begins and ends. Raises UnknownTopicOrPartition."""
+        """Where a partition begins and ends. Raises UnknownTopicOrPartition, TableReplaced."""
         if self._has_table(topic, partition):
             return Bounds(
                 self._tables.log_start(topic, partition), self._tables.log_end(topic, partition)
@@ -65,7 +55,8 @@ class TopicLogs:
     ) -> tuple[int, int] | None:
         """The first offset of this time or later, and its timestamp; None if there is none.
 
-        Raises UnknownTopicOrPartition.
+        Raises UnknownTopicOrPartition, TableReplaced, and another Failure or OSError where the
+        table cannot be read.
         """
         if self._has_table(topic, partition):
             return self._tables.offset_for_time(topic, partition, timestamp_ms)
@@ -74,7 +65,8 @@ class TopicLogs:
     def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Sequence[Record]:
         """Records from an offset on, one at least if there is any.
 
-        Raises UnknownTopicOrPartition and OffsetOutOfRange.
+        Raises UnknownTopicOrPartition, OffsetOutOfRange, TableReplaced, and another Failure or
+        OSError where the table cannot be read.
         """
         if self._has_table(topic, partition):
             return self._tables.read(topic, partition, offset, max_bytes, _MOST_RECORDS)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
+from pipeline.errors import Failure
 from pipeline.gateway.api import Api
 from pipeline.topics import UnknownTopicOrPartition
 from schemas.errors import ErrorCode
@@ -13,6 +15,8 @@ from schemas.errors import ErrorCode
 if TYPE_CHECKING:
     from pipeline.gateway.call import Call
     from pipeline.gateway.topic_logs import TopicLogs
+
+log = logging.getLogger(__name__)
 
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 _LATEST = -1
@@ -54,6 +58,10 @@ def _partition(logs: TopicLogs, topic: str, partition: int, timestamp: int) -> A
             code = ErrorCode.UNSUPPORTED_VERSION
     except UnknownTopicOrPartition:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    except (Failure, OSError) as error:
+        # Clients ask again after a while; whoever runs the gateway reads why.
+        log.warning("%s-%d cannot be read: %s", topic, partition, error)
+        code = ErrorCode.KAFKA_STORAGE_ERROR
     return _Topic.ListOffsetsPartitionResponse(
         partition_index=partition,
         error_code=int(code),

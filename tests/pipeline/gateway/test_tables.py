@@ -38,11 +38,15 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def broker(
-    empty_root: Path, table: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
+def root_of(empty_root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     root = str(tmp_path_factory.mktemp("gateway"))
     shutil.copytree(empty_root, root, dirs_exist_ok=True)
+    return root
+
+
+@pytest.fixture(scope="module")
+def broker(root_of: str, table: str) -> Iterator[Broker]:
+    root = root_of
     create_table_topic(root, "orders", 3, table, key="name")
     coordinator = SmallCoordinator(root, BROKER)
     try:
@@ -120,3 +124,33 @@ def test_an_offset_that_is_not_there_is_out_of_range(broker: Broker) -> None:
     assert message is not None
     assert message.error().code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET
     consumer.close()
+
+
+def test_a_table_that_was_replaced_is_not_served_under_its_old_offsets(
+    broker: Broker, root_of: str, tmp_path: Path
+) -> None:
+    uri = str(tmp_path / "replaced")
+    write_deltalake(uri, rows(0, 5))
+    create_table_topic(root_of, "replaced", 1, uri, key="name")
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": f"{broker.host}:{broker.port}", "group.id": "replaced"}
+    )
+
+    def bounds() -> tuple[int, int] | None:
+        """None while the gateway does not tell: librdkafka asks again for as long as it may."""
+        try:
+            return consumer.get_watermark_offsets(
+                confluent_kafka.TopicPartition("replaced", 0), timeout=2
+            )
+        except confluent_kafka.KafkaException:
+            return None
+
+    try:
+        while bounds() != (0, 5):
+            pass
+        shutil.rmtree(uri)
+        write_deltalake(uri, rows(100, 50))
+        while (found := bounds()) is not None:
+            assert found == (0, 5)
+    finally:
+        consumer.close()
