@@ -61,16 +61,19 @@ class Topics:
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
             try:
-                found = await self.with_logs(TopicLogs.poll)
+                await self.look()
                 told = None
             except _UNREADABLE as error:
                 if told != str(error):
                     log.warning("the topics cannot be read: %s", error)
-                told, found = str(error), False
-            if found:
-                async with self._changed:
-                    self.news += 1
-                    self._changed.notify_all()
+                told = str(error)
+
+    async def look(self) -> None:
+        """Look for changes once. Raises DeltaError, OSError and Failure."""
+        if await self.with_logs(TopicLogs.poll):
+            async with self._changed:
+                self.news += 1
+                self._changed.notify_all()
 
     def close(self) -> None:
         """End the thread."""

@@ -60,14 +60,15 @@ def create_topic(
     """
     check_name(name)
     _check_partitions(name, partitions)
-
-    def decide(newest: dict[str, TopicChange]) -> int:
-        if name in counts_of(newest):
-            raise TopicExists(f"topic {name!r} exists under {root}")
-        return partitions
-
     ensure_table(root, TOPICS)
-    _change(root, name, decide, prepare)
+    _change(root, name, lambda newest: _new(root, name, partitions, newest), prepare)
+
+
+def check_new_topic(root: str, name: str, partitions: int) -> None:
+    """Raise what `create_topic` would raise now; change nothing."""
+    check_name(name)
+    _check_partitions(name, partitions)
+    _new(root, name, partitions, read_newest(root) if has_catalogue(root) else {})
 
 
 def alter_topic(root: str, name: str, partitions: int) -> None:
@@ -76,17 +77,13 @@ def alter_topic(root: str, name: str, partitions: int) -> None:
     As in Kafka: fewer would leave committed offsets of partitions that do not exist.
     """
     _check_partitions(name, partitions)
+    _change(root, name, lambda newest: _more(root, name, partitions, newest))
 
-    def decide(newest: dict[str, TopicChange]) -> int:
-        present = _existing(root, name, newest)
-        if partitions <= present:
-            raise InvalidPartitions(
-                f"topic {name!r} has {present} partitions: their number can only grow, "
-                f"not become {partitions}"
-            )
-        return partitions
 
-    _change(root, name, decide)
+def check_more_partitions(root: str, name: str, partitions: int) -> None:
+    """Raise what `alter_topic` would raise now; change nothing."""
+    _check_partitions(name, partitions)
+    _more(root, name, partitions, read_newest(root) if has_catalogue(root) else {})
 
 
 def delete_topic(root: str, name: str) -> None:
@@ -117,6 +114,22 @@ def check_name(name: str) -> None:
 def _check_partitions(name: str, partitions: int) -> None:
     if not 1 <= partitions <= MOST_PARTITIONS:
         raise InvalidPartitions(f"topic {name!r} cannot have {partitions} partitions")
+
+
+def _new(root: str, name: str, partitions: int, newest: dict[str, TopicChange]) -> int:
+    if name in counts_of(newest):
+        raise TopicExists(f"topic {name!r} exists under {root}")
+    return partitions
+
+
+def _more(root: str, name: str, partitions: int, newest: dict[str, TopicChange]) -> int:
+    present = _existing(root, name, newest)
+    if partitions <= present:
+        raise InvalidPartitions(
+            f"topic {name!r} has {present} partitions: their number can only grow, "
+            f"not become {partitions}"
+        )
+    return partitions
 
 
 def _existing(root: str, name: str, newest: dict[str, TopicChange]) -> int:

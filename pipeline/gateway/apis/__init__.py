@@ -3,7 +3,11 @@
 from pipeline.gateway.api import Api
 from pipeline.gateway.apis import (
     api_versions,
+    create_partitions,
+    create_topics,
     delete_groups,
+    delete_topics,
+    describe_cluster,
     describe_groups,
     fetch,
     find_coordinator,
@@ -22,7 +26,11 @@ from pipeline.gateway.apis import (
 
 _MODULES = (
     api_versions,
+    create_partitions,
+    create_topics,
     delete_groups,
+    delete_topics,
+    describe_cluster,
     describe_groups,
     fetch,
     find_coordinator,

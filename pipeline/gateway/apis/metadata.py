@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 _Topic = MetadataResponse.MetadataResponseTopic
 _NO_ID = UUID(int=0)
-_UNKNOWN_TOPIC_ID = 100
-_INVALID_TOPIC = 17
 
 
 async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
@@ -50,14 +48,15 @@ async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
 
 def _asked_for(call: Call, name: str | None, topic_id: UUID, counts: Mapping[str, int]) -> Any:
     if name is None:
-        return _Topic(error_code=_UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id, partitions=[])
+        code = int(ErrorCode.UNKNOWN_TOPIC_ID)
+        return _Topic(error_code=code, name=None, topic_id=topic_id, partitions=[])
     if name in counts:
         return _topic(call, name, counts[name])
     code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     try:
         check_name(name)
     except InvalidTopic:
-        code = _INVALID_TOPIC
+        code = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
     return _Topic(error_code=code, name=name, topic_id=_NO_ID, partitions=[])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import aiokafka
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
@@ -117,3 +117,38 @@ def test_an_unknown_topic_is_one_at_once(broker: Broker) -> None:
         confluent_kafka.Consumer(
             {"bootstrap.servers": address(broker), "group.id": "x"}
         ).get_watermark_offsets(confluent_kafka.TopicPartition("no-such-topic", 0), timeout=5)
+
+
+def test_topics_are_created_grow_and_go(broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": address(broker)})
+
+    def code(futures: dict[str, Any]) -> int:
+        (future,) = futures.values()
+        try:
+            future.result(30)
+        except confluent_kafka.KafkaException as error:
+            return int(error.args[0].code())
+        return 0
+
+    wanted = [NewTopic("made", num_partitions=2, replication_factor=1)]
+    assert code(admin.create_topics(wanted, validate_only=True)) == 0
+    assert "made" not in admin.list_topics(timeout=30).topics
+    assert code(admin.create_topics(wanted)) == 0
+    assert len(admin.list_topics(timeout=30).topics["made"].partitions) == 2
+    assert code(admin.create_topics(wanted)) == confluent_kafka.KafkaError.TOPIC_ALREADY_EXISTS
+    assert code(admin.create_partitions([NewPartitions("made", 5)])) == 0
+    assert len(admin.list_topics(timeout=30).topics["made"].partitions) == 5
+    fewer = admin.create_partitions([NewPartitions("made", 3)])
+    assert code(fewer) == confluent_kafka.KafkaError.INVALID_PARTITIONS
+    assert code(admin.delete_topics(["made"])) == 0
+    assert "made" not in admin.list_topics(timeout=30).topics
+    assert code(admin.delete_topics(["made"])) == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
+    named = admin.create_topics([NewTopic("no/name", num_partitions=1)])
+    assert code(named) == confluent_kafka.KafkaError.TOPIC_EXCEPTION
+
+
+def test_the_cluster_is_described(broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": address(broker)})
+    found = admin.describe_cluster().result(30)
+    assert [(each.id, each.host, each.port) for each in found.nodes] == [tuple(broker)]
+    assert found.controller.id == broker.node_id

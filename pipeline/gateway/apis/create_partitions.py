@@ -1,0 +1,31 @@
+"""CreatePartitions (API key 37): gives topics more partitions."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import CreatePartitionsRequest, CreatePartitionsResponse
+
+from pipeline.gateway.api import Api
+from pipeline.gateway.catalogue import change
+from pipeline.tables.topics import alter_topic, check_more_partitions
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+
+async def _answer(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    results = [await _create(call, topic, request.validate_only) for topic in request.topics]
+    return CreatePartitionsResponse(results=results)
+
+
+async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
+    make = partial(check_more_partitions if validate_only else alter_topic, call.services.root)
+    made = await change(call.services.topics, partial(make, topic.name, topic.count))
+    return CreatePartitionsResponse.CreatePartitionsTopicResult(
+        name=topic.name, error_code=made.code, error_message=made.message
+    )
+
+
+API = Api(CreatePartitionsRequest, 0, 3, _answer)

@@ -1,0 +1,44 @@
+"""CreateTopics (API key 19): a topic of the catalogue, without a table and so without records."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse
+
+from pipeline.gateway.api import Api
+from pipeline.gateway.catalogue import change
+from pipeline.tables.topics import check_new_topic, create_topic
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+# Kafka's default of num.partitions, for a request that leaves the number to the broker.
+_DEFAULT_PARTITIONS = 1
+_REPLICAS = 1
+
+
+async def _answer(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[await _create(call, topic, request.validate_only) for topic in request.topics]
+    )
+
+
+async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
+    count = len(topic.assignments) or topic.num_partitions
+    if count == -1:
+        count = _DEFAULT_PARTITIONS
+    make = partial(check_new_topic if validate_only else create_topic, call.services.root)
+    made = await change(call.services.topics, partial(make, topic.name, count))
+    return CreateTopicsResponse.CreatableTopicResult(
+        name=topic.name,
+        error_code=made.code,
+        error_message=made.message,
+        num_partitions=-1 if made.code else count,
+        replication_factor=-1 if made.code else _REPLICAS,
+        configs=[],
+    )
+
+
+API = Api(CreateTopicsRequest, 2, 7, _answer)

@@ -1,0 +1,43 @@
+"""DeleteTopics (API key 20): takes topics out of the catalogue; a table stays as it is."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from kafka.protocol.admin import DeleteTopicsRequest, DeleteTopicsResponse
+
+from pipeline.client.admin import delete_topic
+from pipeline.gateway.api import Api
+from pipeline.gateway.catalogue import Outcome, change
+from schemas.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+_Result = DeleteTopicsResponse.DeletableTopicResult
+# From this version on a topic may be named by its id, which no topic has here.
+_WITH_IDS = 6
+_NO_ID = UUID(int=0)
+_UNKNOWN_ID = Outcome(int(ErrorCode.UNKNOWN_TOPIC_ID), "topics have no ids here: name them")
+
+
+async def _answer(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    if call.version < _WITH_IDS:
+        named = [(name, _NO_ID) for name in request.topic_names]
+    else:
+        named = [(topic.name, topic.topic_id) for topic in request.topics]
+    responses = [await _delete(call, name, topic_id) for name, topic_id in named]
+    return DeleteTopicsResponse(responses=responses)
+
+
+async def _delete(call: Call, name: str | None, topic_id: UUID) -> Any:
+    made = _UNKNOWN_ID
+    if name is not None:
+        services = call.services
+        made = await change(services.topics, partial(delete_topic, services.root, name))
+    return _Result(name=name, topic_id=topic_id, error_code=made.code, error_message=made.message)
+
+
+API = Api(DeleteTopicsRequest, 1, 6, _answer)

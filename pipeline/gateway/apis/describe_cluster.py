@@ -1,0 +1,44 @@
+"""DescribeCluster (API key 60; KIP-700): the gateways that are alive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka.protocol.admin import DescribeClusterRequest, DescribeClusterResponse
+
+from pipeline.gateway.api import Api
+from schemas.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+# What an endpoint is: a broker, or a controller, of which there is none to talk to.
+_BROKERS = 1
+
+
+async def _answer(call: Call, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if call.version and request.endpoint_type != _BROKERS:
+        return DescribeClusterResponse(
+            error_code=int(ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
+            error_message="there are brokers only",
+            endpoint_type=request.endpoint_type,
+            cluster_id=call.services.cluster_id,
+            brokers=[],
+        )
+    alive = call.services.brokers.alive()
+    return DescribeClusterResponse(
+        error_code=0,
+        error_message=None,
+        endpoint_type=_BROKERS,
+        cluster_id=call.services.cluster_id,
+        controller_id=alive[0].node_id,
+        brokers=[
+            DescribeClusterResponse.DescribeClusterBroker(
+                broker_id=each.node_id, host=each.host, port=each.port, rack=None, is_fenced=False
+            )
+            for each in alive
+        ],
+    )
+
+
+API = Api(DescribeClusterRequest, 0, 2, _answer)
