@@ -156,6 +156,10 @@ class CoordinatorNode:
     def _say_consumed(self) -> int | None:
         if self.serving is not None:
             version = self.serving.consumed()
+        elif self._cluster.owned_by(self.node.node_id):
+            # Its query has not begun yet. The streaming checkpoint that it goes on from may be far
+            # behind: if others trimmed the log up to now, its next batch could not be read.
+            version = None
         else:
             # A node without partitions needs nothing of what is there: its first claim loads it.
             version = open_table(self._root, REQUESTS).version()

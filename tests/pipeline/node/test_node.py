@@ -11,8 +11,11 @@ from coordinator.group.snapshot import decode
 from coordinator.group.timers import next_deadline
 from pipeline import clock
 from pipeline.bench.machine import START, MachineGroup
-from pipeline.node.node import QueryHangs, batch_settings, start
+from pipeline.node.node import CoordinatorNode, QueryHangs, batch_settings, start
+from pipeline.ownership.decision_log import DecisionLog
 from pipeline.settings import CoordinatorSettings, Settings
+from pipeline.tables.request_log import RequestLog
+from schemas.messages import RequestEvent
 from tests.pipeline.node.fake_engine import FakeEngine
 
 
@@ -64,3 +67,31 @@ def test_a_node_whose_query_hangs_says_so_and_ends(root: str):
                 node.check()
         finally:
             node.abandon()
+
+
+def test_a_node_that_has_not_begun_does_not_say_that_it_has_read_all(root: str):
+    """Its first look may be another decision's; meanwhile others trim what all have consumed."""
+    engine, log = FakeEngine(), RequestLog(root)
+    first = start(engine, root, node_settings(1))
+    first.abandon()
+    for number in range(3):
+        log.append([RequestEvent(f"r{number}", "g", "heartbeat")])
+    joined = CoordinatorNode(FakeEngine(), root, node_settings(2))
+    again = CoordinatorNode(engine, root, node_settings(1))
+    try:
+        decisions = DecisionLog(root)
+        before = decisions.consumed_by(1)
+        again.tick()
+        assert again.serving is None, "it decides first that the other node is given partitions"
+        decisions.read()
+        assert decisions.consumed_by(1) == before
+        joined.tick()
+        decisions.read()
+        assert decisions.consumed_by(2) == 3, "a node without partitions needs nothing of it"
+    finally:
+        again.abandon()
+        joined.abandon()
+
+
+def node_settings(node_id: int) -> Settings:
+    return Settings(coordinator=CoordinatorSettings(node_id=node_id))
