@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import pyarrow as pa
+from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
 from coordinator.group.batch import BatchMachine
 from pipeline.clock import clock_ms
+from pipeline.delta.epoch import FencedError
 from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
 from pipeline.stream import stateful
@@ -227,13 +229,29 @@ class SimulatedQuery:
             if late:
                 # As the error says; the reader lagged further than the tables keep files.
                 self._engine.delete_checkpoint(self._where)
-            self._world.tell(f"the query ended: {type(error).__name__}: {error}")
-            self._world.count(f"queries ended: {type(error).__name__}")
-            self._error = error
-            self.isActive = False
+            self._end(error)
+            return
+        except TableNotFoundError as error:
+            if not self._is_fenced():
+                raise
+            # A later start of the node has taken this one's folder.
+            self._end(error)
             return
         delay = _LOOK_MS if batch is None else _BATCH_OVERHEAD_MS
         self._world.later(delay, self._actor, self._step)
+
+    def _end(self, error: Exception) -> None:
+        self._world.tell(f"the query ended: {type(error).__name__}: {error}")
+        self._world.count(f"queries ended: {type(error).__name__}")
+        self._error = error
+        self.isActive = False
+
+    def _is_fenced(self) -> bool:
+        try:
+            self._sink.check_epoch()
+        except FencedError:
+            return True
+        return False
 
     def _next_batch(self) -> tuple[PlannedBatch, Iterator[pa.RecordBatch]] | None:
         """The batch to run and its events; None if it is not yet time for one."""
