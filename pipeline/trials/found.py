@@ -55,6 +55,14 @@ SIMULATION = (
         "A batch that was run again was decided by the settings of the new run.",
         "It contradicted the records that its first run had written.",
     ),
+    Found(
+        "87e5029",
+        "A node that had started again, and whose query had not begun yet, said that it had read "
+        "all requests; others then trimmed the log that its next batch was to read.",
+        "Found while two runs were traced whose query ended because the log no longer had what "
+        "its next batch read. Whether it is why they did is not known: they could not be repeated "
+        "(244352a, below).",
+    ),
 )
 TORTURE = (
     Found(
@@ -109,5 +117,17 @@ OWN = (
         "421db94",
         "Torture filled the disk for more than a minute, because others gave room back meanwhile.",
         "A coordinator that was started in that minute ended, and was not excused.",
+    ),
+    Found(
+        "244352a",
+        "The simulation trimmed logs by the real age of their files, so a run that took long was "
+        "another run.",
+        "Two runs of 51 ended by an error that their seeds did not bring again.",
+    ),
+    Found(
+        "244352a",
+        "The simulation did not know that a start may find its folder taken by the next start of "
+        "its node, which has fenced it.",
+        "One run of 51 told of a query that ended without its folder.",
     ),
 )
