@@ -66,13 +66,11 @@ async def _serve(
 
 async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
     """Wait until a coordinator has run on the root; False if the gateway is to stop before that."""
-    from deltalake import DeltaTable
-
-    from pipeline.tables.store import table_uri
+    from pipeline.tables.store import has_table
     from schemas.tables import RESPONSES
 
     told = False
-    while not DeltaTable.is_deltatable(table_uri(root, RESPONSES)):
+    while not has_table(root, RESPONSES):
         if not told:
             progress(f"gateway: waiting for a coordinator to begin on {root}")
             told = True

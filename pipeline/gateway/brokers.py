@@ -17,10 +17,11 @@ from zlib import crc32
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.clock import clock_ms, monotonic
+from pipeline.clock import clock_ms
 from pipeline.delta.open import open_appender
 from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
+from pipeline.ownership.lease import SignWatch, renew
 from pipeline.tables.store import ensure_table, open_table, table_uri
 from schemas.tables import GATEWAYS, REQUESTS, GatewayEvent, from_arrow, to_arrow
 
@@ -36,6 +37,7 @@ LEASE_S = 10.0
 # How often a lease is renewed and the others' are looked at, s.
 LOOK_EVERY_S = LEASE_S / 4
 _EVENTS = "gateways"
+_STORE_FAILS = (DeltaError, OSError, Failure)
 
 
 class Broker(NamedTuple):
@@ -56,7 +58,7 @@ class Brokers:
         ensure_table(root, GATEWAYS)
         self._appender = open_appender(table_uri(root, GATEWAYS))
         self._events: list[GatewayEvent] = []
-        self._seen: dict[int, tuple[int, float]] = {}
+        self._signs = SignWatch(LEASE_S * 1000)
         self.own = self._begin(host, port)
         self._alive = [self.own]
         self.look()
@@ -76,29 +78,31 @@ class Brokers:
         """
         with self._lock:
             try:
-                self._renew()
+                renew(self._appender, _lease_of(self.own.node_id), clock_ms())
                 self._read()
-            except (DeltaError, OSError, Failure) as error:
+            except _STORE_FAILS as error:
                 log.warning("which gateways are alive cannot be told: %s", error)
                 return
-            self._judge(monotonic())
+            self._judge()
 
-    def _judge(self, now: float) -> None:
+    def _judge(self) -> None:
         alive = {self.own}
         for event in self._newest().values():
             lease = self._appender.last_version(_lease_of(event.broker_id))
-            version, since = self._seen.get(event.broker_id, (None, now))
-            if version != lease:
-                since = now
-            self._seen[event.broker_id] = (lease, since)
-            if not event.stopped and now - since <= LEASE_S:
+            if self._signs.holds(event.broker_id, lease) and not event.stopped:
                 alive.add(Broker(event.broker_id, event.host, event.port))
         self._alive = sorted(alive)
 
     def stop(self) -> None:
-        """Say that this gateway stops: clients are not sent to it any more."""
+        """Say that this gateway stops: clients are not sent to it any more.
+
+        If that cannot be said, its lease ends.
+        """
         with self._lock:
-            self._append(lambda _: self.own, stopped=True)
+            try:
+                self._append(lambda _: self.own, stopped=True)
+            except _STORE_FAILS as error:
+                log.warning("that this gateway stops cannot be said: %s", error)
 
     # --- the table --------------------------------------------------------------------------------
 
@@ -129,12 +133,6 @@ class Brokers:
     def _newest(self) -> dict[tuple[str, int], GatewayEvent]:
         ordered = sorted(self._events, key=lambda event: event.number)
         return {(event.host, event.port): event for event in ordered}
-
-    def _renew(self) -> None:
-        lease = _lease_of(self.own.node_id)
-        # A clock that was set back must not end the lease.
-        now = max(clock_ms(), self._appender.last_version(lease) + 1)
-        self._appender.append(None, lease, now)
 
 
 def _lease_of(broker_id: int) -> str:

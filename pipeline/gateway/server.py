@@ -8,8 +8,6 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
-
 from pipeline.client import ProducerSettings, RequestClient
 from pipeline.errors import Failure
 from pipeline.gateway.apis import APIS
@@ -38,8 +36,6 @@ ANONYMOUS = "User:ANONYMOUS"
 # The producer must not block the loop that all connections share.
 _PRODUCER = ProducerSettings(max_block_ms=0)
 _SWEEP_EVERY_S = 5.0
-# What writing to a table can raise.
-_UNWRITABLE = (DeltaError, OSError, Failure)
 
 
 class Address(Failure):
@@ -166,8 +162,7 @@ async def running_gateway(
             yield brokers.own
         finally:
             # First of all: clients that look for a gateway now are sent to another one.
-            with suppress(*_UNWRITABLE):
-                await asyncio.to_thread(brokers.stop)
+            await asyncio.to_thread(brokers.stop)
             await gateway.stop(5.0)
             for task in tasks:
                 task.cancel()

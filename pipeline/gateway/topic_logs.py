@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.tables.topic_watcher import TopicWatcher
 from pipeline.topics import OffsetOutOfRange, TableTopics, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
@@ -31,16 +30,15 @@ class TopicLogs:
     """The logs of all topics of a root; all but `counts` is for one thread at a time."""
 
     def __init__(self, root: str) -> None:
-        self._watcher = TopicWatcher(root)
         self._tables = TableTopics(root)
         self.counts: Mapping[str, int] = {}
         self.poll()
 
     def poll(self) -> bool:
         """Look for new topics and new rows; whether there is anything new."""
-        found = self._watcher.poll() is not None
-        self.counts = self._watcher.counts or {}
-        return self._tables.poll() or found
+        found = self._tables.poll()
+        self.counts = self._tables.catalogue()
+        return found
 
     def bounds(self, topic: str, partition: int) -> Bounds:
         """Where a partition begins and ends. Raises UnknownTopicOrPartition, TableReplaced."""

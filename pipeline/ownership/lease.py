@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from coordinator.ownership import ClusterState
+    from pipeline.delta.appender import Appender
 
 log = logging.getLogger(__name__)
 
@@ -36,33 +37,46 @@ def renewal_interval_s(lease_ms: int) -> float:
     return lease_ms / _RENEWALS_PER_LEASE / 1000
 
 
+class SignWatch:
+    """Tells whose sign of life has changed within a lease of the observer's own time.
+
+    Who was not seen before has all of `lease_ms` to show another sign.
+    """
+
+    def __init__(self, lease_ms: float, clock: Callable[[], float] = monotonic) -> None:
+        self._lease_ms = lease_ms
+        self._clock = clock
+        self._seen: dict[int, tuple[object, float]] = {}
+
+    def holds(self, who: int, sign: object) -> bool:
+        """Take note of a sign; whether the lease holds."""
+        now = self._clock()
+        seen, since = self._seen.get(who, (None, now))
+        if sign != seen:
+            since = now
+        self._seen[who] = (sign, since)
+        return (now - since) * 1000 <= self._lease_ms
+
+
+def renew(appender: Appender, app_id: str, now_ms: int) -> None:
+    """Renew a lease: its version is the time, or more where the clock was set back."""
+    appender.append(None, app_id, max(now_ms, appender.last_version(app_id) + 1))
+
+
 class Observer:
     """Tells which nodes are alive, by seeing their leases change."""
 
     def __init__(self, me: int, lease_ms: int, clock: Callable[[], float] = monotonic) -> None:
         self._me = me
-        self._lease_ms = lease_ms
-        self._clock = clock
-        self._seen: dict[int, tuple[tuple[int, int], float]] = {}
+        self._signs = SignWatch(lease_ms, clock)
 
     def alive(self, cluster: ClusterState, lease_of: Callable[[int], int]) -> set[int]:
-        """The nodes that have not stopped and whose lease holds; always this one.
-
-        A node that was not seen before has all of `lease_ms` to renew.
-        """
+        """The nodes that have not stopped and whose lease holds; always this one."""
         living = {self._me}
         for node_id, node in cluster.nodes.items():
-            if not node.stopped and self._holds(node_id, (node.epoch, lease_of(node_id))):
+            if not node.stopped and self._signs.holds(node_id, (node.epoch, lease_of(node_id))):
                 living.add(node_id)
         return living
-
-    def _holds(self, node_id: int, sign: tuple[int, int]) -> bool:
-        now = self._clock()
-        seen, since = self._seen.get(node_id, (None, now))
-        if sign != seen:
-            since = now
-        self._seen[node_id] = (sign, since)
-        return (now - since) * 1000 <= self._lease_ms
 
 
 class ProgressWatch:
@@ -147,6 +161,4 @@ class LeaseRenewal:
             log.warning("the lease was not renewed: %s", error)
 
     def _renew(self) -> None:
-        # A clock that was set back must not end the lease.
-        now = max(self._clock(), self._appender.last_version(self._app_id) + 1)
-        self._appender.append(None, self._app_id, now)
+        renew(self._appender, self._app_id, self._clock())

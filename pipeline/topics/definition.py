@@ -100,8 +100,13 @@ class Definitions:
     @property
     def counts(self) -> dict[str, int]:
         """Each topic's number of partitions, of those that are tables."""
-        counts = self._watcher.counts or {}
+        counts = self.catalogue
         return {name: counts[name] for name in self.topics if name in counts}
+
+    @property
+    def catalogue(self) -> dict[str, int]:
+        """The number of partitions of each topic of the catalogue, with a table or without."""
+        return self._watcher.counts or {}
 
     def poll(self) -> bool:
         """Look for changes; return whether there are any. One attempt to open a file."""

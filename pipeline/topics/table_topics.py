@@ -163,6 +163,10 @@ class TableTopics:
         counts = self._definitions.counts
         return {name: counts[name] for name in self._topics if name in counts}
 
+    def catalogue(self) -> Mapping[str, int]:
+        """Return the number of partitions of each topic of the root, with a table or without."""
+        return self._definitions.catalogue
+
     def problems(self) -> Mapping[str, Exception]:
         """Return why a topic does not follow its table at present, for each that does not.
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _Topic = OffsetFetchResponse.OffsetFetchResponseTopic
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
+_TopicOfGroup = _Group.OffsetFetchResponseTopics
 # From this version on a request names any number of groups (KIP-709).
 _MANY_GROUPS = 8
 # From this version on an answer has a code for the whole group.
@@ -35,7 +36,11 @@ async def _answer(call: Call, request: OffsetFetchRequest) -> OffsetFetchRespons
             topics = _all_failed(request.topics or (), decided.error_code)
         return OffsetFetchResponse(
             topics=[
-                _Topic(name=topic.name, partitions=_partitions(_Topic, topic)) for topic in topics
+                _Topic(
+                    name=topic.name,
+                    partitions=_partitions(_Topic.OffsetFetchResponsePartition, topic),
+                )
+                for topic in topics
             ],
             error_code=decided.error_code,
         )
@@ -66,8 +71,9 @@ def _group(decided: messages.Response) -> Any:
     return _Group(
         group_id=decided.group_id,
         topics=[
-            _Group.OffsetFetchResponseTopics(
-                name=topic.name, partitions=_partitions(_Group.OffsetFetchResponseTopics, topic)
+            _TopicOfGroup(
+                name=topic.name,
+                partitions=_partitions(_TopicOfGroup.OffsetFetchResponsePartitions, topic),
             )
             for topic in fetched
         ],
@@ -75,9 +81,7 @@ def _group(decided: messages.Response) -> Any:
     )
 
 
-def _partitions(topic_class: Any, topic: messages.OffsetFetchTopicResult) -> list[Any]:
-    name = "OffsetFetchResponsePartition" + ("" if topic_class is _Topic else "s")
-    partition_class = getattr(topic_class, name)
+def _partitions(partition_class: Any, topic: messages.OffsetFetchTopicResult) -> list[Any]:
     return [
         partition_class(
             partition_index=each.partition_index,

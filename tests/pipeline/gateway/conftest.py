@@ -10,10 +10,7 @@ import pytest
 
 from pipeline.gateway.brokers import Broker
 from pipeline.tables.topics import create_topic
-from tests.pipeline.gateway.running import gateway
-from tests.pipeline.small import SmallCoordinator
-
-BROKER = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1_000}
+from tests.pipeline.gateway.running import coordinator, gateway
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +19,5 @@ def broker(empty_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     root = str(tmp_path_factory.mktemp("gateway"))
     shutil.copytree(empty_root, root, dirs_exist_ok=True)
     create_topic(root, "orders", 4)
-    coordinator = SmallCoordinator(root, BROKER)
-    try:
-        with gateway(root) as running:
-            yield running
-    finally:
-        coordinator.stop()
+    with coordinator(root), gateway(root) as running:
+        yield running

@@ -11,8 +11,10 @@ from typing import Any
 
 from pipeline.gateway.brokers import Broker
 from pipeline.gateway.server import running_gateway
+from tests.pipeline.small import SmallCoordinator
 
 START_S = 30.0
+BROKER = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1_000}
 
 
 @contextmanager
@@ -40,3 +42,13 @@ def gateway(root: str, **options: Any) -> Iterator[Broker]:
         loop.call_soon_threadsafe(stop.set)
         thread.join()
         loop.close()
+
+
+@contextmanager
+def coordinator(root: str) -> Iterator[None]:
+    """Decide the requests of a root, without Spark, while the block runs."""
+    running = SmallCoordinator(root, BROKER)
+    try:
+        yield
+    finally:
+        running.stop()

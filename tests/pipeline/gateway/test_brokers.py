@@ -8,20 +8,32 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from pipeline.gateway import brokers
+from pipeline import clock
 from pipeline.gateway.brokers import LEASE_S, LOOK_EVERY_S, Broker, Brokers, cluster_id
 from pipeline.tables.topics import create_topic
-from tests.pipeline.gateway.running import gateway
-from tests.pipeline.small import SmallCoordinator
+from tests.pipeline.gateway.running import coordinator, gateway
 
 
 @pytest.fixture
-def time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The observers' time, s; the wall clock runs with it, and may be set."""
+def time() -> Iterator[list[float]]:
+    """The observers' time, s; the wall clock, which stands still, may be set."""
     now = [1_000.0, 1_000_000.0]
-    monkeypatch.setattr(brokers, "monotonic", lambda: now[0])
-    monkeypatch.setattr(brokers, "clock_ms", lambda: int(now[1] * 1000))
-    return now
+    with clock.use(_Clock(now)):
+        yield now
+
+
+class _Clock:
+    def __init__(self, now: list[float]) -> None:
+        self._now = now
+
+    def wall_ms(self) -> int:
+        return int(self._now[1] * 1000)
+
+    def monotonic_s(self) -> float:
+        return self._now[0]
+
+    def sleep(self, seconds: float) -> None:
+        self._now[0] += seconds
 
 
 def test_an_address_keeps_its_number(root: str) -> None:
@@ -76,7 +88,7 @@ def test_a_store_that_fails_leaves_who_was_alive(
     def fail() -> None:
         raise OSError("the store is away")
 
-    monkeypatch.setattr(first, "_renew", fail)
+    monkeypatch.setattr(first, "_read", fail)
     first.look()
     assert list(first.alive()) == [first.own, second.own]
 
@@ -92,12 +104,8 @@ def test_groups_spread_over_the_gateways_as_all_of_them_say(root: str) -> None:
 @contextmanager
 def two_gateways(root: str) -> Iterator[tuple[Broker, Broker]]:
     create_topic(root, "orders", 8)
-    coordinator = SmallCoordinator(root)
-    try:
-        with gateway(root) as first, gateway(root) as second:
-            yield first, second
-    finally:
-        coordinator.stop()
+    with coordinator(root), gateway(root) as first, gateway(root) as second:
+        yield first, second
 
 
 def test_a_client_of_one_gateway_is_told_of_the_others(root: str) -> None:

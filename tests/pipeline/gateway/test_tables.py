@@ -16,9 +16,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from pipeline.gateway.brokers import Broker
 from pipeline.topics import create_table_topic
-from tests.pipeline.gateway.conftest import BROKER
-from tests.pipeline.gateway.running import gateway
-from tests.pipeline.small import SmallCoordinator
+from tests.pipeline.gateway.running import coordinator, gateway
 
 ROWS = 3_000
 
@@ -48,12 +46,8 @@ def root_of(empty_root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 def broker(root_of: str, table: str) -> Iterator[Broker]:
     root = root_of
     create_table_topic(root, "orders", 3, table, key="name")
-    coordinator = SmallCoordinator(root, BROKER)
-    try:
-        with gateway(root) as running:
-            yield running
-    finally:
-        coordinator.stop()
+    with coordinator(root), gateway(root) as running:
+        yield running
 
 
 def test_librdkafka_reads_every_row_once(broker: Broker) -> None:
