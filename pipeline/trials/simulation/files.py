@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from pipeline.delta.actions import parse_commit
 from pipeline.trials.simulation.clocks import BEGIN_MS
-from pipeline.trials.simulation.world import Stopped, World
+from pipeline.trials.simulation.world import Process, Stopped, World
 
 FAIL = "fail"
 ANSWER_LOST = "answer lost"
@@ -72,7 +72,8 @@ class Files:
         self._on_commit = on_commit
         self._chance = world.rng("files")
         self._names = world.rng("names")
-        self._written: dict[str, pa.Table] = {}
+        # Data files that no commit names yet: who wrote them, and their rows.
+        self._uncommitted: dict[str, tuple[Process, pa.Table]] = {}
         # When a data file was written or, if it was since, removed from its table; true ms.
         self._changed_at: dict[str, float] = {}
         self._vacuumed: set[str] = set()
@@ -148,13 +149,22 @@ class Files:
         if outcome == CRASH_AFTER:
             self._crash()
         if ours:
-            self._written[Path(target).name] = rows
+            writer = self._world.current
+            assert writer is not None
+            self._uncommitted[Path(target).name] = writer.process, rows
             self._changed_at[Path(target).name] = self._world.now
             at_s = (BEGIN_MS + self._world.now) / 1000
             os.utime(target, (at_s, at_s))
 
     def idle_ms(self, path: Path) -> float:
-        """For how long a data file that its table does not have has been so, ms of true time."""
+        """For how long a data file that its table does not have has been so, ms of true time.
+
+        0 while its writer may still commit it: no write takes as long as files are kept, which is a
+        week.
+        """
+        uncommitted = self._uncommitted.get(path.name)
+        if uncommitted is not None and uncommitted[0].alive:
+            return 0.0
         return self._world.now - self._changed_at.setdefault(path.name, self._world.now)
 
     def vacuum(self, path: Path) -> None:
@@ -164,7 +174,8 @@ class Files:
 
     def was_vacuumed(self, error: Exception) -> bool:
         """Whether an error is that of a reader who came too late for a file."""
-        return any(name in str(error) for name in self._vacuumed)
+        texts = [str(error), str(error.__cause__)]
+        return any(name in text for name in self._vacuumed for text in texts)
 
     def _before(self, path: Path) -> bool:
         """Let an operation on a file take its time; whether the file is one of the world's."""
@@ -192,7 +203,7 @@ class Files:
     def _described(self, table: str, content: bytes) -> Commit:
         actions = parse_commit(content)
         paths = [Path(action.add.path).name for action in actions if action.add is not None]
-        rows = [self._written.pop(path) for path in paths if path in self._written]
+        rows = [self._uncommitted.pop(path)[1] for path in paths if path in self._uncommitted]
         for action in actions:
             if action.remove is not None:
                 self._changed_at[Path(action.remove.path).name] = self._world.now
