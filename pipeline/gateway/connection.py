@@ -14,7 +14,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from pipeline.gateway.wire import InvalidFrame, frame_size
+from pipeline.gateway.fields import InvalidFrame
+from pipeline.gateway.wire import frame_size
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

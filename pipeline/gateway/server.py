@@ -16,15 +16,10 @@ from pipeline.gateway.brokers import LOOK_EVERY_S, Broker, Brokers, cluster_id
 from pipeline.gateway.call import Call, Services
 from pipeline.gateway.connection import Connection
 from pipeline.gateway.coordinator_link import CoordinatorLink
+from pipeline.gateway.fields import InvalidFrame
 from pipeline.gateway.settings import GatewaySettings
 from pipeline.gateway.topics import Topics
-from pipeline.gateway.wire import (
-    API_VERSIONS,
-    InvalidFrame,
-    read_body,
-    read_header,
-    response_frame,
-)
+from pipeline.gateway.wire import API_VERSIONS, read_body, read_header, response_frame
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -111,16 +106,16 @@ class Gateway:
         if not api.lowest <= header.version <= api.highest:
             if header.api_key != API_VERSIONS:
                 raise InvalidFrame(
-                    f"{api.request.name} of version {header.version} is not served: "
+                    f"{api.name} of version {header.version} is not served: "
                     f"{api.lowest} to {api.highest} are"
                 )
-            return response_frame(header.correlation_id, unsupported(APIS.values()), 0)
-        request = read_body(api.request, header.version, frame, header.body_at)
+            return response_frame(header.correlation_id, api, unsupported(APIS.values()), 0)
+        request = read_body(api, header.version, frame, header.body_at)
         call = Call(self._services, header.version, header.client_id, f"/{host}", ANONYMOUS)
         response = await api.answer(call, request)
         if response is None:
             return None
-        return response_frame(header.correlation_id, response, header.version)
+        return response_frame(header.correlation_id, api, response, header.version)
 
 
 def _is_flexible(api_key: int, version: int) -> bool:

@@ -1,7 +1,7 @@
 """Frames of Kafka's protocol: a request's header and body, and a response's bytes.
 
 kafka-python's message classes, which are made from Kafka's own message schemas, read and write the
-bodies. The headers are read and written here.
+bodies, except where an API has a codec of its own. The headers are read and written here.
 
 Source: Kafka protocol guide; RequestHeader.json and ResponseHeader.json; KIP-482 (flexible
 versions), KIP-511 (the ApiVersions response).
@@ -13,10 +13,12 @@ import struct
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from pipeline.gateway.fields import FlexibleReader, InvalidFrame
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kafka.protocol.api_message import ApiMessage
+    from pipeline.gateway.api import Api
 
 _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
@@ -24,10 +26,6 @@ _HEADER_OF_RESPONSE = struct.Struct(">ii")
 API_VERSIONS = 18
 # What kafka-python raises on bytes that are no message.
 _UNREADABLE = (ValueError, TypeError, IndexError, KeyError, OverflowError, struct.error)
-
-
-class InvalidFrame(Exception):
-    """Bytes that are no request of Kafka's protocol; the connection is to be closed."""
 
 
 class RequestHeader(NamedTuple):
@@ -57,46 +55,30 @@ def read_header(frame: bytes, is_flexible: Callable[[int, int], bool]) -> Reques
             raise InvalidFrame("the client id is not UTF-8") from None
         at += length
     if is_flexible(api_key, version):
-        at = _skip_tagged_fields(frame, at)
+        fields = FlexibleReader(frame, at)
+        try:
+            fields.end_struct()
+        except IndexError:
+            raise InvalidFrame("the header is cut off by the end of its frame") from None
+        at = fields.at
     return RequestHeader(api_key, version, correlation_id, client_id, at)
 
 
-def _skip_tagged_fields(frame: bytes, at: int) -> int:
-    count, at = _unsigned_varint(frame, at)
-    for _ in range(count):
-        _, at = _unsigned_varint(frame, at)
-        size, at = _unsigned_varint(frame, at)
-        at += size
-        if at > len(frame):
-            raise InvalidFrame("a tagged field is longer than its frame")
-    return at
-
-
-def _unsigned_varint(frame: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 35, 7):
-        if at >= len(frame):
-            raise InvalidFrame("a number is cut off by the end of its frame")
-        byte = frame[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-    raise InvalidFrame("a number has more than five bytes")
-
-
-def read_body(message: type[ApiMessage], version: int, frame: bytes, at: int) -> Any:
+def read_body(api: Api, version: int, frame: bytes, at: int) -> Any:
     """Read a request's body, which begins at `at`. Raises InvalidFrame.
 
     Bytes after the body are passed over, as Kafka does.
     """
     try:
-        decode = _decoder(cast(Any, message), version)
-        request, end = decode(memoryview(frame), at)
+        if api.codec is None:
+            decode = _decoder(cast(Any, api.request), version)
+            request, end = decode(memoryview(frame), at)
+        else:
+            request, end = api.codec.read(frame, at, version)
     except _UNREADABLE as error:
-        raise InvalidFrame(f"no {message.name} of version {version}: {error}") from error
+        raise InvalidFrame(f"no {api.name} of version {version}: {error}") from error
     if end > len(frame):
-        raise InvalidFrame(f"a {message.name} of version {version} is longer than its frame")
+        raise InvalidFrame(f"a {api.name} of version {version} is longer than its frame")
     return request
 
 
@@ -111,11 +93,14 @@ def _decoder(message: Any, version: int) -> Callable[[memoryview, int], Any]:
     return decoder
 
 
-def response_frame(correlation_id: int, response: ApiMessage, version: int) -> bytes:
-    """The bytes of a response, its size first."""
-    body: bytes = response.encode(version=version)
+def response_frame(correlation_id: int, api: Api, response: Any, version: int) -> bytes:
+    """The bytes of an API's response, its size first."""
+    if api.codec is None:
+        body: bytes = response.encode(version=version)
+    else:
+        body = api.codec.write(response, version)
     # KIP-511: a client that does not know the broker's versions reads this header in any case.
-    flexible = response.flexible_version_q(version) and response.API_KEY != API_VERSIONS
+    flexible = api.is_flexible(version) and api.key != API_VERSIONS
     header = 5 if flexible else 4
     start = _HEADER_OF_RESPONSE.pack(header + len(body), correlation_id)
     return b"".join((start, b"\0" if flexible else b"", body))

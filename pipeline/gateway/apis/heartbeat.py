@@ -2,23 +2,57 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, NamedTuple
 
-from kafka.protocol.consumer.group import HeartbeatRequest, HeartbeatResponse
+from kafka.protocol.consumer.group import HeartbeatRequest
 
-from pipeline.gateway.api import Api
+from pipeline.gateway.api import Api, Codec
+from pipeline.gateway.fields import FlexibleReader, Reader
 from schemas import messages
 
 if TYPE_CHECKING:
     from pipeline.gateway.call import Call
 
+_FLEXIBLE = 4
+_WITH_THROTTLE = 1
+_WITH_INSTANCE = 3
+_NO_THROTTLE = 0
+_CODE = struct.Struct(">h")
+_THROTTLE_AND_CODE = struct.Struct(">ih")
+_THROTTLE_CODE_AND_NO_TAGS = struct.Struct(">ihx")
 
-async def _answer(call: Call, request: HeartbeatRequest) -> HeartbeatResponse:
-    body = messages.HeartbeatRequest(
-        request.generation_id, request.member_id, request.group_instance_id
-    )
-    decided = await call.ask("heartbeat", request.group_id, body)
-    return HeartbeatResponse(error_code=decided.error_code)
+
+class Heartbeat(NamedTuple):
+    """A request: of which group, and what the coordinator is asked."""
+
+    group_id: str
+    body: messages.HeartbeatRequest
 
 
-API = Api(HeartbeatRequest, 0, 4, _answer)
+async def _answer(call: Call, request: Heartbeat) -> int:
+    """The error code, which is all that a heartbeat is answered with."""
+    decided = await call.ask("heartbeat", request.group_id, request.body)
+    return decided.error_code
+
+
+def _read(frame: bytes, at: int, version: int) -> tuple[Heartbeat, int]:
+    fields = FlexibleReader(frame, at) if version >= _FLEXIBLE else Reader(frame, at)
+    group_id = fields.text()
+    generation_id = fields.int32()
+    member_id = fields.text()
+    instance_id = fields.nullable_text() if version >= _WITH_INSTANCE else None
+    fields.end_struct()
+    body = messages.HeartbeatRequest(generation_id, member_id, instance_id)
+    return Heartbeat(group_id, body), fields.at
+
+
+def _write(code: int, version: int) -> bytes:
+    if version >= _FLEXIBLE:
+        return _THROTTLE_CODE_AND_NO_TAGS.pack(_NO_THROTTLE, code)
+    if version >= _WITH_THROTTLE:
+        return _THROTTLE_AND_CODE.pack(_NO_THROTTLE, code)
+    return _CODE.pack(code)
+
+
+API = Api(HeartbeatRequest, 0, 4, _answer, Codec(_read, _write))

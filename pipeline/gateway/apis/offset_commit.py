@@ -2,70 +2,117 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import struct
+from typing import TYPE_CHECKING, NamedTuple
 
-from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetCommitResponse
+from kafka.protocol.consumer.group import OffsetCommitRequest
 
-from pipeline.gateway.api import Api
+from pipeline.gateway.api import Api, Codec
+from pipeline.gateway.fields import FlexibleReader, FlexibleWriter, Reader, Writer
 from schemas import messages
 
 if TYPE_CHECKING:
     from pipeline.gateway.call import Call
 
-_Topic = OffsetCommitResponse.OffsetCommitResponseTopic
-_Partition = _Topic.OffsetCommitResponsePartition
+_FLEXIBLE = 8
+_WITH_INSTANCE = 7
+_WITH_EPOCH = 6
 # The versions that say for how long an offset is kept.
 _WITH_RETENTION = range(2, 5)
+_WITH_THROTTLE = 3
+_NO_THROTTLE = 0
+_NO_EPOCH = -1
+_INDEX_OFFSET = struct.Struct(">iq")
+_INDEX_OFFSET_EPOCH = struct.Struct(">iqi")
 
 
-async def _answer(call: Call, request: OffsetCommitRequest) -> OffsetCommitResponse:
-    body = messages.OffsetCommitRequest(
-        generation_id=request.generation_id_or_member_epoch,
-        member_id=request.member_id,
-        group_instance_id=request.group_instance_id,
-        retention_time_ms=request.retention_time_ms if call.version in _WITH_RETENTION else None,
-        topics=tuple(
-            messages.OffsetCommitTopic(
-                topic.name,
-                tuple(
-                    messages.OffsetCommitPartition(
-                        each.partition_index,
-                        each.committed_offset,
-                        each.committed_leader_epoch,
-                        None,
-                        each.committed_metadata,
-                    )
-                    for each in topic.partitions
-                ),
-            )
-            for topic in request.topics
-        ),
-    )
-    decided = await call.ask("offset_commit", request.group_id, body)
-    if decided.offset_commit is None:
-        code = decided.error_code
-        results = {(t.name, p.partition_index): code for t in body.topics for p in t.partitions}
-    else:
+class OffsetCommit(NamedTuple):
+    """A request: of which group, and what the coordinator is asked."""
+
+    group_id: str
+    body: messages.OffsetCommitRequest
+
+
+async def _answer(call: Call, request: OffsetCommit) -> list[messages.TopicResult]:
+    """A code for each partition, in the order of the request."""
+    decided = await call.ask("offset_commit", request.group_id, request.body)
+    results: dict[tuple[str, int], int] = {}
+    if decided.offset_commit is not None:
         results = {
             (topic.name, each.partition_index): each.error_code
             for topic in decided.offset_commit.topics
             for each in topic.partitions
         }
-    return OffsetCommitResponse(
-        topics=[
-            _Topic(
-                name=topic.name,
-                partitions=[
-                    _Partition(
-                        partition_index=each.partition_index,
-                        error_code=results.get((topic.name, each.partition_index), 0),
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
+    # Without a body the code is that of all partitions.
+    whole = decided.error_code if decided.offset_commit is None else 0
+    return [
+        messages.TopicResult(
+            topic.name,
+            tuple(
+                messages.PartitionResult(
+                    each.partition_index, results.get((topic.name, each.partition_index), whole)
+                )
+                for each in topic.partitions
+            ),
+        )
+        for topic in request.body.topics
+    ]
+
+
+# --- the request --------------------------------------------------------------------------------
+
+
+def _read(frame: bytes, at: int, version: int) -> tuple[OffsetCommit, int]:
+    fields = FlexibleReader(frame, at) if version >= _FLEXIBLE else Reader(frame, at)
+
+    def partition() -> messages.OffsetCommitPartition:
+        if version >= _WITH_EPOCH:
+            index, offset, epoch = fields.numbers(_INDEX_OFFSET_EPOCH)
+        else:
+            index, offset = fields.numbers(_INDEX_OFFSET)
+            epoch = _NO_EPOCH
+        metadata = fields.nullable_text()
+        fields.end_struct()
+        return messages.OffsetCommitPartition(index, offset, epoch, None, metadata)
+
+    def topic() -> messages.OffsetCommitTopic:
+        found = messages.OffsetCommitTopic(fields.text(), fields.items(partition))
+        fields.end_struct()
+        return found
+
+    group_id = fields.text()
+    body = messages.OffsetCommitRequest(
+        generation_id=fields.int32(),
+        member_id=fields.text(),
+        group_instance_id=fields.nullable_text() if version >= _WITH_INSTANCE else None,
+        retention_time_ms=fields.int64() if version in _WITH_RETENTION else None,
+        topics=fields.items(topic),
     )
+    fields.end_struct()
+    return OffsetCommit(group_id, body), fields.at
 
 
-API = Api(OffsetCommitRequest, 2, 9, _answer)
+# --- the response -------------------------------------------------------------------------------
+
+
+def _write(topics: list[messages.TopicResult], version: int) -> bytes:
+    fields = FlexibleWriter() if version >= _FLEXIBLE else Writer()
+
+    def partition(result: messages.PartitionResult) -> None:
+        fields.int32(result.partition_index)
+        fields.int16(result.error_code)
+        fields.end_struct()
+
+    def topic(result: messages.TopicResult) -> None:
+        fields.text(result.name)
+        fields.items(result.partitions, partition)
+        fields.end_struct()
+
+    if version >= _WITH_THROTTLE:
+        fields.int32(_NO_THROTTLE)
+    fields.items(topics, topic)
+    fields.end_struct()
+    return bytes(fields)
+
+
+API = Api(OffsetCommitRequest, 2, 9, _answer, Codec(_read, _write))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from kafka.protocol.consumer.group import OffsetFetchRequest, OffsetFetchResponse
+from kafka.protocol.consumer.group import OffsetFetchRequest
 
-from pipeline.gateway.api import Api
+from pipeline.gateway.api import Api, Codec
+from pipeline.gateway.fields import FlexibleReader, FlexibleWriter, Reader, Writer
 from schemas import messages
 
 if TYPE_CHECKING:
@@ -15,88 +16,55 @@ if TYPE_CHECKING:
 
     from pipeline.gateway.call import Call
 
-_Topic = OffsetFetchResponse.OffsetFetchResponseTopic
-_Group = OffsetFetchResponse.OffsetFetchResponseGroup
-_TopicOfGroup = _Group.OffsetFetchResponseTopics
-# From this version on a request names any number of groups (KIP-709).
-_MANY_GROUPS = 8
+_FLEXIBLE = 6
+# From this version on topics may be null: all that the group has offsets of.
+_WITH_ALL_TOPICS = 2
 # From this version on an answer has a code for the whole group.
 _WITH_CODE = 2
+_WITH_THROTTLE = 3
+_WITH_EPOCH = 5
+_WITH_STABLE = 7
+# From this version on a request names any number of groups (KIP-709).
+_MANY_GROUPS = 8
+# From this version on a group's request names a member, which classic groups do not check.
+_WITH_MEMBER = 9
+_NO_THROTTLE = 0
 _NO_OFFSET = -1
 _NO_EPOCH = -1
 
 
-async def _answer(call: Call, request: OffsetFetchRequest) -> OffsetFetchResponse:
-    if call.version < _MANY_GROUPS:
-        decided = await _ask(call, request.group_id, request.topics, request.require_stable)
-        topics: Sequence[messages.OffsetFetchTopicResult] = ()
-        if decided.offset_fetch is not None:
-            topics = decided.offset_fetch.topics
-        elif call.version < _WITH_CODE:
-            topics = _all_failed(request.topics or (), decided.error_code)
-        return OffsetFetchResponse(
-            topics=[
-                _Topic(
-                    name=topic.name,
-                    partitions=_partitions(_Topic.OffsetFetchResponsePartition, topic),
-                )
-                for topic in topics
-            ],
-            error_code=decided.error_code,
-        )
-    answers = await asyncio.gather(
-        *(
-            _ask(call, group.group_id, group.topics, request.require_stable)
-            for group in request.groups
-        )
-    )
-    return OffsetFetchResponse(groups=[_group(decided) for decided in answers])
+class OffsetFetch(NamedTuple):
+    """What the coordinator is asked of one group."""
+
+    group_id: str
+    body: messages.OffsetFetchRequest
 
 
-async def _ask(
-    call: Call, group_id: str, topics: Sequence[Any] | None, require_stable: bool
-) -> messages.Response:
-    wanted = None
-    if topics is not None:
-        wanted = tuple(
-            messages.OffsetFetchTopic(topic.name, tuple(topic.partition_indexes))
-            for topic in topics
-        )
-    body = messages.OffsetFetchRequest(wanted, require_stable)
-    return await call.ask("offset_fetch", group_id, body)
+class Fetched(NamedTuple):
+    """What one group is answered."""
+
+    group_id: str
+    topics: Sequence[messages.OffsetFetchTopicResult]
+    error_code: int
 
 
-def _group(decided: messages.Response) -> Any:
-    fetched = decided.offset_fetch.topics if decided.offset_fetch is not None else ()
-    return _Group(
-        group_id=decided.group_id,
-        topics=[
-            _TopicOfGroup(
-                name=topic.name,
-                partitions=_partitions(_TopicOfGroup.OffsetFetchResponsePartitions, topic),
-            )
-            for topic in fetched
-        ],
-        error_code=decided.error_code,
-    )
+async def _answer(call: Call, request: Sequence[OffsetFetch]) -> list[Fetched]:
+    return await asyncio.gather(*(_fetch(call, group) for group in request))
 
 
-def _partitions(partition_class: Any, topic: messages.OffsetFetchTopicResult) -> list[Any]:
-    return [
-        partition_class(
-            partition_index=each.partition_index,
-            committed_offset=each.committed_offset,
-            committed_leader_epoch=(
-                _NO_EPOCH if each.committed_leader_epoch is None else each.committed_leader_epoch
-            ),
-            metadata=each.metadata,
-            error_code=each.error_code,
-        )
-        for each in topic.partitions
-    ]
+async def _fetch(call: Call, group: OffsetFetch) -> Fetched:
+    decided = await call.ask("offset_fetch", group.group_id, group.body)
+    topics: Sequence[messages.OffsetFetchTopicResult] = ()
+    if decided.offset_fetch is not None:
+        topics = decided.offset_fetch.topics
+    elif call.version < _WITH_CODE:
+        topics = _all_failed(group.body.topics or (), decided.error_code)
+    return Fetched(group.group_id, topics, decided.error_code)
 
 
-def _all_failed(topics: Sequence[Any], code: int) -> list[messages.OffsetFetchTopicResult]:
+def _all_failed(
+    topics: Sequence[messages.OffsetFetchTopic], code: int
+) -> list[messages.OffsetFetchTopicResult]:
     return [
         messages.OffsetFetchTopicResult(
             topic.name,
@@ -109,4 +77,76 @@ def _all_failed(topics: Sequence[Any], code: int) -> list[messages.OffsetFetchTo
     ]
 
 
-API = Api(OffsetFetchRequest, 1, 9, _answer)
+# --- the request --------------------------------------------------------------------------------
+
+
+def _read(frame: bytes, at: int, version: int) -> tuple[Sequence[OffsetFetch], int]:
+    fields = FlexibleReader(frame, at) if version >= _FLEXIBLE else Reader(frame, at)
+
+    def topic() -> messages.OffsetFetchTopic:
+        found = messages.OffsetFetchTopic(fields.text(), fields.items(fields.int32))
+        fields.end_struct()
+        return found
+
+    def group() -> tuple[str, tuple[messages.OffsetFetchTopic, ...] | None]:
+        group_id = fields.text()
+        if version >= _WITH_MEMBER:
+            fields.nullable_text()
+            fields.int32()
+        nullable = version >= _WITH_ALL_TOPICS
+        topics = fields.nullable_items(topic) if nullable else fields.items(topic)
+        if version >= _MANY_GROUPS:
+            fields.end_struct()
+        return group_id, topics
+
+    groups = fields.items(group) if version >= _MANY_GROUPS else (group(),)
+    require_stable = version >= _WITH_STABLE and fields.int8() != 0
+    fields.end_struct()
+    wanted = tuple(
+        OffsetFetch(group_id, messages.OffsetFetchRequest(topics, require_stable))
+        for group_id, topics in groups
+    )
+    return wanted, fields.at
+
+
+# --- the response -------------------------------------------------------------------------------
+
+
+def _write(groups: Sequence[Fetched], version: int) -> bytes:
+    fields = FlexibleWriter() if version >= _FLEXIBLE else Writer()
+
+    def partition(found: messages.OffsetFetchPartition) -> None:
+        fields.int32(found.partition_index)
+        fields.int64(found.committed_offset)
+        if version >= _WITH_EPOCH:
+            epoch = found.committed_leader_epoch
+            fields.int32(_NO_EPOCH if epoch is None else epoch)
+        fields.text(found.metadata)
+        fields.int16(found.error_code)
+        fields.end_struct()
+
+    def topic(found: messages.OffsetFetchTopicResult) -> None:
+        fields.text(found.name)
+        fields.items(found.partitions, partition)
+        fields.end_struct()
+
+    def group(found: Fetched) -> None:
+        fields.text(found.group_id)
+        fields.items(found.topics, topic)
+        fields.int16(found.error_code)
+        fields.end_struct()
+
+    if version >= _WITH_THROTTLE:
+        fields.int32(_NO_THROTTLE)
+    if version >= _MANY_GROUPS:
+        fields.items(groups, group)
+    else:
+        (only,) = groups
+        fields.items(only.topics, topic)
+        if version >= _WITH_CODE:
+            fields.int16(only.error_code)
+    fields.end_struct()
+    return bytes(fields)
+
+
+API = Api(OffsetFetchRequest, 1, 9, _answer, Codec(_read, _write))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from pipeline.gateway.api import Api
-from pipeline.gateway.wire import InvalidFrame
+from pipeline.gateway.fields import InvalidFrame
 from schemas.errors import ErrorCode
 
 if TYPE_CHECKING:

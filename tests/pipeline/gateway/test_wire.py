@@ -8,7 +8,8 @@ import resource
 import pytest
 
 from pipeline.gateway.apis import APIS
-from pipeline.gateway.wire import InvalidFrame, frame_size, read_body, read_header
+from pipeline.gateway.fields import InvalidFrame
+from pipeline.gateway.wire import frame_size, read_body, read_header
 
 # Bytes of which lengths, counts and ends are made.
 _EDGES = (0, 1, 2, 3, 0x7F, 0x80, 0xFF)
@@ -56,7 +57,7 @@ def test_a_body_is_read_or_is_none(count: int) -> None:
         version = frames.version(api.lowest, api.highest)
         body = frames.body(key, version)
         try:
-            read_body(api.request, version, body, 0)
+            read_body(api, version, body, 0)
         except InvalidFrame:
             torn += 1
         else:
