@@ -1,8 +1,8 @@
 """All settings, from conf/coordinator.toml and a user's file that overrides single keys of it.
 
-Four sections: [group] holds the broker settings under Kafka's own names, which `coordinator.config`
-types; [coordinator] holds this project's; [upkeep] is `pipeline.upkeep_settings`; [spark] holds
-Spark's, over conf/spark-defaults.conf.
+Five sections: [group] holds the broker settings under Kafka's own names, which `coordinator.config`
+types; [coordinator] holds this project's; [gateway] is `pipeline.gateway.settings`; [upkeep] is
+`pipeline.upkeep_settings`; [spark] holds Spark's, over conf/spark-defaults.conf.
 A key may be written bare, `trigger.interval.ms = 500`, or quoted: TOML reads a bare key as nested
 tables, and `flatten` joins them again.
 """
@@ -26,7 +26,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-SECTIONS = ("coordinator", "group", "upkeep", "spark")
+SECTIONS = ("coordinator", "group", "gateway", "upkeep", "spark")
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
 _Section = TypeVar("_Section", bound=Struct)
@@ -58,10 +58,11 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """All settings of one coordinator. `group` is untyped: `coordinator.config` types it."""
+    """All settings. `group` and `gateway` are untyped: those that use them type them."""
 
     coordinator: CoordinatorSettings = CoordinatorSettings()
     group: dict[str, Any] = {}
+    gateway: dict[str, Any] = {}
     upkeep: UpkeepSettings = UpkeepSettings()
     spark: dict[str, str] = {}
 
@@ -98,19 +99,26 @@ def read_user_file(path: str | Path) -> dict[str, dict[str, Any]]:
 
 def to_settings(sections: dict[str, dict[str, Any]]) -> Settings:
     """Type the flattened sections. Raises SettingsError."""
-    coordinator = _typed(sections, "coordinator", CoordinatorSettings)
-    upkeep = _typed(sections, "upkeep", UpkeepSettings)
+    coordinator = typed_section("coordinator", sections["coordinator"], CoordinatorSettings)
+    upkeep = typed_section("upkeep", sections["upkeep"], UpkeepSettings)
     spark = {key: _spark_text(value) for key, value in sections["spark"].items()}
-    return Settings(coordinator=coordinator, group=sections["group"], upkeep=upkeep, spark=spark)
+    return Settings(
+        coordinator=coordinator,
+        group=sections["group"],
+        gateway=sections["gateway"],
+        upkeep=upkeep,
+        spark=spark,
+    )
 
 
-def _typed(sections: dict[str, dict[str, Any]], name: str, struct: type[_Section]) -> _Section:
+def typed_section(name: str, values: dict[str, Any], struct: type[_Section]) -> _Section:
+    """Type the flattened values of a section. Raises SettingsError, which names the key."""
     known = [each.encode_name for each in msgspec.structs.fields(struct)]
-    for key in sections[name]:
+    for key in values:
         if key not in known:
             raise SettingsError(f"unknown setting {key!r} in [{name}]{nearest(key, known)}")
     try:
-        return msgspec.convert(sections[name], struct)
+        return msgspec.convert(values, struct)
     except msgspec.ValidationError as error:
         raise SettingsError(f"[{name}] {error}") from error
 

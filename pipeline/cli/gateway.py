@@ -8,11 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.options import Root, progress
+from pipeline.cli.options import Config, Root, progress
+
+if TYPE_CHECKING:
+    from pipeline.gateway.settings import GatewaySettings
 
 _END_S = 15.0
 _ASK_AGAIN_S = 1.0
@@ -35,17 +40,26 @@ def gateway(
     advertise: Annotated[
         str | None, typer.Option("--advertise", help="HOST:PORT that clients are told to use.")
     ] = None,
+    config: Config = None,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Serve unmodified Kafka clients: the root's coordinator decides their requests."""
+    from pipeline.gateway.settings import gateway_settings
+    from pipeline.settings import load_settings
+
+    settings = gateway_settings(load_settings(config))
     told = None if advertise is None else _address(advertise)
     if told is None and _address(listen)[0] in _ALL_ADDRESSES:
         raise typer.BadParameter(f"--listen {listen} needs --advertise HOST:PORT, for clients")
-    asyncio.run(_serve(root, _address(listen), told, until_eof))
+    asyncio.run(_serve(root, _address(listen), told, settings, until_eof))
 
 
 async def _serve(
-    root: str, listen: tuple[str, int], advertise: tuple[str, int] | None, until_eof: bool
+    root: str,
+    listen: tuple[str, int],
+    advertise: tuple[str, int] | None,
+    settings: GatewaySettings,
+    until_eof: bool,
 ) -> None:
     from pipeline.gateway.server import running_gateway
 
@@ -57,11 +71,39 @@ async def _serve(
         loop.add_reader(sys.stdin, asked_to_stop.set)
     if not await _tables_are_there(root, asked_to_stop):
         return
-    async with running_gateway(root, listen, advertise) as broker:
+    async with running_gateway(root, listen, advertise, settings) as broker:
         progress(f"gateway: broker {broker.node_id} at {broker.host}:{broker.port} serves {root}")
+        for line in _who_may(settings, listen[0]):
+            progress(f"gateway: {line}")
         await asked_to_stop.wait()
         progress("gateway: stopping; what is in flight is answered first")
     progress("gateway: stopped")
+
+
+def _who_may(settings: GatewaySettings, host: str) -> list[str]:
+    """Say at the start who may log in."""
+    from pipeline.gateway.security.mechanisms import PLAIN
+    from schemas.acls import ANONYMOUS
+
+    if settings.users_file:
+        lines = [f"{settings.protocol}: clients log in as users of {settings.users_file}"]
+        if settings.tls is None and PLAIN in settings.mechanisms:
+            lines.append("WARNING: without TLS the passwords of PLAIN can be read on the way")
+        return lines
+    lines = [f"{settings.protocol}: every client is taken in, as {ANONYMOUS} (no users.file)"]
+    if not _is_loopback(host):
+        lines.append(
+            f"WARNING: {host} IS NO LOOPBACK ADDRESS AND THERE ARE NO USERS: whoever reaches the "
+            "port may do all that the ACLs give to everybody, and without ACLs everything"
+        )
+    return lines
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
@@ -83,7 +125,7 @@ async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
 
 
 @contextmanager
-def beside(root: str, listen: str | None) -> Iterator[None]:
+def beside(root: str, listen: str | None, config: Path | None = None) -> Iterator[None]:
     """Run a gateway in a process of its own during the block; none where `listen` is None.
 
     The gateway ends when its input does, so it does not outlive a process that is killed.
@@ -93,6 +135,8 @@ def beside(root: str, listen: str | None) -> Iterator[None]:
         return
     _address(listen)
     command = [sys.executable, "-m", "pipeline", "gateway", "--root", root, "--listen", listen]
+    if config is not None:
+        command += ["--config", str(config)]
     process = subprocess.Popen([*command, "--until-eof"], stdin=subprocess.PIPE)
     try:
         yield

@@ -23,6 +23,7 @@ from pipeline.cli.sql import sql
 from pipeline.cli.topics import topics_app
 from pipeline.cli.trial import trial_app
 from pipeline.cli.upkeep import compact, repair, retain
+from pipeline.cli.users import users_app
 from pipeline.cli.without_pandas import hide_pandas
 from pipeline.cli.worker import worker
 from pipeline.errors import Failure
@@ -41,6 +42,7 @@ app.add_typer(groups_app, name="groups")
 app.add_typer(offsets_app, name="offsets")
 app.add_typer(partitions_app, name="partitions")
 app.add_typer(topics_app, name="topics")
+app.add_typer(users_app, name="users")
 app.add_typer(records_app, name="records")
 app.add_typer(bench_app, name="bench")
 app.add_typer(trial_app, name="trial")

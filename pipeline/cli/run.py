@@ -27,6 +27,6 @@ def run(
     from pipeline.settings import load_settings
 
     settings = load_settings(config).with_node_id(node_id)
-    with beside(root, gateway):
+    with beside(root, gateway, config):
         status = run_job(root, settings)
     raise SystemExit(status)

@@ -15,15 +15,12 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from pipeline.gateway.fields import InvalidFrame
-from pipeline.gateway.wire import frame_size
+from pipeline.gateway.wire import Refused, frame_size
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
-    from pipeline.gateway.settings import GatewaySettings
-
-    # Answers one frame of a client at an address; None where the client waits for no answer.
-    Answer = Callable[[bytes, str], Awaitable[bytes | None]]
+    from pipeline.gateway.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -37,13 +34,11 @@ class Connection(asyncio.Protocol):
 
     def __init__(
         self,
-        settings: GatewaySettings,
-        answer: Answer,
+        session: Session,
         on_made: Callable[[Connection], bool],
         on_lost: Callable[[Connection], None],
     ) -> None:
-        self._settings = settings
-        self._answer = answer
+        self._session = session
         self._on_made = on_made
         self._on_lost = on_lost
         self._buffer = bytearray()
@@ -73,10 +68,11 @@ class Connection(asyncio.Protocol):
         """Take bytes in, and cut them into frames."""
         self._buffer += data
         while (size := frame_size(self._buffer)) is not None:
-            if not 0 <= size <= self._settings.socket_request_max_bytes:
+            if not 0 <= size <= self._session.largest_frame:
                 self._refuse(
-                    f"a frame of {size} bytes: more than socket.request.max.bytes "
-                    f"({self._settings.socket_request_max_bytes}), or no Kafka client"
+                    f"a frame of {size} bytes: more than {self._session.largest_frame} "
+                    "(socket.request.max.bytes; before authentication "
+                    "sasl.server.max.receive.size), or no Kafka client"
                 )
                 return
             end = _SIZE_BYTES + size
@@ -122,7 +118,7 @@ class Connection(asyncio.Protocol):
         try:
             while (frame := await self._next_frame()) is not None:
                 self.is_busy = True
-                answer = await self._answer(frame, self.host)
+                answer = await self._session.answer(frame, self.host)
                 self.is_busy = False
                 self.last_used = time.monotonic()
                 if answer is not None:
@@ -130,6 +126,9 @@ class Connection(asyncio.Protocol):
                     if not self._may_write.is_set():
                         await self._may_write.wait()
             self._transport.close()
+        except Refused as error:
+            self._transport.write(error.answer)
+            self._refuse(str(error))
         except InvalidFrame as error:
             self._refuse(str(error))
         # A bug of one API must not leave its client waiting, nor end the others.

@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING
 from pipeline.client import ProducerSettings, RequestClient
 from pipeline.errors import Failure
 from pipeline.gateway.apis import APIS
-from pipeline.gateway.apis.api_versions import unsupported
 from pipeline.gateway.brokers import LOOK_EVERY_S, Broker, Brokers, cluster_id
-from pipeline.gateway.call import Call, Services
+from pipeline.gateway.call import Services
 from pipeline.gateway.connection import Connection
 from pipeline.gateway.coordinator_link import CoordinatorLink
-from pipeline.gateway.fields import InvalidFrame
+from pipeline.gateway.security.tls import server_context
+from pipeline.gateway.security.users import Users
+from pipeline.gateway.session import Session
 from pipeline.gateway.settings import GatewaySettings
 from pipeline.gateway.topics import Topics
-from pipeline.gateway.wire import API_VERSIONS, read_body, read_header, response_frame
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
 log = logging.getLogger(__name__)
 
-# Who asks without having said who it is.
-ANONYMOUS = "User:ANONYMOUS"
 # The producer must not block the loop that all connections share.
 _PRODUCER = ProducerSettings(max_block_ms=0)
 _SWEEP_EVERY_S = 5.0
+# A client that does not end its TLS handshake holds a socket no longer than this, s.
+_TLS_HANDSHAKE_S = 10.0
 
 
 class Address(Failure):
@@ -43,15 +43,26 @@ class Gateway:
     def __init__(self, services: Services, settings: GatewaySettings) -> None:
         self._services = services
         self._settings = settings
+        self._users = Users(settings.users_file) if settings.users_file else None
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
 
     async def bind(self, host: str, port: int) -> int:
-        """Take an address, port 0 for a free one; returns the port. Raises Address."""
+        """Take an address, port 0 for a free one; returns the port.
+
+        Raises Address, and CertificateError for TLS that cannot be served.
+        """
         loop = asyncio.get_running_loop()
+        tls = self._settings.tls
         try:
             self._server = await loop.create_server(
-                self._connection, host, port, backlog=1024, start_serving=False
+                self._connection,
+                host,
+                port,
+                backlog=1024,
+                start_serving=False,
+                ssl=None if tls is None else server_context(*tls),
+                ssl_handshake_timeout=None if tls is None else _TLS_HANDSHAKE_S,
             )
         except (OSError, OverflowError) as error:
             raise Address(f"cannot listen on {host}:{port}: {error}") from error
@@ -63,7 +74,8 @@ class Gateway:
         await self._server.start_serving()
 
     def _connection(self) -> Connection:
-        return Connection(self._settings, self.answer, self._take, self._connections.discard)
+        session = Session(self._services, self._settings, self._users)
+        return Connection(session, self._take, self._connections.discard)
 
     def _take(self, connection: Connection) -> bool:
         if len(self._connections) >= self._settings.max_connections:
@@ -97,31 +109,6 @@ class Gateway:
         for connection in list(self._connections):
             connection.close()
 
-    async def answer(self, frame: bytes, host: str) -> bytes | None:
-        """Answer one frame; None where its client waits for no answer. Raises InvalidFrame."""
-        header = read_header(frame, _is_flexible)
-        api = APIS.get(header.api_key)
-        if api is None:
-            raise InvalidFrame(f"API key {header.api_key} is not served")
-        if not api.lowest <= header.version <= api.highest:
-            if header.api_key != API_VERSIONS:
-                raise InvalidFrame(
-                    f"{api.name} of version {header.version} is not served: "
-                    f"{api.lowest} to {api.highest} are"
-                )
-            return response_frame(header.correlation_id, api, unsupported(APIS.values()), 0)
-        request = read_body(api, header.version, frame, header.body_at)
-        call = Call(self._services, header.version, header.client_id, f"/{host}", ANONYMOUS)
-        response = await api.answer(call, request)
-        if response is None:
-            return None
-        return response_frame(header.correlation_id, api, response, header.version)
-
-
-def _is_flexible(api_key: int, version: int) -> bool:
-    api = APIS.get(api_key)
-    return api is not None and api.lowest <= version <= api.highest and api.is_flexible(version)
-
 
 async def _look(brokers: Brokers) -> None:
     """Keep up which gateways are alive, until cancelled."""
@@ -139,7 +126,7 @@ async def running_gateway(
 ) -> AsyncIterator[Broker]:
     """Serve a root while the block runs; gives the broker as clients reach it.
 
-    Raises NoTables where no coordinator has run yet, and Address.
+    Raises NoTables where no coordinator has run yet, Address, CertificateError and UsersError.
     """
     limits = settings or GatewaySettings()
     topics = Topics(root)

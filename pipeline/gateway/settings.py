@@ -1,18 +1,80 @@
-"""The gateway's settings, under the names that Kafka's broker has for them."""
+"""The gateway's settings: the section [gateway]. Kafka's names where Kafka has the setting."""
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta, Struct, field
+
+from pipeline.gateway.security.mechanisms import MECHANISMS
+from pipeline.settings import Settings, SettingsError, typed_section
+
+Positive = Annotated[int, Meta(ge=1)]
 
 
-class GatewaySettings(Struct, frozen=True, kw_only=True):
-    """Limits of a gateway.
+class Tls(NamedTuple):
+    """The PEM files of a certificate (chain) and of its key."""
 
-    `max_connections`: clients at once (max.connections). `socket_request_max_bytes`: the largest
-    frame that is read (socket.request.max.bytes). `connections_max_idle_ms`: a connection without a
-    request for so long is closed (connections.max.idle.ms).
+    certificate: str
+    key: str
+
+
+class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The section [gateway]; conf/coordinator.toml describes each setting. Times in ms.
+
+    A file that is not given is an empty text.
     """
 
-    max_connections: int = 100_000
-    socket_request_max_bytes: int = 104_857_600
-    connections_max_idle_ms: int = 600_000
+    max_connections: Positive = field(name="max.connections", default=100_000)
+    socket_request_max_bytes: Positive = field(name="socket.request.max.bytes", default=104_857_600)
+    connections_max_idle_ms: Positive = field(name="connections.max.idle.ms", default=600_000)
+    users_file: str = field(name="users.file", default="")
+    sasl_enabled_mechanisms: str = field(
+        name="sasl.enabled.mechanisms", default=",".join(MECHANISMS)
+    )
+    sasl_server_max_receive_size: Positive = field(
+        name="sasl.server.max.receive.size", default=524_288
+    )
+    ssl_certificate_location: str = field(name="ssl.certificate.location", default="")
+    ssl_key_location: str = field(name="ssl.key.location", default="")
+
+    def __post_init__(self) -> None:
+        for mechanism in self.mechanisms:
+            if mechanism not in MECHANISMS:
+                known = ", ".join(MECHANISMS)
+                raise ValueError(
+                    f"sasl.enabled.mechanisms: {mechanism!r} is not known; known: {known}"
+                )
+        if bool(self.ssl_certificate_location) != bool(self.ssl_key_location):
+            raise ValueError("ssl.certificate.location and ssl.key.location go together")
+
+    @property
+    def mechanisms(self) -> tuple[str, ...]:
+        """The SASL mechanisms that clients may use."""
+        return tuple(each.strip() for each in self.sasl_enabled_mechanisms.split(","))
+
+    @property
+    def tls(self) -> Tls | None:
+        """What the listener proves itself with, None if it speaks without TLS."""
+        if not self.ssl_certificate_location:
+            return None
+        return Tls(self.ssl_certificate_location, self.ssl_key_location)
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's name of the listener's security.protocol."""
+        kinds = {
+            (False, False): "PLAINTEXT",
+            (False, True): "SSL",
+            (True, False): "SASL_PLAINTEXT",
+            (True, True): "SASL_SSL",
+        }
+        return kinds[bool(self.users_file), self.tls is not None]
+
+
+def gateway_settings(settings: Settings) -> GatewaySettings:
+    """Type the section [gateway]. Raises SettingsError."""
+    try:
+        return typed_section("gateway", settings.gateway, GatewaySettings)
+    except ValueError as error:
+        raise SettingsError(f"[gateway] {error}") from error

@@ -24,8 +24,18 @@ _SIZE = struct.Struct(">i")
 _HEADER = struct.Struct(">hhih")
 _HEADER_OF_RESPONSE = struct.Struct(">ii")
 API_VERSIONS = 18
+SASL_HANDSHAKE = 17
+SASL_AUTHENTICATE = 36
 # What kafka-python raises on bytes that are no message.
 _UNREADABLE = (ValueError, TypeError, IndexError, KeyError, OverflowError, struct.error)
+
+
+class Refused(InvalidFrame):
+    """A request upon which the connection is closed, once `answer`, a frame, was sent."""
+
+    def __init__(self, why: str, answer: bytes) -> None:
+        super().__init__(why)
+        self.answer = answer
 
 
 class RequestHeader(NamedTuple):
@@ -104,6 +114,11 @@ def response_frame(correlation_id: int, api: Api, response: Any, version: int) -
     header = 5 if flexible else 4
     start = _HEADER_OF_RESPONSE.pack(header + len(body), correlation_id)
     return b"".join((start, b"\0" if flexible else b"", body))
+
+
+def bare_frame(content: bytes) -> bytes:
+    """A frame of content without a header."""
+    return _SIZE.pack(len(content)) + content
 
 
 def frame_size(buffer: bytearray) -> int | None:

@@ -21,6 +21,8 @@ from pipeline.gateway.apis import (
     offset_delete,
     offset_fetch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
 )
 
@@ -44,6 +46,8 @@ _MODULES = (
     offset_delete,
     offset_fetch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
 )
 APIS: dict[int, Api] = {module.API.key: module.API for module in _MODULES}

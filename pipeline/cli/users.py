@@ -1,0 +1,65 @@
+"""`users`: the file of those who may log in to a gateway."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+users_app = typer.Typer(help="Who may log in to a gateway.", no_args_is_help=True)
+
+File = Annotated[Path, typer.Option("--file", help="The file of users (the setting users.file).")]
+
+
+@users_app.command("add")
+def users_add(
+    name: str,
+    file: File,
+    mechanism: Annotated[
+        list[str] | None,
+        typer.Option("--mechanism", help="SCRAM-SHA-256, SCRAM-SHA-512; both by default."),
+    ] = None,
+    iterations: Annotated[
+        int, typer.Option("--iterations", help="4096 to 16384: more make guessing slower.")
+    ] = 4096,
+) -> None:
+    """Add a user, or give one another password, which is read from a prompt or standard input."""
+    from pipeline.gateway.security.users import HASHES, UsersError, add_user, new_credential
+
+    wanted = mechanism or list(HASHES)
+    for each in wanted:
+        if each not in HASHES:
+            raise UsersError(f"{each!r} is none of {', '.join(HASHES)}")
+    password = _password(name)
+    add_user(file, [new_credential(name, password, each, iterations) for each in wanted])
+    typer.echo(f"user {name!r} may log in by PLAIN, {', '.join(wanted)}")
+
+
+def _password(name: str) -> str:
+    """Never an argument: those can be read by everyone on the machine while the command runs."""
+    if sys.stdin.isatty():
+        return str(typer.prompt(f"Password of {name}", hide_input=True, confirmation_prompt=True))
+    return sys.stdin.readline().rstrip("\n")
+
+
+@users_app.command("list")
+def users_list(file: File) -> None:
+    """Every user, and by which mechanisms it may log in."""
+    from pipeline.gateway.security.users import read_users
+
+    found: dict[str, list[str]] = {}
+    for each in read_users(file):
+        found.setdefault(each.user, ["PLAIN"]).append(each.mechanism)
+    for name in sorted(found):
+        typer.echo(f"{name}: {', '.join(found[name])}")
+
+
+@users_app.command("remove")
+def users_remove(name: str, file: File) -> None:
+    """Let a user log in no more. Its connections stay until they end."""
+    from pipeline.gateway.security.users import remove_user
+
+    remove_user(file, name)
+    typer.echo(f"user {name!r} removed")

@@ -1,0 +1,28 @@
+"""SaslAuthenticate (API key 36; KIP-152), once authentication is over, or where none is asked for.
+
+Before that it is `pipeline.gateway.security.authenticator` that answers it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
+
+from pipeline.gateway.api import Api
+from schemas.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+
+async def _answer(_call: Call, _request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+    return SaslAuthenticateResponse(
+        error_code=int(ErrorCode.ILLEGAL_SASL_STATE),
+        error_message="there is no authentication to be done now",
+        auth_bytes=b"",
+        session_lifetime_ms=0,
+    )
+
+
+API = Api(SaslAuthenticateRequest, 0, 2, _answer)

@@ -1,0 +1,23 @@
+"""SaslHandshake (API key 17), once authentication is over, or on a listener that asks for none.
+
+Before that it is `pipeline.gateway.security.authenticator` that answers it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafka.protocol.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+
+from pipeline.gateway.api import Api
+from schemas.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+
+async def _answer(_call: Call, _request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[])
+
+
+API = Api(SaslHandshakeRequest, 0, 1, _answer)

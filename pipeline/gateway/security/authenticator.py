@@ -1,0 +1,115 @@
+"""The exchange by which a client of a SASL listener says who it is, before anything else.
+
+First ApiVersions, at most once and only if the client wants; then SaslHandshake, which names a
+mechanism; then the mechanism's tokens, in SaslAuthenticate requests after a handshake of version 1,
+as bare frames after one of version 0. Any other request closes the connection, and so does a wrong
+password once it was answered.
+
+Source: Apache Kafka, SaslServerAuthenticator; KIP-43, KIP-152.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
+
+from pipeline.gateway.fields import InvalidFrame
+from pipeline.gateway.security.mechanisms import AuthenticationFailed, begin
+from pipeline.gateway.wire import (
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    Refused,
+    bare_frame,
+    response_frame,
+)
+from schemas.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.gateway.api import Api
+    from pipeline.gateway.security.mechanisms import Mechanism
+    from pipeline.gateway.security.users import Users
+    from pipeline.gateway.wire import RequestHeader
+
+# How late a refusal is answered, s, so that passwords cannot be tried fast: Kafka's default of
+# connection.failed.authentication.delay.ms.
+_FAILED_DELAY_S = 0.1
+
+
+class Authenticator:
+    """One connection's authentication; `principal` is known once it has succeeded."""
+
+    def __init__(self, users: Users, mechanisms: Sequence[str]) -> None:
+        self._users = users
+        self._mechanisms = mechanisms
+        self._may_ask_versions = True
+        self._exchange: Mechanism | None = None
+        self.takes_bare_tokens = False
+        self.principal: str | None = None
+
+    def allow_versions(self) -> None:
+        """Take note of an ApiVersions request. Raises InvalidFrame if it may not come now."""
+        if not self._may_ask_versions:
+            raise InvalidFrame("ApiVersions came after the SASL exchange had begun")
+        self._may_ask_versions = False
+
+    async def answer(self, header: RequestHeader, api: Api, request: Any) -> bytes:
+        """Answer a request that comes before it is known who sends it.
+
+        Raises InvalidFrame where Kafka closes the connection, Refused with what it answers first.
+        """
+        self._may_ask_versions = False
+        if header.api_key == SASL_HANDSHAKE and self._exchange is None:
+            return await self._handshake(header, api, request.mechanism)
+        if header.api_key == SASL_AUTHENTICATE and self._exchange is not None:
+            return await self._authenticate(self._exchange, header, api, bytes(request.auth_bytes))
+        raise InvalidFrame(f"API key {header.api_key} came before authentication was done")
+
+    async def answer_token(self, token: bytes) -> bytes:
+        """Answer a bare token, after a handshake of version 0. Raises InvalidFrame."""
+        assert self._exchange is not None
+        try:
+            return bare_frame(await self._next(self._exchange, token))
+        except AuthenticationFailed as error:
+            await asyncio.sleep(_FAILED_DELAY_S)
+            raise InvalidFrame(str(error)) from error
+
+    async def _handshake(self, header: RequestHeader, api: Api, mechanism: str) -> bytes:
+        known = mechanism in self._mechanisms
+        code = ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_SASL_MECHANISM
+        response = SaslHandshakeResponse(error_code=int(code), mechanisms=list(self._mechanisms))
+        frame = response_frame(header.correlation_id, api, response, header.version)
+        if not known:
+            await asyncio.sleep(_FAILED_DELAY_S)
+            raise Refused(f"SASL mechanism {mechanism[:40]!r} is not enabled", frame)
+        self._exchange = begin(mechanism, self._users)
+        self.takes_bare_tokens = header.version == 0
+        return frame
+
+    async def _authenticate(
+        self, exchange: Mechanism, header: RequestHeader, api: Api, token: bytes
+    ) -> bytes:
+        try:
+            answer = await self._next(exchange, token)
+        except AuthenticationFailed as error:
+            await asyncio.sleep(_FAILED_DELAY_S)
+            code = int(ErrorCode.SASL_AUTHENTICATION_FAILED)
+            refused = SaslAuthenticateResponse(
+                error_code=code, error_message=str(error), auth_bytes=b"", session_lifetime_ms=0
+            )
+            frame = response_frame(header.correlation_id, api, refused, header.version)
+            raise Refused(str(error), frame) from error
+        response = SaslAuthenticateResponse(
+            error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=0
+        )
+        return response_frame(header.correlation_id, api, response, header.version)
+
+    async def _next(self, exchange: Mechanism, token: bytes) -> bytes:
+        answer = await exchange.answer(token)
+        if exchange.user is not None:
+            self.principal = f"User:{exchange.user}"
+            self.takes_bare_tokens = False
+        return answer

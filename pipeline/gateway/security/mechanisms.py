@@ -1,0 +1,143 @@
+"""The server's side of the SASL mechanisms PLAIN and SCRAM: tokens in, tokens out, no socket.
+
+Source: RFC 4616 (PLAIN), RFC 5802 and RFC 7677 (SCRAM); Apache Kafka, PlainSaslServer and
+ScramSaslServer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import secrets
+from base64 import b64decode, b64encode
+from typing import TYPE_CHECKING, Protocol
+
+from pipeline.gateway.security.users import HASHES, Credential, hash_of
+
+if TYPE_CHECKING:
+    from pipeline.gateway.security.users import Users
+
+PLAIN = "PLAIN"
+MECHANISMS = (PLAIN, *HASHES)
+_NONCE_BYTES = 24
+
+
+class AuthenticationFailed(Exception):
+    """The client is not who it says, or sent no token of its mechanism; safe to tell the client."""
+
+
+class Mechanism(Protocol):
+    """One exchange of tokens; `user` is set once the client has proved who it is."""
+
+    user: str | None
+
+    async def answer(self, token: bytes) -> bytes:
+        """The answer to a client's token. Raises AuthenticationFailed."""
+        ...
+
+
+def begin(mechanism: str, users: Users) -> Mechanism:
+    """Begin an exchange of one of `MECHANISMS`."""
+    return Plain(users) if mechanism == PLAIN else Scram(mechanism, users)
+
+
+class Plain:
+    """PLAIN: one token with the name and the password."""
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+        self.user: str | None = None
+
+    async def answer(self, token: bytes) -> bytes:
+        """Check the password; nothing is answered to a right one."""
+        try:
+            authorization_id, user, password = token.decode().split("\0")
+        except ValueError:
+            raise AuthenticationFailed(
+                "Invalid SASL/PLAIN response: expected 3 texts with NUL between them"
+            ) from None
+        if authorization_id not in ("", user):
+            raise AuthenticationFailed(
+                "Authentication failed: Client requested an authorization id that is different "
+                "from username"
+            )
+        # Milliseconds of hashing: in another thread, or all connections would wait for it.
+        credential = self._users.any_credential(user)
+        if not await asyncio.to_thread(credential.has_password, password):
+            raise AuthenticationFailed("Authentication failed: Invalid username or password")
+        self.user = user
+        return b""
+
+
+class Scram:
+    """SCRAM: the client proves that it has the password, and the server that it has its keys."""
+
+    def __init__(self, mechanism: str, users: Users, server_nonce: str | None = None) -> None:
+        """`server_nonce` is random unless given, as a test does."""
+        self._mechanism = mechanism
+        self._users = users
+        self._server_nonce = server_nonce or secrets.token_urlsafe(_NONCE_BYTES)
+        self._first: tuple[str, str, str, str] | None = None
+        self._credential: Credential | None = None
+        self.user: str | None = None
+
+    async def answer(self, token: bytes) -> bytes:
+        """Answer the client's first or final message."""
+        try:
+            text = token.decode()
+            return self._challenge(text) if self._first is None else self._verify(text)
+        except ValueError as error:
+            raise self._failed() from error
+
+    def _failed(self) -> AuthenticationFailed:
+        return AuthenticationFailed(
+            "Authentication failed during authentication due to invalid credentials with SASL "
+            f"mechanism {self._mechanism}"
+        )
+
+    def _challenge(self, text: str) -> bytes:
+        """The client's first message: its name and nonce. Answer: the salt, and both nonces."""
+        binding, authorization_id, bare = text.split(",", 2)
+        name, nonce, *_extensions = bare.split(",")
+        # `p=` asks to bind the exchange to the TLS channel, which Kafka does not offer either.
+        if binding not in ("n", "y") or name[:2] != "n=" or nonce[:2] != "r=" or not nonce[2:]:
+            raise self._failed()
+        user = _plain_name(name[2:])
+        if authorization_id and _plain_name(authorization_id.removeprefix("a=")) != user:
+            raise self._failed()
+        self._credential = credential = self._users.credential(user, self._mechanism)
+        both = nonce[2:] + self._server_nonce
+        salt = b64encode(credential.salt).decode()
+        answer = f"r={both},s={salt},i={credential.iterations}"
+        self._first = (f"{binding},{authorization_id},", bare, both, answer)
+        return answer.encode()
+
+    def _verify(self, text: str) -> bytes:
+        """The client's final message: its proof. Answer: the server's signature."""
+        assert self._first is not None
+        assert self._credential is not None
+        header, bare, nonce, challenge = self._first
+        without_proof, found, proof = text.rpartition(",p=")
+        binding, its_nonce, *_extensions = without_proof.split(",")
+        if not found or its_nonce != f"r={nonce}" or self.user is not None:
+            raise self._failed()
+        if binding != f"c={b64encode(header.encode()).decode()}":
+            raise self._failed()
+        exchange = f"{bare},{challenge},{without_proof}".encode()
+        stored = self._credential.stored_key
+        signature = hmac.digest(stored, exchange, HASHES[self._mechanism])
+        proved = b64decode(proof, validate=True)
+        if len(proved) != len(signature):
+            raise self._failed()
+        client_key = bytes(a ^ b for a, b in zip(proved, signature, strict=True))
+        if not hmac.compare_digest(hash_of(self._mechanism, client_key), stored):
+            raise self._failed()
+        self.user = self._credential.user
+        server = self._credential.server_key
+        mine = hmac.digest(server, exchange, HASHES[self._mechanism])
+        return b"v=" + b64encode(mine)
+
+
+def _plain_name(escaped: str) -> str:
+    """A name of SCRAM's as it is: `=2C` is a comma, `=3D` an equals sign."""
+    return escaped.replace("=2C", ",").replace("=3D", "=")

@@ -1,0 +1,28 @@
+"""TLS on the gateway's listener."""
+
+from __future__ import annotations
+
+import ssl
+
+from pipeline.errors import Failure
+
+
+class CertificateError(Failure):
+    """A certificate or its key cannot be used; the message names the file."""
+
+
+def server_context(certificate: str, key: str) -> ssl.SSLContext:
+    """TLS 1.2 or later with a certificate (chain) and its key, PEM files. Raises CertificateError.
+
+    Clients are not asked for certificates: SASL says who they are.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # A password, though an empty one: OpenSSL would ask for an encrypted key's on the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:
+        raise CertificateError(
+            f"cannot serve TLS with certificate {certificate} and key {key}: {error}"
+        ) from error
+    return context
