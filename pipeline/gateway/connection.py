@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 _SIZE_BYTES = 4
 # Frames that are read ahead; the socket is not read while there are so many.
 _READ_AHEAD = 2
+# The time between a last answer and the end of its connection.
+_TO_READ_S = 0.1
 
 
 class Connection(asyncio.Protocol):
@@ -128,6 +130,8 @@ class Connection(asyncio.Protocol):
             self._transport.close()
         except Refused as error:
             self._transport.write(error.answer)
+            # Some clients do not read what came together with the end of the connection.
+            await asyncio.sleep(_TO_READ_S)
             self._refuse(str(error))
         except InvalidFrame as error:
             self._refuse(str(error))

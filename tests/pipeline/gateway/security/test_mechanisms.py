@@ -1,0 +1,181 @@
+"""PLAIN and SCRAM prove who a client is, and the file of users lets nobody in by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from pipeline.cli.users import users_app
+from pipeline.gateway.security.mechanisms import AuthenticationFailed, Plain, Scram, begin
+from pipeline.gateway.security.users import (
+    Credential,
+    Users,
+    UsersError,
+    _derived,
+    add_user,
+    new_credential,
+    read_users,
+    remove_user,
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "users"
+    add_user(path, [new_credential("alice", "wonder", "SCRAM-SHA-256")])
+    return path
+
+
+def ask(mechanism: Plain | Scram, *tokens: str) -> list[bytes]:
+    async def all_of_them() -> list[bytes]:
+        return [await mechanism.answer(token.encode()) for token in tokens]
+
+    return asyncio.run(all_of_them())
+
+
+def test_the_exchange_of_rfc_7677_is_answered_as_there(path: Path) -> None:
+    salt = b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+    add_user(path, [_derived("user", "pencil", "SCRAM-SHA-256", salt, 4096)])
+    scram = Scram("SCRAM-SHA-256", Users(path), "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0")
+    first, last = ask(
+        scram,
+        "n,,n=user,r=rOprNGfwEbeRWgbNEkqO",
+        "c=biws,r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,"
+        "p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=",
+    )
+    assert first == (
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
+    assert last == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    assert scram.user == "user"
+
+
+FIRST = "n,,n=user,r=abc"
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        [""],
+        ["n,,n=user"],
+        ["n,,n=user,r="],
+        ["n,,r=abc,n=user"],
+        ["p=tls-unique,,n=user,r=abc"],
+        ["n,a=other,n=user,r=abc"],
+        [FIRST, ""],
+        [FIRST, "c=biws,r=abc,p=AAAA"],
+        [FIRST, "c=biws,r=abcSERVER,p=!!"],
+        [FIRST, "c=biws,r=abcSERVER,p=AAAA"],
+        [FIRST, "c=biws,r=abcSERVER,p=" + "A" * 43 + "="],
+        [FIRST, "c=eSws,r=abcSERVER,p=" + "A" * 43 + "="],
+        [FIRST, "c=biws,r=abcSERVER"],
+        [FIRST, FIRST],
+    ],
+)
+def test_a_token_that_proves_nothing_fails(path: Path, tokens: list[str]) -> None:
+    scram = Scram("SCRAM-SHA-256", Users(path), "SERVER")
+    with pytest.raises(AuthenticationFailed):
+        ask(scram, *tokens)
+    assert scram.user is None
+
+
+@pytest.mark.parametrize(
+    ("token", "user"),
+    [
+        ("\0alice\0wonder", "alice"),
+        ("alice\0alice\0wonder", "alice"),
+        ("bob\0alice\0wonder", None),
+        ("\0alice\0wrong", None),
+        ("\0alice\0", None),
+        ("\0\0", None),
+        ("\0nobody\0wonder", None),
+        ("alice wonder", None),
+        ("\0alice\0wonder\0", None),
+    ],
+)
+def test_plain_takes_the_password_and_nothing_else(
+    path: Path, token: str, user: str | None
+) -> None:
+    plain = Plain(Users(path))
+    if user is None:
+        with pytest.raises(AuthenticationFailed):
+            ask(plain, token)
+    else:
+        assert ask(plain, token) == [b""]
+    assert plain.user == user
+
+
+def test_a_stranger_is_challenged_like_a_user_and_always_in_the_same_way(path: Path) -> None:
+    users = Users(path)
+    first = [ask(Scram("SCRAM-SHA-512", users, "S"), f"n,,n={n},r=c")[0] for n in ("x", "x", "y")]
+    assert first[0] == first[1] != first[2]
+    assert all(each.startswith(b"r=cS,s=") and each.endswith(b",i=4096") for each in first)
+
+
+def test_a_name_may_have_commas_and_equals_signs(path: Path) -> None:
+    add_user(path, [new_credential("a,b=c", "x", "SCRAM-SHA-256")])
+    seen = ask(Scram("SCRAM-SHA-256", Users(path), "S"), "n,,n=a=2Cb=3Dc,r=c")[0]
+    credential = Users(path).credential("a,b=c", "SCRAM-SHA-256")
+    assert b64decode(seen.split(b"s=")[1].split(b",")[0]) == credential.salt
+
+
+def test_the_file_holds_no_password_and_is_its_owner_s(path: Path) -> None:
+    assert b"wonder" not in path.read_bytes()
+    assert path.stat().st_mode & 0o077 == 0
+    again = new_credential("alice", "wonder", "SCRAM-SHA-256")
+    assert read_users(path)[0].stored_key != again.stored_key, "salts differ"
+
+
+def test_a_change_of_the_file_counts_from_the_next_log_in(path: Path) -> None:
+    users = Users(path)
+    add_user(path, [new_credential("bob", "builder", "SCRAM-SHA-512")])
+    assert ask(Plain(users), "\0bob\0builder") == [b""]
+    remove_user(path, "bob")
+    with pytest.raises(AuthenticationFailed):
+        ask(Plain(users), "\0bob\0builder")
+    with pytest.raises(UsersError, match="no user 'bob'"):
+        remove_user(path, "bob")
+
+
+def test_while_the_file_is_torn_its_users_stay(path: Path) -> None:
+    users = Users(path)
+    path.write_bytes(path.read_bytes()[:40])
+    assert ask(Plain(users), "\0alice\0wonder") == [b""]
+    with pytest.raises(UsersError, match=r"line 1 of .* is no user"):
+        Users(path)
+    path.unlink()
+    assert ask(Plain(users), "\0alice\0wonder") == [b""]
+    with pytest.raises(UsersError, match="No such file"):
+        Users(path)
+
+
+def test_users_are_added_listed_and_removed_by_the_command(tmp_path: Path) -> None:
+    def run(*arguments: str, typed: str = "") -> str:
+        done = CliRunner().invoke(users_app, [*arguments, "--file", str(tmp_path / "users")], typed)
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    run("add", "alice", typed="wonder\n")
+    run("add", "bob", "--mechanism", "SCRAM-SHA-512", typed="builder\n")
+    assert run("list") == (
+        "alice: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512\nbob: PLAIN, SCRAM-SHA-512\n"
+    )
+    assert ask(begin("PLAIN", Users(tmp_path / "users")), "\0alice\0wonder") == [b""]  # type: ignore[arg-type]
+    run("add", "alice", typed="changed\n")
+    with pytest.raises(AuthenticationFailed):
+        ask(Plain(Users(tmp_path / "users")), "\0alice\0wonder")
+    run("remove", "alice")
+    assert run("list") == "bob: PLAIN, SCRAM-SHA-512\n"
+
+
+def test_a_line_of_another_release_is_named(path: Path) -> None:
+    line = msgspec.to_builtins(new_credential("eve", "x", "SCRAM-SHA-256"))
+    path.write_bytes(msgspec.json.encode({**line, "mechanism": "MD5"}))
+    with pytest.raises(UsersError, match="MD5"):
+        read_users(path)
+    assert msgspec.convert(line, Credential).user == "eve"
