@@ -60,6 +60,15 @@ class TopicLogs:
             return self._tables.offset_for_time(topic, partition, timestamp_ms)
         return None
 
+    def offset_of_max_timestamp(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """The first offset with the latest timestamp, and that; None if there is no record.
+
+        Raises as `offset_for_time` does.
+        """
+        if self._has_table(topic, partition):
+            return self._tables.offset_of_max_timestamp(topic, partition)
+        return None
+
     def read(self, topic: str, partition: int, offset: int, max_bytes: int) -> Sequence[Record]:
         """Records from an offset on, one at least if there is any.
 

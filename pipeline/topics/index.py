@@ -66,6 +66,7 @@ class PartitionIndex:
         self._partitions = array("q")
         self._committed_at = array("q")
         self._min_timestamps = array("q")
+        self._max_timestamps = array("q")
         # The latest timestamp of a span and of all before it: rises, so that it can be bisected.
         self._latest = array("q")
 
@@ -83,6 +84,7 @@ class PartitionIndex:
         self._partitions.append(entry.partitions or 1)
         self._committed_at.append(entry.committed_at or 0)
         self._min_timestamps.append(entry.min_timestamp or 0)
+        self._max_timestamps.append(latest)
         self._latest.append(max(latest, self._latest[-1]) if self._latest else latest)
         self.log_end += entry.count
 
@@ -97,6 +99,13 @@ class PartitionIndex:
             span = self._span(place)
             if span.end > self.log_start:
                 yield span
+
+    def max_timestamp(self) -> int | None:
+        """Return the latest timestamp from the log start on, None where there is no record."""
+        first = max(0, bisect_right(self._bases, self.log_start) - 1)
+        if self.log_start == self.log_end:
+            return None
+        return max(self._max_timestamps[first:])
 
     def end_of(self, files: set[int]) -> int:
         """Return the offset after the last row that is in one of the files; 0 if none is."""

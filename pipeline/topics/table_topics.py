@@ -208,6 +208,19 @@ class TableTopics:
                 return span.base + int(late[0]), int(times[late[0]])
         return None
 
+    def offset_of_max_timestamp(self, topic: str, partition: int) -> tuple[int, int] | None:
+        """Return the first offset with the latest timestamp there is, and that timestamp.
+
+        None if there is no record. Source: KIP-734. Raises as `offset_for_time` does.
+        """
+        index = self._partition(topic, partition)
+        while True:
+            start, latest = index.log_start, index.max_timestamp()
+            found = None if latest is None else self.offset_for_time(topic, partition, latest)
+            # The search may find that the file with the latest timestamp is gone.
+            if found is not None or index.log_start == start:
+                return found
+
     def reindex(self, topic: str) -> None:
         """Begin a topic anew with the rows that its table has now, at offsets after all present.
 

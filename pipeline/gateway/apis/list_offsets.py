@@ -21,8 +21,12 @@ log = logging.getLogger(__name__)
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 _LATEST = -1
 _EARLIEST = -2
-# The first offset on the broker itself (KIP-405): here that is the first one.
+# The offset of the latest timestamp (KIP-734).
+_MAX_TIMESTAMP = -3
+# The first offset on the broker itself (KIP-405), which is the first one: nothing is elsewhere.
 _EARLIEST_LOCAL = -4
+# The last offset that is elsewhere (KIP-1005): there is none.
+_LATEST_TIERED = -5
 _NONE = -1
 _EPOCH = 0
 
@@ -50,11 +54,15 @@ def _partition(logs: TopicLogs, topic: str, partition: int, timestamp: int) -> A
             offset = logs.bounds(topic, partition).end
         elif timestamp in (_EARLIEST, _EARLIEST_LOCAL):
             offset = logs.bounds(topic, partition).start
+        elif timestamp == _MAX_TIMESTAMP:
+            offset, of_time = logs.offset_of_max_timestamp(topic, partition) or (_NONE, _NONE)
+        elif timestamp == _LATEST_TIERED:
+            # An unknown topic is one all the same.
+            logs.bounds(topic, partition)
         elif timestamp >= 0:
-            found = logs.offset_for_time(topic, partition, timestamp)
-            offset, of_time = found or (_NONE, _NONE)
+            offset, of_time = logs.offset_for_time(topic, partition, timestamp) or (_NONE, _NONE)
         else:
-            # -3, the offset of the greatest timestamp, and whatever else comes to be.
+            # What later versions of the API may come to ask for.
             code = ErrorCode.UNSUPPORTED_VERSION
     except UnknownTopicOrPartition:
         code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

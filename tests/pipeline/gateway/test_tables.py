@@ -11,10 +11,12 @@ from typing import Any
 import confluent_kafka
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from confluent_kafka.admin import AdminClient, OffsetSpec
+from deltalake import DeltaTable, write_deltalake
 from kafka import KafkaConsumer, TopicPartition
 
 from pipeline.gateway.brokers import Broker
+from pipeline.tables.topics import create_topic
 from pipeline.topics import create_table_topic
 from tests.pipeline.gateway.running import coordinator, gateway
 
@@ -103,6 +105,33 @@ def test_an_offset_is_found_by_its_time(broker: Broker) -> None:
     assert consumer.offsets_for_times({partition: 2**45})[partition] is None
     assert consumer.beginning_offsets([partition]) == {partition: 0}
     consumer.close()
+
+
+def test_the_offset_of_the_latest_timestamp_is_found(broker: Broker, table: str) -> None:
+    admin = AdminClient({"bootstrap.servers": f"{broker.host}:{broker.port}"})
+    partition = confluent_kafka.TopicPartition("orders", 1)
+
+    def found(spec: OffsetSpec) -> Any:
+        return admin.list_offsets({partition: spec})[partition].result(30)
+
+    before = found(OffsetSpec.max_timestamp())
+    # All rows of a commit have its time: the first of the last commit's is found.
+    commits = DeltaTable(table).history()
+    assert before.timestamp == commits[0]["timestamp"]
+    if len(commits) == 1:
+        assert before.offset == 0
+    assert before.offset == found(OffsetSpec.for_timestamp(before.timestamp)).offset
+    assert before.offset < found(OffsetSpec.latest()).offset
+
+
+def test_a_topic_without_records_has_no_latest_timestamp(broker: Broker, root_of: str) -> None:
+    create_topic(root_of, "empty", 1)
+    admin = AdminClient({"bootstrap.servers": f"{broker.host}:{broker.port}"})
+    while "empty" not in admin.list_topics(timeout=30).topics:
+        pass
+    partition = confluent_kafka.TopicPartition("empty", 0)
+    found = admin.list_offsets({partition: OffsetSpec.max_timestamp()})[partition].result(30)
+    assert (found.offset, found.timestamp) == (-1, -1)
 
 
 def test_an_offset_that_is_not_there_is_out_of_range(broker: Broker) -> None:

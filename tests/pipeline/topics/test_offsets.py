@@ -183,6 +183,21 @@ def test_a_time_is_found_behind_what_vacuum_deleted(root: str, uri: str) -> None
     assert found[0] == 2
 
 
+def test_the_latest_time_may_have_been_in_what_vacuum_deleted(root: str, uri: str) -> None:
+    def timed(*times: int) -> pa.Table:
+        return pa.table({"id": ["k"] * len(times), "at": pa.array(times, pa.int64())})
+
+    append(uri, timed(50, 90))
+    append(uri, timed(70, 80, 80, 10))
+    define(root, uri, 1, key="id", timestamp="at")
+    assert opened(root).offset_of_max_timestamp("t", 0) == (1, 90)
+    (first,) = DeltaTable(uri, version=0).file_uris()
+    Path(first).unlink()
+    topics = opened(root)
+    assert topics.offset_of_max_timestamp("t", 0) == (3, 80)
+    assert ends(topics) == [(2, 6)]
+
+
 def test_a_file_that_is_committed_twice_is_indexed_once(root: str, uri: str) -> None:
     """delta-rs, whose commit was not acknowledged, commits the same file as the next version."""
     append(uri, range(4))
