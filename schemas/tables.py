@@ -48,6 +48,9 @@ class TopicTable(Struct, frozen=True):
     `value_column` null: a record's value is its row as a JSON object. `timestamp_column` null: a
     record's timestamp is that of its commit. `start_version` null: the topic begins with the
     table's version 0, else with the rows that the table had in that version.
+
+    `config` not null: the table is the topic's own, of the columns of `TOPIC_RECORDS`, which
+    gateways append to, and `config` has the topic's configs as a JSON object under Kafka's names.
     """
 
     topic: str
@@ -60,6 +63,7 @@ class TopicTable(Struct, frozen=True):
     timestamp_column: str | None
     start_version: Int64 | None
     at: Timestamp
+    config: str | None = None
 
 
 class TopicIndexEntry(Struct, frozen=True):
@@ -209,6 +213,25 @@ TOPIC_INDEX = table_of("topic_index", TopicIndexEntry)
 # Made with the first gateway.
 GATEWAYS = table_of("gateways", GatewayEvent)
 ON_DEMAND = (TOPICS, TOPIC_TABLES, TOPIC_INDEX, GATEWAYS)
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+# The table of a topic that has a table of its own, one for each: the columns of Spark's Kafka
+# source, so that code which was written for that source reads it.
+TOPIC_RECORDS = Table(
+    "topic_records",
+    pa.schema(
+        [
+            ("key", pa.binary()),
+            ("value", pa.binary()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("offset", pa.int64()),
+            ("timestamp", TIMESTAMP),
+            ("timestampType", pa.int32()),
+            ("headers", pa.list_(pa.field("element", _HEADER))),
+        ]
+    ),
+    partition_by=("partition",),
+)
 
 
 # --- rows to columns ----------------------------------------------------------------------------

@@ -37,19 +37,26 @@ def topics_create(
         str | None,
         typer.Option("--timestamp", help="The column of a record's time; else its commit's time."),
     ] = None,
+    config: Annotated[
+        list[str] | None,
+        typer.Option("--config", help="NAME=VALUE, such as retention.ms=3600000; repeatable."),
+    ] = None,
 ) -> None:
     """Create a topic; the first one makes the catalogue, outside of which no topic is taken.
 
-    With --table the rows of a Delta table are the topic's records.
+    Clients produce to it through a gateway, into a Delta table of its own under the root. With
+    --table the rows of your Delta table are its records instead.
     """
-    from pipeline.tables.topics import create_topic
-    from pipeline.topics import create_table_topic
+    from pipeline.topics import create_log_topic, create_table_topic
 
     if table is None:
         if key or partition or timestamp or value != "json":
             raise typer.BadParameter("--key, --partition, --value and --timestamp need --table")
-        create_topic(root, name, partitions)
+        topic = create_log_topic(root, name, partitions, _configs(config))
+        where = f"; its records are rows of {root.rstrip('/')}/{topic.table}"
     else:
+        if config:
+            raise typer.BadParameter("--config is for a topic without --table")
         create_table_topic(
             root,
             name,
@@ -61,7 +68,18 @@ def topics_create(
             timestamp=timestamp,
         )
         _index(root, name)
-    typer.echo(f"topic {name!r} created with {_counted(partitions)}")
+        where = ""
+    typer.echo(f"topic {name!r} created with {_counted(partitions)}{where}")
+
+
+def _configs(given: list[str] | None) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for text in given or ():
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"--config {text!r} is not NAME=VALUE")
+        found[name] = value
+    return found
 
 
 @topics_app.command("reindex")

@@ -103,5 +103,7 @@ def remove_action(file: DataFile, deleted_ms: int, data_change: bool) -> dict[st
 
 
 def encode_stats(file: DataFile) -> str:
-    """Return a file's statistics as JSON: the number of its rows, null if it is not known."""
+    """Return a file's statistics as JSON: the number of its rows alone if it has no others."""
+    if file.stats is not None:
+        return file.stats
     return _encode({"numRecords": file.records}).decode()

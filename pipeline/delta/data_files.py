@@ -22,13 +22,17 @@ ROW_GROUP_BYTES = 16 << 20
 
 
 class DataFile(Struct, frozen=True):
-    """One Parquet file of a table. `modified_ms` is when the newest of its rows was written."""
+    """One Parquet file of a table. `modified_ms` is when the newest of its rows was written.
+
+    `stats`: its statistics as JSON, None for the number of its records alone.
+    """
 
     path: str
     size: int
     modified_ms: int
     records: int | None
     partition: dict[str, str | None] = {}
+    stats: str | None = None
 
 
 def data_files(handle: DeltaTable) -> list[DataFile]:

@@ -80,8 +80,10 @@ class Rewrite(Struct, frozen=True, dict=True):
         return None
 
 
-def commit_locally(log: Path, version: int, rewrite: Rewrite) -> None:
+def commit_locally(log: Path, version: int, rewrite: Rewrite, flushed: bool = True) -> None:
     """Commit to the log in a folder, after all commits since `version`.
+
+    With `flushed` the commit is on the disk when this returns.
 
     Raises RewriteConflict and CommitStateUnknown.
     """
@@ -92,7 +94,7 @@ def commit_locally(log: Path, version: int, rewrite: Rewrite) -> None:
             raise RewriteConflict(str(log.parent), why)
 
     try:
-        commit_after(log, version, Commit(_actions(rewrite), is_blind_append=False), check)
+        commit_after(log, version, Commit(_actions(rewrite), not rewrite.removed, flushed), check)
     except LogGone as error:
         raise RewriteConflict(str(log.parent), str(error)) from error
 

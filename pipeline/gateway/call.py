@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pipeline.gateway.api import Api
     from pipeline.gateway.brokers import Brokers
     from pipeline.gateway.coordinator_link import CoordinatorLink
+    from pipeline.gateway.producing import Producing
     from pipeline.gateway.topics import Topics
 
 
@@ -27,12 +28,14 @@ class Services:
         root: str,
         link: CoordinatorLink,
         topics: Topics,
+        producing: Producing,
         cluster_id: str,
         apis: Mapping[int, Api],
     ) -> None:
         self.root = root
         self.link = link
         self.topics = topics
+        self.producing = producing
         self.cluster_id = cluster_id
         self.apis = apis
         self._start = uuid.uuid4()

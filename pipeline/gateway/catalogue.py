@@ -9,6 +9,7 @@ from deltalake.exceptions import DeltaError
 
 from pipeline.errors import Failure
 from pipeline.tables.topics import InvalidPartitions, InvalidTopic, TopicExists, UnknownTopic
+from pipeline.topics import InvalidConfig
 from schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ _CODES: dict[type[Failure], ErrorCode] = {
     InvalidTopic: ErrorCode.INVALID_TOPIC_EXCEPTION,
     InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
     TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    InvalidConfig: ErrorCode.INVALID_CONFIG,
     UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 

@@ -19,6 +19,8 @@ _HEAD = struct.Struct(">qiibI")
 # how many records.
 _CRC_COVERED = struct.Struct(">hiqqqhii")
 _MAGIC = 2
+# The attribute of a batch whose records have the time of their append.
+_APPEND_TIME = 0x08
 # What the length does not count: the base offset and the length itself.
 _UNCOUNTED = 12
 _LEADER_EPOCH = 0
@@ -51,8 +53,11 @@ class BatchRecord(Protocol):
         """Its headers, in order."""
 
 
-def encode_batch(records: Sequence[BatchRecord]) -> bytes:
-    """The batch of one or more records, whose offsets rise."""
+def encode_batch(records: Sequence[BatchRecord], is_append_time: bool = False) -> bytes:
+    """The batch of one or more records, whose offsets rise.
+
+    `is_append_time`: the records' time, one for all, is that of their append.
+    """
     base_offset, base_timestamp = records[0].offset, records[0].timestamp_ms
     parts = []
     for record in records:
@@ -70,7 +75,7 @@ def encode_batch(records: Sequence[BatchRecord]) -> bytes:
         parts.append(varint(len(body)))
         parts.append(body)
     covered = _CRC_COVERED.pack(
-        0,
+        _APPEND_TIME if is_append_time else 0,
         records[-1].offset - base_offset,
         base_timestamp,
         max(record.timestamp_ms for record in records),

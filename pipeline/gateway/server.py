@@ -15,6 +15,7 @@ from pipeline.gateway.brokers import LOOK_EVERY_S, Broker, Brokers, cluster_id
 from pipeline.gateway.call import Services
 from pipeline.gateway.connection import Connection
 from pipeline.gateway.coordinator_link import CoordinatorLink
+from pipeline.gateway.producing import Producing
 from pipeline.gateway.security.tls import server_context
 from pipeline.gateway.security.users import Users
 from pipeline.gateway.session import Session
@@ -131,7 +132,8 @@ async def running_gateway(
     limits = settings or GatewaySettings()
     topics = Topics(root)
     with RequestClient(root, _PRODUCER) as client:
-        services = Services(root, CoordinatorLink(client), topics, cluster_id(root), APIS)
+        link, producing = CoordinatorLink(client), Producing(root, topics)
+        services = Services(root, link, topics, producing, cluster_id(root), APIS)
         gateway = Gateway(services, limits)
         host, port = listen
         port = await gateway.bind(host, port)
@@ -146,6 +148,7 @@ async def running_gateway(
             # First of all: clients that look for a gateway now are sent to another one.
             await asyncio.to_thread(brokers.stop)
             await gateway.stop(5.0)
+            await producing.close()
             for task in tasks:
                 task.cancel()
             for task in tasks:

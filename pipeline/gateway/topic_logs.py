@@ -1,7 +1,8 @@
 """What consumers read: the records of each partition, with their offsets.
 
-A topic that is a Delta table has the table's rows. A topic of which only the catalogue knows has no
-records: members share its partitions and commit offsets of it, and a fetch waits.
+A topic that is a Delta table has the table's rows, be it a user's table or one of its own, which
+gateways append to. A topic of which only the catalogue knows has no records: members share its
+partitions and commit offsets of it, and a fetch waits.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pipeline.topics import Record
+    from schemas.tables import TopicTable
 
 # So many records are read at once at most, however small they are.
 _MOST_RECORDS = 50_000
@@ -39,6 +41,14 @@ class TopicLogs:
         found = self._tables.poll()
         self.counts = self._tables.catalogue()
         return found
+
+    def definition(self, topic: str) -> TopicTable | None:
+        """What a topic is made of; None for one without a table. For any thread."""
+        return self._tables.definition(topic)
+
+    def refresh(self, topic: str) -> bool:
+        """Look for new records of a topic with a table of its own; whether there are any."""
+        return self._tables.refresh(topic)
 
     def bounds(self, topic: str, partition: int) -> Bounds:
         """Where a partition begins and ends. Raises UnknownTopicOrPartition, TableReplaced."""
@@ -76,6 +86,9 @@ class TopicLogs:
         OSError where the table cannot be read.
         """
         if self._has_table(topic, partition):
+            if offset > self._tables.log_end(topic, partition):
+                # Another gateway may have served records that this one has not looked for yet.
+                self._tables.refresh(topic)
             return self._tables.read(topic, partition, offset, max_bytes, _MOST_RECORDS)
         if offset != 0:
             raise OffsetOutOfRange(f"topic {topic!r} has no records, so no offset {offset}")

@@ -15,6 +15,8 @@ from pipeline.gateway.topic_logs import TopicLogs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from schemas.tables import TopicTable
+
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -33,11 +35,16 @@ class Topics:
         self._logs = TopicLogs(root)
         self._thread = ThreadPoolExecutor(1, "topics")
         self._changed = asyncio.Condition()
+        self._looking: dict[str, asyncio.Task[None]] = {}
         self.news = 0
 
     def counts(self) -> Mapping[str, int]:
         """Each topic's number of partitions; none where there is no catalogue."""
         return self._logs.counts
+
+    def definition(self, topic: str) -> TopicTable | None:
+        """What a topic is made of; None for one without a table."""
+        return self._logs.definition(topic)
 
     def with_logs(self, read: Callable[[TopicLogs], T]) -> Awaitable[T]:
         """Read in the thread that reads tables."""
@@ -71,9 +78,24 @@ class Topics:
     async def look(self) -> None:
         """Look for changes once. Raises DeltaError, OSError and Failure."""
         if await self.with_logs(TopicLogs.poll):
-            async with self._changed:
-                self.news += 1
-                self._changed.notify_all()
+            await self._tell()
+
+    def look_soon(self, topic: str) -> None:
+        """Look for new records of one topic, which was written to through this gateway."""
+        if topic not in self._looking:
+            self._looking[topic] = asyncio.get_running_loop().create_task(self._look_at(topic))
+
+    async def _look_at(self, topic: str) -> None:
+        # What is written from now on is another look's.
+        await asyncio.sleep(0)
+        del self._looking[topic]
+        if await self.with_logs(lambda logs: logs.refresh(topic)):
+            await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self.news += 1
+            self._changed.notify_all()
 
     def close(self) -> None:
         """End the thread."""

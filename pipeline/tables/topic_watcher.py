@@ -33,6 +33,8 @@ class TopicWatcher:
         self._newest: dict[str, TopicChange] = {}
         self._deleted: dict[str, int] = {}
         self._created: dict[str, int] = {}
+        # How often rows of the catalogue were read.
+        self.changes = 0
 
     @property
     def created(self) -> dict[str, int]:
@@ -81,6 +83,7 @@ class TopicWatcher:
             self._take(from_arrow(TopicChange, rows))
 
     def _take(self, changes: list[TopicChange]) -> None:
+        self.changes += 1
         self._newest = newest_of([*self._newest.values(), *changes])
         self._created = creations_of(changes, self._created)
         deleted = dict(self._deleted)

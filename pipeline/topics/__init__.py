@@ -1,17 +1,26 @@
 """Delta tables as topics: a row is a record, with a partition and an offset that never change.
 
+There are two kinds. A user's table is followed, and an index says where its rows are
+(`indexer`, `index`). A topic's own table, which gateways append to, has the offset in each row, and
+its own log is the index (`log_appender`, `segments`, `log_reader`). Both are read by `TableTopics`.
+
 `gateway`, `client`, `replay` and `cli` may import the names below, and no module behind them; this
 package imports `pipeline.tables` and `pipeline.delta`. Nothing here knows groups, members or
 connections, and neither Spark nor pandas is imported.
 
-A table may be a topic if rows are only added to it. OPTIMIZE and VACUUM may run on it: a record is
-read from the file that it came in. What VACUUM has deleted lies before the log start, with all that
-came earlier: OPTIMIZE may sort rows, so a rewritten file does not tell their order. So a consumer
-may lag as long as VACUUM keeps files (`delta.deletedFileRetentionDuration`, a week by
+A user's table may be a topic if rows are only added to it. OPTIMIZE and VACUUM may run on it: a
+record is read from the file that it came in. What VACUUM has deleted lies before the log start,
+with all that came earlier: OPTIMIZE may sort rows, so a rewritten file does not tell their order.
+So a consumer may lag as long as VACUUM keeps files (`delta.deletedFileRetentionDuration`, a week by
 default). DELETE, UPDATE, MERGE and overwrites end the topic before their commit, by name.
 """
 
-from pipeline.topics.definition import create_table_topic
+from pipeline.topics.definition import (
+    check_log_topic,
+    create_log_topic,
+    create_table_topic,
+    give_table,
+)
 from pipeline.topics.errors import (
     CannotFollow,
     InvalidTable,
@@ -19,15 +28,32 @@ from pipeline.topics.errors import (
     TableReplaced,
     UnknownTopicOrPartition,
 )
-from pipeline.topics.table_topics import Record, TableTopics
+from pipeline.topics.log_appender import Appended, LogAppender, NewBatch, Outcome
+from pipeline.topics.producer_state import InvalidProducerEpoch, OutOfOrderSequence
+from pipeline.topics.record import LOG_APPEND_TIME, Record
+from pipeline.topics.table_topics import TableTopics
+from pipeline.topics.topic_config import InvalidConfig, TopicConfig, decode_config
 
 __all__ = [
+    "LOG_APPEND_TIME",
+    "Appended",
     "CannotFollow",
+    "InvalidConfig",
+    "InvalidProducerEpoch",
     "InvalidTable",
+    "LogAppender",
+    "NewBatch",
     "OffsetOutOfRange",
+    "OutOfOrderSequence",
+    "Outcome",
     "Record",
     "TableReplaced",
     "TableTopics",
+    "TopicConfig",
     "UnknownTopicOrPartition",
+    "check_log_topic",
+    "create_log_topic",
     "create_table_topic",
+    "decode_config",
+    "give_table",
 ]

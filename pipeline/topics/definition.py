@@ -11,21 +11,32 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from msgspec import structs
 
 from pipeline.delta.open import open_appender
 from pipeline.delta.table import local_folder, open_delta
-from pipeline.tables.store import ensure_table, open_table, table_uri
+from pipeline.tables.store import CHECKPOINT_INTERVAL, ensure_table, open_table, table_uri
 from pipeline.tables.topic_watcher import TopicWatcher
-from pipeline.tables.topics import check_name, create_topic
+from pipeline.tables.topics import (
+    check_name,
+    check_new_topic,
+    create_topic,
+    created_at,
+    touch_topic,
+)
 from pipeline.topics.columns import Columns
 from pipeline.topics.errors import InvalidTable
 from pipeline.topics.table_log import check_readable, first_version
-from schemas.tables import TOPIC_TABLES, TopicTable, from_arrow, to_arrow
+from pipeline.topics.topic_config import encode_config
+from schemas.tables import TOPIC_RECORDS, TOPIC_TABLES, TopicTable, from_arrow, to_arrow
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from collections.abc import Mapping
+
+# A Spark stream that reads a topic's own table may be down for as long.
+_LOG_RETENTION = "interval 1 days"
 
 
 def create_table_topic(
@@ -82,6 +93,99 @@ def create_table_topic(
     return topic
 
 
+def create_log_topic(
+    root: str, name: str, partitions: int, config: Mapping[str, str | None] | None = None
+) -> TopicTable:
+    """Create a topic with a table of its own, which gateways append to; returns its definition.
+
+    Its table is made with it, so that a Spark job may begin to read before anything is produced.
+    `config`: Kafka's topic configs, as texts. Raises InvalidConfig, InvalidTopic,
+    InvalidPartitions, TopicExists.
+    """
+    text = check_log_topic(root, name, partitions, config)
+    ensure_table(root, TOPIC_TABLES)
+    topic = _make_table(root, name, text)
+    appender = open_appender(table_uri(root, TOPIC_TABLES))
+
+    def define(at: int) -> None:
+        nonlocal topic
+        topic = structs.replace(topic, at=at)
+        appender.append(to_arrow(TOPIC_TABLES, [topic]))
+
+    create_topic(root, name, partitions, define)
+    return topic
+
+
+def check_log_topic(
+    root: str, name: str, partitions: int, config: Mapping[str, str | None] | None = None
+) -> str:
+    """Raise what `create_log_topic` would raise now; returns the configs as JSON."""
+    text = encode_config(config or {})
+    check_new_topic(root, name, partitions)
+    return text
+
+
+def give_table(root: str, name: str) -> None:
+    """Give a topic that has no table one of its own; does nothing if it has one by now.
+
+    For a topic that an earlier release created, which knew names alone. Raises UnknownTopic.
+    """
+    created = created_at(root, name)
+    ensure_table(root, TOPIC_TABLES)
+    appender = open_appender(table_uri(root, TOPIC_TABLES))
+    # Of several that give it a table one is first; a topic of that name that is created later has
+    # a later time.
+    app_id = f"table-of/{name}"
+    if appender.last_version(app_id) < created:
+        topic = structs.replace(_make_table(root, name, encode_config({})), at=created)
+        appender.append(to_arrow(TOPIC_TABLES, [topic]), app_id, created)
+    touch_topic(root, name)
+
+
+def _make_table(root: str, name: str, config: str) -> TopicTable:
+    topic_id = str(uuid.uuid4())
+    # Within the root, so that a root may be moved.
+    table = f"{TOPIC_RECORDS.name}/{name}-{topic_id[:8]}"
+    handle = DeltaTable.create(
+        _own_uri(root, table),
+        TOPIC_RECORDS.schema,
+        partition_by=list(TOPIC_RECORDS.partition_by),
+        configuration={
+            "delta.checkpointInterval": CHECKPOINT_INTERVAL,
+            "delta.logRetentionDuration": _LOG_RETENTION,
+        },
+    )
+    return TopicTable(
+        topic=name,
+        topic_id=topic_id,
+        table=table,
+        table_id=str(handle.metadata().id),
+        key_column="key",
+        partition_column="partition",
+        value_column="value",
+        timestamp_column="timestamp",
+        start_version=None,
+        at=0,
+        config=config,
+    )
+
+
+def _own_uri(root: str, table: str) -> str:
+    return f"{root.rstrip('/')}/{table}"
+
+
+def read_definitions(root: str) -> list[TopicTable]:
+    """Return every definition that was written, in force or not; tables as absolute URIs."""
+    try:
+        rows = open_table(root, TOPIC_TABLES).to_pyarrow_table()
+    except TableNotFoundError:
+        return []
+    return [
+        each if each.config is None else structs.replace(each, table=_own_uri(root, each.table))
+        for each in from_arrow(TopicTable, rows)
+    ]
+
+
 def column_types(handle: DeltaTable) -> dict[str, pa.DataType]:
     """Return the type of each column of a table."""
     return {field.name: field.type for field in pa.schema(handle.schema().to_arrow())}
@@ -93,7 +197,7 @@ class Definitions:
     def __init__(self, root: str) -> None:
         self._root = root
         self._watcher = TopicWatcher(root)
-        self._created: dict[str, int] = {}
+        self._seen = 0
         self.topics: dict[str, TopicTable] = {}
         self.dead: set[str] = set()
 
@@ -111,19 +215,12 @@ class Definitions:
     def poll(self) -> bool:
         """Look for changes; return whether there are any. One attempt to open a file."""
         grown = self._watcher.poll() is not None
-        if self._watcher.created == self._created:
+        seen, created = self._watcher.changes, self._watcher.created
+        if seen == self._seen:
             return grown
-        created = dict(self._watcher.created)
-        known = self._read()
-        self._created = created
+        known = read_definitions(self._root)
+        self._seen = seen
         self.topics = {each.topic: each for each in known if created.get(each.topic) == each.at}
         live = {each.topic_id for each in self.topics.values()}
         self.dead = {each.topic_id for each in known} - live
         return True
-
-    def _read(self) -> list[TopicTable]:
-        try:
-            rows = open_table(self._root, TOPIC_TABLES).to_pyarrow_table()
-        except TableNotFoundError:
-            return []
-        return from_arrow(TopicTable, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -147,7 +147,15 @@ def _plain_type(type_: pa.DataType, declared: pa.DataType | None) -> pa.DataType
     return type_
 
 
-class RowGroupCache:
+class _Held(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+_Rows = TypeVar("_Rows", bound=_Held)
+
+
+class RowGroupCache(Generic[_Rows]):
     """Row groups, the least recently used of which go while they have more than `most_bytes`.
 
     The row group that was used last stays whatever its size.
@@ -156,16 +164,16 @@ class RowGroupCache:
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
         self._bytes = 0
-        self._held: OrderedDict[Hashable, RowGroup] = OrderedDict()
+        self._held: OrderedDict[Hashable, _Rows] = OrderedDict()
 
-    def get(self, key: Hashable) -> RowGroup | None:
+    def get(self, key: Hashable) -> _Rows | None:
         """Return a row group that is held."""
         found = self._held.get(key)
         if found is not None:
             self._held.move_to_end(key)
         return found
 
-    def put(self, key: Hashable, group: RowGroup) -> None:
+    def put(self, key: Hashable, group: _Rows) -> None:
         """Hold a row group."""
         self._held[key] = group
         self._bytes += group.nbytes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from msgspec import Struct, structs
+from msgspec import structs
 from pyarrow.fs import FileSelector, FileType
 
 from pipeline.delta.table import open_delta
@@ -19,6 +19,7 @@ from pipeline.errors import Failure, first_line
 from pipeline.topics.columns import Columns, as_bytes
 from pipeline.topics.definition import Definitions, column_types
 from pipeline.topics.errors import (
+    InvalidTable,
     OffsetOutOfRange,
     TableReplaced,
     UnknownTopicOrPartition,
@@ -26,27 +27,20 @@ from pipeline.topics.errors import (
 from pipeline.topics.index import Index, PartitionIndex, Span
 from pipeline.topics.indexer import Indexer
 from pipeline.topics.json_values import JsonRows
+from pipeline.topics.log_reader import LogReader, LogRows
+from pipeline.topics.record import Record
 from pipeline.topics.row_groups import OpenFile, RowGroup, RowGroupCache
 from schemas.tables import TopicIndexEntry, TopicTable
 
 if TYPE_CHECKING:
     from pipeline.topics.murmur2 import Array
+    from pipeline.topics.segments import PartitionSegments
 
 log = logging.getLogger(__name__)
 
 CACHE_BYTES = 256 << 20
 # How many row groups one `read` opens at most: each costs a millisecond and more.
 MOST_OPENED = 64
-
-
-class Record(Struct, frozen=True, gc=False):
-    """A row as Kafka's record: its offset, timestamp (ms), key and value; without headers."""
-
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[()] = ()
 
 
 class _Topic:
@@ -117,7 +111,9 @@ class TableTopics:
         self._definitions = Definitions(root)
         self._index = Index(root)
         self._topics: dict[str, _Topic] = {}
-        self._cache = RowGroupCache(cache_bytes)
+        self._logs: dict[str, LogReader] = {}
+        self._cache: RowGroupCache[RowGroup] = RowGroupCache(cache_bytes)
+        self._log_cache: RowGroupCache[LogRows] = RowGroupCache(cache_bytes)
         self._json = JsonRows()
 
     # --- what there is ----------------------------------------------------------------------------
@@ -134,6 +130,8 @@ class TableTopics:
         changed = self._definitions.poll()
         if changed:
             self._adopt()
+        for log_reader in self._logs.values():
+            changed |= self._poll_log(log_reader)
         if not self._topics:
             return changed
         changed |= self._index.poll()
@@ -144,12 +142,39 @@ class TableTopics:
             changed = True
         return changed
 
+    def refresh(self, topic: str) -> bool:
+        """Take in what was appended to one topic with a table of its own; whether there was any.
+
+        Another process may have appended since the last `poll`, and told its client so.
+        """
+        found = self._logs.get(topic)
+        return found is not None and self._poll_log(found)
+
+    def _poll_log(self, topic: LogReader) -> bool:
+        try:
+            found = topic.poll()
+        except (Failure, DeltaError, OSError) as error:
+            if str(error) != str(topic.problem):
+                log.warning("topic %s: %s", topic.topic.topic, first_line(error))
+            topic.problem = error
+            return False
+        topic.problem = None
+        return found
+
     def _adopt(self) -> None:
         ignored = set(self._definitions.dead)
         before, self._topics = self._topics, {}
+        logs_before, self._logs = self._logs, {}
         for name, topic in self._definitions.topics.items():
             if self._only is not None and name not in self._only:
                 ignored.add(topic.topic_id)
+                continue
+            if topic.config is not None:
+                known_log = logs_before.get(name)
+                if known_log is None or known_log.topic != topic:
+                    json = self._json if self._whole_rows else None
+                    known_log = LogReader(topic, self._log_cache, json)
+                self._logs[name] = known_log
                 continue
             if self._whole_rows:
                 topic = structs.replace(topic, value_column=None)
@@ -161,7 +186,12 @@ class TableTopics:
     def topics(self) -> Mapping[str, int]:
         """Return the number of partitions of each topic."""
         counts = self._definitions.counts
-        return {name: counts[name] for name in self._topics if name in counts}
+        names = (*self._topics, *self._logs)
+        return {name: counts[name] for name in names if name in counts}
+
+    def definition(self, topic: str) -> TopicTable | None:
+        """Return what a topic is made of as of the last `poll`; may be asked by any thread."""
+        return self._definitions.topics.get(topic)
 
     def catalogue(self) -> Mapping[str, int]:
         """Return the number of partitions of each topic of the root, with a table or without."""
@@ -173,7 +203,9 @@ class TableTopics:
         CannotFollow stays until somebody does what its message says; another failure, such as the
         store's, may be gone after the next `poll`.
         """
-        return {name: topic.problem for name, topic in self._topics.items() if topic.problem}
+        found = {name: topic.problem for name, topic in self._topics.items()}
+        found |= {name: topic.problem for name, topic in self._logs.items()}
+        return {name: problem for name, problem in found.items() if problem}
 
     def log_start(self, topic: str, partition: int) -> int:
         """Return the first offset that can be read. Raises UnknownTopicOrPartition.
@@ -193,7 +225,9 @@ class TableTopics:
 
         None if there is none. Kafka's ListOffsets. Raises UnknownTopicOrPartition, TableReplaced.
         """
-        index = self._partition(topic, partition)
+        if topic in self._logs:
+            return self._log(topic, partition).offset_for_time(partition, timestamp_ms)
+        index = self._index_of(topic, partition)
         for span in index.spans_since(timestamp_ms):
             try:
                 group = self._row_group(self._topics[topic], span)
@@ -228,7 +262,7 @@ class TableTopics:
         committed offset is the old end is given all the table's rows. Raises TableReplaced,
         UnknownTopicOrPartition, InvalidTable.
         """
-        self._partition(topic, 0)
+        self._index_of(topic, 0)
         one = self._topics[topic]
         while not self._index.append(one.topic.topic_id, self._restart(one)):
             self._index.poll()
@@ -261,7 +295,9 @@ class TableTopics:
         goes on after them. Raises UnknownTopicOrPartition, OffsetOutOfRange, TableReplaced, and
         Failure for a row that cannot be written as a record.
         """
-        index = self._partition(topic, partition)
+        if topic in self._logs:
+            return self._log(topic, partition).read(partition, offset, max_bytes, max_records)
+        index = self._index_of(topic, partition)
         self._check_range(topic, partition, index, offset)
         if offset == index.log_end or max_records < 1:
             return []
@@ -374,10 +410,24 @@ class TableTopics:
         )
         index.mark_gone(missing)
 
-    def _partition(self, topic: str, partition: int) -> PartitionIndex:
+    def _partition(self, topic: str, partition: int) -> PartitionIndex | PartitionSegments:
+        if topic in self._logs:
+            return self._log(topic, partition).partition(partition)
+        return self._index_of(topic, partition)
+
+    def _log(self, topic: str, partition: int) -> LogReader:
+        self._check_partition(topic, partition)
+        return self._logs[topic]
+
+    def _index_of(self, topic: str, partition: int) -> PartitionIndex:
+        self._check_partition(topic, partition)
         one = self._topics.get(topic)
-        if one is None or not 0 <= partition < self.topics().get(topic, 0):
-            raise UnknownTopicOrPartition(f"there is no partition {partition} of topic {topic!r}")
+        if one is None:
+            raise InvalidTable(f"topic {topic!r} has a table of its own, which needs no index")
         if isinstance(one.problem, TableReplaced):
             raise TableReplaced(str(one.problem))
         return self._index.topic(one.topic.topic_id).partition(partition)
+
+    def _check_partition(self, topic: str, partition: int) -> None:
+        if not 0 <= partition < self.topics().get(topic, 0):
+            raise UnknownTopicOrPartition(f"there is no partition {partition} of topic {topic!r}")

@@ -1,4 +1,4 @@
-"""CreateTopics (API key 19): a topic of the catalogue, without a table and so without records."""
+"""CreateTopics (API key 19): a topic with a table of its own, and its configs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse
 
 from pipeline.gateway.api import Api
 from pipeline.gateway.catalogue import change
-from pipeline.tables.topics import check_new_topic, create_topic
+from pipeline.topics import check_log_topic, create_log_topic
 
 if TYPE_CHECKING:
     from pipeline.gateway.call import Call
@@ -29,8 +29,9 @@ async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
     count = len(topic.assignments) or topic.num_partitions
     if count == -1:
         count = _DEFAULT_PARTITIONS
-    make = partial(check_new_topic if validate_only else create_topic, call.services.root)
-    made = await change(call.services.topics, partial(make, topic.name, count))
+    config = {each.name: each.value for each in topic.configs}
+    make = partial(check_log_topic if validate_only else create_log_topic, call.services.root)
+    made = await change(call.services.topics, partial(make, topic.name, count, config))
     return CreateTopicsResponse.CreatableTopicResult(
         name=topic.name,
         error_code=made.code,

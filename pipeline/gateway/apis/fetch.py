@@ -7,6 +7,8 @@ each request. All that is written is committed, so both isolation levels see the
 from __future__ import annotations
 
 import logging
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
@@ -16,12 +18,15 @@ from pipeline.errors import Failure
 from pipeline.gateway.api import Api
 from pipeline.gateway.record_batch import encode_batch
 from pipeline.gateway.topic_logs import Bounds
-from pipeline.topics import OffsetOutOfRange, UnknownTopicOrPartition
+from pipeline.topics import LOG_APPEND_TIME, OffsetOutOfRange, UnknownTopicOrPartition
 from schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pipeline.gateway.call import Call
     from pipeline.gateway.topic_logs import TopicLogs
+    from pipeline.topics import Record
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +99,15 @@ class _Reading:
         if self.size and room <= 0:
             return b""
         records = logs.read(topic, asked.partition, asked.fetch_offset, max(room, 0))
-        return encode_batch(records) if records else b""
+        return _encode(records) if records else b""
+
+
+def _encode(records: Sequence[Record]) -> bytes:
+    if records[0].timestamp_type != LOG_APPEND_TIME:
+        return encode_batch(records)
+    # Clients give all records of such a batch the batch's time: a batch for each append.
+    appends = groupby(records, key=attrgetter("timestamp_ms"))
+    return b"".join(encode_batch(list(each), is_append_time=True) for _, each in appends)
 
 
 API = Api(FetchRequest, 4, 12, _answer)

@@ -51,6 +51,8 @@ def _partition(logs: TopicLogs, topic: str, partition: int, timestamp: int) -> A
     code, offset, of_time = ErrorCode.NONE, _NONE, _NONE
     try:
         if timestamp == _LATEST:
+            # What another gateway has acknowledged counts, too.
+            logs.refresh(topic)
             offset = logs.bounds(topic, partition).end
         elif timestamp in (_EARLIEST, _EARLIEST_LOCAL):
             offset = logs.bounds(topic, partition).start

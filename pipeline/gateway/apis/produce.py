@@ -1,46 +1,138 @@
-"""Produce (API key 0): refused for every topic, because their records are the rows of tables.
+"""Produce (API key 0): records are appended to topics that have tables of their own.
 
-librdkafka fetches from no broker that does not offer Produce.
+A topic that is a user's table takes no records: its records are the table's rows. There are no
+transactions. All that was acknowledged is in the table, so acks=1 is as good as acks=all.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
+from deltalake.exceptions import DeltaError
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
+from pipeline.errors import Failure, first_line
 from pipeline.gateway.api import Api
 from pipeline.gateway.fields import InvalidFrame
+from pipeline.gateway.produced_batch import Refused
+from pipeline.gateway.producing import NotWritten, Produced
+from pipeline.topics import Appended, InvalidProducerEpoch, OutOfOrderSequence, give_table
 from schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pipeline.gateway.call import Call
+    from pipeline.topics import Outcome
+    from schemas.tables import TopicTable
 
 _Topic = ProduceResponse.TopicProduceResponse
 _NONE = -1
+_ACKS = (-1, 0, 1)
+_CODES: dict[type[Failure], ErrorCode] = {
+    OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    # Clients send the batch again, as after any failure of a broker's disk.
+    NotWritten: ErrorCode.KAFKA_STORAGE_ERROR,
+}
 
 
-async def _answer(call: Call, request: ProduceRequest) -> ProduceResponse:
+async def _answer(call: Call, request: ProduceRequest) -> ProduceResponse | None:
+    responses = await asyncio.gather(
+        *(_append(call, request, topic.name, topic.partition_data) for topic in request.topic_data)
+    )
     if request.acks == 0:
         # As Kafka does: a client that waits for no answer hears of an error by the connection.
-        raise InvalidFrame("records were produced with acks=0 to a topic that takes none")
-    return ProduceResponse(
-        responses=[
-            _Topic(
-                name=topic.name,
-                partition_responses=[
-                    _refused(call, topic.name, each.index) for each in topic.partition_data
-                ],
-            )
-            for topic in request.topic_data
-        ]
+        for topic in responses:
+            for each in topic.partition_responses:
+                if each.error_code:
+                    raise InvalidFrame(
+                        f"{topic.name}-{each.index} was produced to with acks=0, and was refused: "
+                        f"{each.error_message}"
+                    )
+        return None
+    return ProduceResponse(responses=responses)
+
+
+async def _append(call: Call, request: ProduceRequest, topic: str, asked: Sequence[Any]) -> Any:
+    """What became of the batches for one topic."""
+    found: dict[int, Outcome] = {}
+    batches: list[Produced] = []
+    try:
+        definition = await _definition(call, request, topic)
+        count = call.services.topics.counts().get(topic, 0)
+        for each in asked:
+            if not 0 <= each.index < count:
+                found[each.index] = _unknown(topic, each.index)
+            else:
+                data = None if each.records is None else bytes(each.records)
+                batches.append(Produced(each.index, data, call.version))
+        outcomes = await asyncio.wait_for(
+            call.services.producing.append(definition, batches), max(request.timeout_ms, 1) / 1000
+        )
+    except asyncio.TimeoutError:
+        late = Refused(ErrorCode.REQUEST_TIMED_OUT, f"{request.timeout_ms} ms have passed")
+        outcomes = [late] * len(batches)
+    except NotWritten as error:
+        outcomes = [error] * len(batches)
+    except Refused as refused:
+        batches = [Produced(each.index, None, call.version) for each in asked]
+        outcomes = [refused] * len(batches)
+    found |= {batch.partition: each for batch, each in zip(batches, outcomes, strict=True)}
+    return _Topic(
+        name=topic,
+        partition_responses=[_response(each.index, found[each.index]) for each in asked],
     )
 
 
-def _refused(call: Call, topic: str, partition: int) -> Any:
-    code, why = ErrorCode.POLICY_VIOLATION, f"topic {topic!r} takes no records: write to its table"
-    if not 0 <= partition < call.services.topics.counts().get(topic, 0):
-        code, why = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}"
+async def _definition(call: Call, request: ProduceRequest, topic: str) -> TopicTable:
+    """The topic's own table, made now if an earlier release created the topic. Raises Refused."""
+    if request.acks not in _ACKS:
+        raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: -1, 0 or 1 go")
+    if request.transactional_id is not None:
+        raise Refused(
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "there are no transactions here"
+        )
+    topics = call.services.topics
+    if topic not in topics.counts():
+        raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+    definition = topics.definition(topic)
+    if definition is None:
+        try:
+            await asyncio.to_thread(give_table, call.services.root, topic)
+            await topics.look()
+        except (OSError, DeltaError, Failure) as error:
+            raise NotWritten(first_line(error)) from error
+        definition = topics.definition(topic)
+        if definition is None:
+            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+    if definition.config is None:
+        raise Refused(
+            ErrorCode.POLICY_VIOLATION, f"topic {topic!r} takes no records: write to its table"
+        )
+    return definition
+
+
+def _unknown(topic: str, partition: int) -> Refused:
+    return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no {topic}-{partition}")
+
+
+def _response(partition: int, outcome: Outcome) -> Any:
+    if isinstance(outcome, Appended):
+        return _Topic.PartitionProduceResponse(
+            index=partition,
+            error_code=int(ErrorCode.NONE),
+            base_offset=outcome.base_offset,
+            log_append_time_ms=_NONE if outcome.append_time is None else outcome.append_time,
+            log_start_offset=outcome.log_start,
+            record_errors=[],
+            error_message=None,
+        )
+    if isinstance(outcome, Refused):
+        code = outcome.code
+    else:
+        code = _CODES.get(type(outcome), ErrorCode.UNKNOWN_SERVER_ERROR)
     return _Topic.PartitionProduceResponse(
         index=partition,
         error_code=int(code),
@@ -48,7 +140,7 @@ def _refused(call: Call, topic: str, partition: int) -> Any:
         log_append_time_ms=_NONE,
         log_start_offset=_NONE,
         record_errors=[],
-        error_message=why,
+        error_message=str(outcome),
     )
 
 

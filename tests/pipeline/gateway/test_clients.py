@@ -113,15 +113,6 @@ def test_aiokafka_joins_and_commits(broker: Broker) -> None:
     assert committed == 9
 
 
-def test_producers_are_told_that_records_are_rows(broker: Broker) -> None:
-    found: list[Any] = []
-    producer = confluent_kafka.Producer({"bootstrap.servers": address(broker)})
-    producer.produce("orders", b"x", on_delivery=lambda error, _: found.append(error))
-    producer.flush(20)
-    (error,) = found
-    assert error.code() == confluent_kafka.KafkaError.POLICY_VIOLATION
-
-
 def test_an_unknown_topic_is_one_at_once(broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": address(broker)})
     found = admin.list_topics("no-such-topic", timeout=20).topics["no-such-topic"]

@@ -98,6 +98,15 @@ def test_kafka_python_follows_a_table_that_grows(broker: Broker, table: str) -> 
     assert sorted(found) == list(range(ROWS, ROWS + 10))
 
 
+def test_producers_are_told_that_records_are_rows(broker: Broker) -> None:
+    found: list[Any] = []
+    producer = confluent_kafka.Producer({"bootstrap.servers": f"{broker.host}:{broker.port}"})
+    producer.produce("orders", b"x", on_delivery=lambda error, _: found.append(error))
+    producer.flush(20)
+    (error,) = found
+    assert error.code() == confluent_kafka.KafkaError.POLICY_VIOLATION
+
+
 def test_an_offset_is_found_by_its_time(broker: Broker) -> None:
     consumer = KafkaConsumer(bootstrap_servers=f"{broker.host}:{broker.port}")
     partition = TopicPartition("orders", 1)

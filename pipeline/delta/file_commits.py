@@ -1,0 +1,54 @@
+"""Committing files that were written already, by where their table lies."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pipeline import background
+from pipeline.delta.checkpoint import checkpoint
+from pipeline.delta.local_appender import CHECKPOINT_EVERY
+from pipeline.delta.protocol import writer_features
+from pipeline.delta.rewrite import RewriteConflict, commit_elsewhere, commit_locally
+from pipeline.delta.table import local_folder, open_delta, refresh
+
+if TYPE_CHECKING:
+    from pipeline.delta.rewrite import Rewrite
+
+
+class FileCommits:
+    """Commits to one table: by this package into a plain table in a local folder, else by delta-rs.
+
+    Raises deltalake's TableNotFoundError.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._handle = open_delta(uri)
+        self._folder = local_folder(uri)
+        self._is_plain = not writer_features(self._handle)
+
+    def commit(self, version: int, rewrite: Rewrite) -> None:
+        """Commit after all commits since `version`. It is not forced to the disk.
+
+        Raises RewriteConflict, CommitStateUnknown, and another OSError or DeltaError if the commit
+        is certainly not there.
+        """
+        if self._folder is not None and self._is_plain:
+            try:
+                commit_locally(self._folder / "_delta_log", version, rewrite, flushed=False)
+            except RewriteConflict:
+                # The table's description may have been changed.
+                refresh(self._handle)
+                self._is_plain = not writer_features(self._handle)
+                raise
+            return
+        refresh(self._handle)
+        commit_elsewhere(self._handle, rewrite)
+
+    def checkpoint(self, version: int) -> None:
+        """Begin to write the Delta checkpoint of a version where one is due.
+
+        Elsewhere than in a local folder delta-rs does so when it commits.
+        """
+        if self._folder is not None and version % CHECKPOINT_EVERY == 0:
+            background.run("checkpoint", partial(checkpoint, self._folder, version))

@@ -1,0 +1,133 @@
+"""The files of a table with the statistics of each, kept up commit by commit, on any store.
+
+delta-rs tells the statistics that it knows. Here they are told as their writer wrote them, so that
+a writer may say more of a file than Delta asks for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from pipeline.delta.commit_reader import GoneCheck, noted_checkpoint, open_files, read_commit
+from pipeline.delta.log import LogGone
+from pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+
+class LiveFile(Struct, frozen=True, rename="camel"):
+    """A file of a table, as its add action has it; `stats` is JSON. Times in ms."""
+
+    path: str
+    size: int = 0
+    modification_time: int = 0
+    partition_values: dict[str, str | None] = {}
+    stats: str | None = None
+
+
+class _Removed(Struct):
+    path: str
+
+
+class _Transaction(Struct, rename="camel"):
+    app_id: str
+    version: int
+
+
+class _Action(Struct, rename="camel"):
+    add: LiveFile | None = None
+    remove: _Removed | None = None
+    txn: _Transaction | None = None
+
+
+_decode_action = msgspec.json.Decoder(_Action).decode
+_COLUMNS = ["add", "txn"]
+
+
+class Change(Struct, frozen=True):
+    """What one commit did: files that it added and removed, transactions, in its order.
+
+    `everything`: the table was read anew, and has the files in `added` and no others.
+    """
+
+    added: list[LiveFile]
+    removed: list[str]
+    transactions: dict[str, int]
+    everything: bool = False
+
+
+class LiveFiles:
+    """Follows a table from its beginning or its newest Delta checkpoint; for one thread.
+
+    `version` is the newest one that `poll` has told of. A table of ours has plain Delta checkpoints
+    of one file; one in another form is refused by a Failure.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.files: FileSystem = open_files(uri)
+        self.version = -1
+        self._uri = uri
+        self._check_gone = GoneCheck(self.files)
+        self._is_loaded = False
+
+    def poll(self) -> Change | None:
+        """Return the next change, None if there is none; one attempt to open a file.
+
+        The first is the whole table at its newest Delta checkpoint, if it has one.
+        """
+        if not self._is_loaded:
+            self._is_loaded = True
+            change = self._load()
+            if change is not None:
+                return change
+        content = read_commit(self.files, self.version + 1)
+        if content is None:
+            try:
+                self._check_gone(self.version + 1)
+            except LogGone:
+                return self._load()
+            return None
+        self.version += 1
+        return _change([_decode_action(line) for line in content.splitlines() if line])
+
+    def _load(self) -> Change | None:
+        noted = noted_checkpoint(self.files)
+        if noted is None:
+            return None
+        path = f"_delta_log/{noted.version:020}.checkpoint.parquet"
+        try:
+            rows = pq.read_table(path, columns=_COLUMNS, filesystem=self.files)
+        except FileNotFoundError as error:
+            raise Failure(f"{self._uri} has no plain Delta checkpoint: {error}") from error
+        self.version = noted.version
+        added = [
+            LiveFile(
+                unquote(row["path"]),
+                row["size"],
+                row["modificationTime"],
+                dict(row["partitionValues"] or ()),
+                row["stats"],
+            )
+            for row in rows.column("add").drop_null().to_pylist()
+        ]
+        transactions = {
+            row["appId"]: row["version"] for row in rows.column("txn").drop_null().to_pylist()
+        }
+        return Change(added, [], transactions, everything=True)
+
+
+def _change(actions: list[_Action]) -> Change:
+    added = [
+        msgspec.structs.replace(action.add, path=unquote(action.add.path))
+        for action in actions
+        if action.add is not None
+    ]
+    removed = [unquote(action.remove.path) for action in actions if action.remove is not None]
+    transactions = {a.txn.app_id: a.txn.version for a in actions if a.txn is not None}
+    return Change(added, removed, transactions)

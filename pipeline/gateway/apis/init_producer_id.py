@@ -1,0 +1,47 @@
+"""InitProducerId (API key 22): an id for an idempotent producer. There are no transactions.
+
+Source: Apache Kafka, TransactionCoordinator.handleInitProducerId: a producer without a
+transactional id is given a new id with epoch 0, whatever it had before.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
+
+from pipeline.errors import Failure, first_line
+from pipeline.gateway.api import Api
+from schemas.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+log = logging.getLogger(__name__)
+
+_NONE = -1
+
+
+async def _answer(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    if request.transactional_id is not None:
+        return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    try:
+        producer_id = await call.services.producing.new_producer_id()
+    except (OSError, DeltaError, Failure) as error:
+        # Clients ask again.
+        log.warning("no producer id can be given: %s", first_line(error))
+        return _response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    return _response(ErrorCode.NONE, producer_id, 0)
+
+
+def _response(
+    code: ErrorCode, producer_id: int = _NONE, producer_epoch: int = _NONE
+) -> InitProducerIdResponse:
+    return InitProducerIdResponse(
+        error_code=int(code), producer_id=producer_id, producer_epoch=producer_epoch
+    )
+
+
+API = Api(InitProducerIdRequest, 0, 4, _answer)

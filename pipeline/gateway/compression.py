@@ -1,0 +1,88 @@
+"""Decompression of a record batch's records, within a limit of memory.
+
+Source: Apache Kafka, CompressionType; the frame of snappy-java, in which Kafka's Java clients and
+kafka-python wrap blocks of Snappy, and which librdkafka does not use.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import pyarrow as pa
+
+_GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
+_GZIP_WINDOW = 31
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+# The magic, and two versions.
+_XERIAL_HEAD = 16
+_SIZE = struct.Struct(">i")
+
+
+class Undecodable(Exception):
+    """Bytes that cannot be decompressed, or that would be more than are taken."""
+
+
+def decompress(codec: int, data: memoryview, most_bytes: int) -> bytes:
+    """Return what was compressed by Kafka's codec 1 to 4. Raises Undecodable."""
+    try:
+        if codec == _GZIP:
+            return _gzip(data, most_bytes)
+        if codec == _SNAPPY:
+            return _snappy(bytes(data), most_bytes)
+        if codec in (_LZ4, _ZSTD):
+            return _stream("lz4" if codec == _LZ4 else "zstd", data, most_bytes)
+    except (zlib.error, pa.ArrowException, OSError, struct.error, ValueError) as error:
+        raise Undecodable(f"it cannot be decompressed: {error}") from error
+    raise Undecodable(f"compression {codec} is not known")
+
+
+def _gzip(data: memoryview, most_bytes: int) -> bytes:
+    stream = zlib.decompressobj(_GZIP_WINDOW)
+    found = stream.decompress(data, most_bytes + 1)
+    if len(found) <= most_bytes and not stream.eof:
+        raise Undecodable("it is cut off")
+    return _within(found, most_bytes)
+
+
+def _stream(name: str, data: memoryview, most_bytes: int) -> bytes:
+    # A frame need not tell its size, so it is read as a stream.
+    with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
+        return _within(bytes(stream.read(most_bytes + 1)), most_bytes)
+
+
+def _snappy(data: bytes, most_bytes: int) -> bytes:
+    if not data.startswith(_XERIAL_MAGIC):
+        return _snappy_block(data, most_bytes)
+    blocks = []
+    at, left = _XERIAL_HEAD, most_bytes
+    while at < len(data):
+        (size,) = _SIZE.unpack_from(data, at)
+        at += _SIZE.size
+        if not 0 < size <= len(data) - at:
+            raise Undecodable("a block of it is cut off")
+        block = _snappy_block(data[at : at + size], left)
+        blocks.append(block)
+        left -= len(block)
+        at += size
+    return b"".join(blocks)
+
+
+def _snappy_block(block: bytes, most_bytes: int) -> bytes:
+    size = shift = 0
+    # A block begins with its size, seven bits a byte, the lowest first.
+    for byte in block[:5]:
+        size |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    if size > most_bytes:
+        raise Undecodable(f"it has more than {most_bytes} bytes")
+    found: bytes = pa.Codec("snappy").decompress(block, size, asbytes=True)
+    return found
+
+
+def _within(found: bytes, most_bytes: int) -> bytes:
+    if len(found) > most_bytes:
+        raise Undecodable(f"it has more than {most_bytes} bytes")
+    return found

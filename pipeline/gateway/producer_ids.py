@@ -1,0 +1,45 @@
+"""Ids of idempotent producers, each given once over all gateways of a root and all their starts.
+
+A gateway takes a block of ids by being the first to write the block's number, as a version of one
+application in the transaction identifiers of the `gateways` table.
+
+Source: Apache Kafka, ProducerIdManager, whose blocks have 1000 ids, too.
+"""
+
+from __future__ import annotations
+
+from pipeline.delta.commit import CommitStateUnknown
+from pipeline.delta.open import open_appender
+from pipeline.tables.store import ensure_table, table_uri
+from schemas.tables import GATEWAYS
+
+_APP_ID = "producer-ids"
+_BLOCK = 1_000
+
+
+class ProducerIds:
+    """Gives ids; for one thread at a time."""
+
+    def __init__(self, root: str) -> None:
+        ensure_table(root, GATEWAYS)
+        self._appender = open_appender(table_uri(root, GATEWAYS))
+        self._next = self._end = 0
+
+    def take(self) -> int:
+        """Return an id that nobody else has. Raises OSError, DeltaError and Failure."""
+        if self._next == self._end:
+            block = self._take_block()
+            self._next, self._end = block * _BLOCK, (block + 1) * _BLOCK
+        self._next += 1
+        return self._next - 1
+
+    def _take_block(self) -> int:
+        while True:
+            self._appender.forget()
+            block = self._appender.last_version(_APP_ID) + 1
+            try:
+                if self._appender.append(None, _APP_ID, block):
+                    return block
+            except CommitStateUnknown:
+                # The block may be ours or another's: nobody uses it, and the next is asked for.
+                continue

@@ -1,0 +1,307 @@
+"""Appending to a topic's own table: many producers' batches become one commit.
+
+Offsets are decided when the commit is made. Of two gateways that append at once only one can create
+a version of the table. The other reads that commit: where it appended to other partitions, the same
+files are committed as the next version; a partition that has grown is numbered again, and only its
+file is written again. Offsets are columns, so that every reader of Delta tables has them.
+
+An append whose outcome is not known is settled by the log: its files have names of their own, and
+are in a commit or in none.
+
+Source of what is refused: Apache Kafka, UnifiedLog.append and ProducerAppendInfo.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import Transaction
+from deltalake.exceptions import DeltaError
+from msgspec import Struct
+
+from pipeline.clock import clock_ms, monotonic
+from pipeline.delta.commit import CommitStateUnknown
+from pipeline.delta.data_files import DataFile, new_path, row_group_rows
+from pipeline.delta.file_commits import FileCommits
+from pipeline.delta.rewrite import Rewrite, RewriteConflict
+from pipeline.delta.table import back_off
+from pipeline.errors import Failure
+from pipeline.topics.producer_state import (
+    NO_PRODUCER,
+    InvalidProducerEpoch,
+    OutOfOrderSequence,
+    ProducerBatch,
+    Producers,
+    last_sequence,
+    merged,
+)
+from pipeline.topics.record import CREATE_TIME, LOG_APPEND_TIME
+from pipeline.topics.segments import Segments, encode_segment_stats, log_end_id
+from schemas.tables import TIMESTAMP, TOPIC_RECORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from schemas.tables import TopicTable
+
+log = logging.getLogger(__name__)
+
+# How long it is tried to find out whether a commit stands, s.
+_SETTLE_S = 10.0
+_HEADERS = TOPIC_RECORDS.schema.field("headers").type
+# Columns of which a dictionary is shorter, and those whose bounds a reader looks up.
+_REPEATING = ["topic", "timestampType", "key"]
+_BOUNDED = ["offset", "timestamp"]
+_Headers = tuple[tuple[str, "bytes | None"], ...]
+
+
+class NewBatch(Struct):
+    """Records of one producer for one partition, in their order; `timestamps` in ms.
+
+    `headers` None: no record has any. `producer_id` -1: the producer is not idempotent.
+    """
+
+    partition: int
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    timestamps: list[int]
+    headers: list[_Headers] | None = None
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = -1
+    first_sequence: int = -1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of its last record."""
+        return last_sequence(self.first_sequence, len(self.values))
+
+
+class Appended(Struct, frozen=True):
+    """Where a batch is in the log; `append_time`: its records' timestamp, ms, if that is theirs."""
+
+    base_offset: int
+    log_start: int
+    append_time: int | None = None
+
+
+# What became of a batch. Its own failure disturbs no other batch.
+Outcome = Appended | Failure
+
+
+class _Plan:
+    """Where the batches go if the log stays as it is: files to come, and each batch's outcome."""
+
+    def __init__(self, batches: Sequence[NewBatch], segments: Segments) -> None:
+        self.placed: dict[int, list[tuple[NewBatch, int]]] = {}
+        self.ends: dict[int, int] = {}
+        self.outcomes: list[int | Failure] = []
+        self._producers: dict[int, Producers] = {}
+        for batch in batches:
+            try:
+                self.outcomes.append(self._place(batch, segments))
+            except (OutOfOrderSequence, InvalidProducerEpoch) as error:
+                self.outcomes.append(error)
+
+    def _place(self, batch: NewBatch, segments: Segments) -> int:
+        number = batch.partition
+        partition = segments.partition(number)
+        base = self.ends.get(number, partition.log_end)
+        if batch.producer_id != NO_PRODUCER:
+            producers = self._producers.get(number)
+            if producers is None:
+                producers = self._producers[number] = Producers(partition.producers)
+            who = batch.producer_id, batch.producer_epoch, batch.first_sequence
+            duplicate = producers.duplicate(*who, batch.last_sequence)
+            if duplicate is not None:
+                return duplicate
+            producers.check(*who)
+            producers.take(ProducerBatch(*who, batch.last_sequence, base))
+        self.placed.setdefault(number, []).append((batch, base))
+        self.ends[number] = base + len(batch.values)
+        return base
+
+
+class _Written(Struct, frozen=True):
+    """A file that no commit names yet, and the offset of its first record."""
+
+    base: int
+    file: DataFile
+
+
+class LogAppender:
+    """Appends to one topic's own table; for one thread at a time.
+
+    Any number of them, in any number of processes, may append to one table.
+    """
+
+    def __init__(self, topic: TopicTable, is_append_time: bool) -> None:
+        self._topic = topic
+        self._is_append_time = is_append_time
+        self._segments = Segments(topic.table)
+        self._commits = FileCommits(topic.table)
+        self._folders: set[int] = set()
+
+    def append(self, batches: Sequence[NewBatch]) -> list[Outcome]:
+        """Append in one commit; return each batch's outcome, once the commit stands.
+
+        A repeated batch of an idempotent producer has the outcome of the first one. Raises
+        CommitStateUnknown where it cannot be found out whether the commit stands, and another
+        OSError, DeltaError or Failure where nothing was written.
+        """
+        now = clock_ms() if self._is_append_time else None
+        written: dict[int, _Written] = {}
+        self._segments.await_files(frozenset())
+        attempt = 0
+        while True:
+            try:
+                self._segments.poll()
+                # An attempt that seemed to have failed may have been made.
+                if self._segments.has_come:
+                    break
+                plan = _Plan(batches, self._segments)
+                self._write(plan, written, now)
+                if not written or self._commit(plan, written):
+                    break
+            except CommitStateUnknown:
+                raise
+            except (OSError, DeltaError, Failure):
+                self._discard(written)
+                raise
+            back_off(min(attempt, 4))
+            attempt += 1
+        self._segments.poll()
+        return [self._outcome(*each, now) for each in zip(batches, plan.outcomes, strict=True)]
+
+    def _outcome(self, batch: NewBatch, found: int | Failure, now: int | None) -> Outcome:
+        if isinstance(found, Failure):
+            return found
+        return Appended(found, self._segments.partition(batch.partition).log_start, now)
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def _write(self, plan: _Plan, written: dict[int, _Written], now: int | None) -> None:
+        """Write a file for each partition, but those that were written with the same offsets."""
+        for number in list(written):
+            placed = plan.placed.get(number)
+            if placed is None or placed[0][1] != written[number].base:
+                self._discard({number: written.pop(number)})
+        for number, placed in plan.placed.items():
+            if number not in written:
+                written[number] = self._write_file(number, placed, now)
+
+    def _write_file(
+        self, partition: int, placed: list[tuple[NewBatch, int]], now: int | None
+    ) -> _Written:
+        batches = [batch for batch, _ in placed]
+        base = placed[0][1]
+        times = [time for batch in batches for time in batch.timestamps]
+        if now is not None:
+            times = [now] * len(times)
+        rows = self._rows(batches, base, times, now is not None)
+        values: dict[str, str | None] = {"partition": str(partition)}
+        path = new_path(values, "snappy")
+        sink = pa.BufferOutputStream()
+        pq.write_table(
+            rows,
+            sink,
+            store_schema=False,
+            row_group_size=row_group_rows(rows),
+            use_dictionary=_REPEATING,
+            write_statistics=_BOUNDED,
+        )
+        content = sink.getvalue()
+        files = self._segments.live.files
+        if partition not in self._folders:
+            files.create_dir(f"partition={partition}")
+            self._folders.add(partition)
+        with files.open_output_stream(path) as stream:
+            stream.write(content)
+        known = [
+            ProducerBatch(
+                batch.producer_id,
+                batch.producer_epoch,
+                batch.first_sequence,
+                batch.last_sequence,
+                batch_base,
+            )
+            for batch, batch_base in placed
+            if batch.producer_id != NO_PRODUCER
+        ]
+        bounds = (base, base + len(times), min(times), max(times))
+        stats = encode_segment_stats(len(times), bounds, merged(known))
+        return _Written(base, DataFile(path, content.size, clock_ms(), len(times), values, stats))
+
+    def _rows(
+        self, batches: list[NewBatch], base: int, times: list[int], is_append_time: bool
+    ) -> pa.Table:
+        count = len(times)
+        columns = {
+            "key": pa.array([key for batch in batches for key in batch.keys], pa.binary()),
+            "value": pa.array([value for batch in batches for value in batch.values], pa.binary()),
+            "topic": pa.repeat(pa.scalar(self._topic.topic, pa.string()), count),
+            "offset": pa.array(range(base, base + count), pa.int64()),
+            "timestamp": pa.array(times, pa.timestamp("ms", "UTC")).cast(TIMESTAMP),
+            "timestampType": pa.repeat(
+                pa.scalar(LOG_APPEND_TIME if is_append_time else CREATE_TIME, pa.int32()), count
+            ),
+            "headers": _headers(batches, count),
+        }
+        return pa.table(columns)
+
+    def _discard(self, written: Mapping[int, _Written]) -> None:
+        """Delete files that no commit names; VACUUM deletes what is left behind."""
+        for each in written.values():
+            try:
+                self._segments.live.files.delete_file(each.file.path)
+            except OSError as error:
+                log.info("%s is left behind: %s", each.file.path, error)
+
+    # --- the commit -------------------------------------------------------------------------------
+
+    def _commit(self, plan: _Plan, written: Mapping[int, _Written]) -> bool:
+        """Commit the files; False if another writer was faster. Raises CommitStateUnknown."""
+        files = [each.file for each in written.values()]
+        ends = [Transaction(log_end_id(number), plan.ends[number]) for number in written]
+        self._segments.await_files(frozenset(file.path for file in files))
+        try:
+            self._commits.commit(self._segments.live.version, Rewrite((), files, ends))
+        except RewriteConflict as error:
+            log.debug("%s is appended to again: %s", self._topic.topic, error)
+            return False
+        except CommitStateUnknown as error:
+            log.warning("%s", error)
+            return self._settle()
+        self._commits.checkpoint(self._segments.live.version + 1)
+        return True
+
+    def _settle(self) -> bool:
+        """Whether a commit stands whose outcome is not known: what the log says, once it can."""
+        until = monotonic() + _SETTLE_S
+        attempt = 0
+        while True:
+            try:
+                self._segments.poll()
+            except (OSError, DeltaError) as error:
+                if monotonic() > until:
+                    raise CommitStateUnknown(
+                        f"it is not known whether records were appended to {self._topic.topic!r}: "
+                        f"{error}"
+                    ) from error
+                back_off(attempt)
+                attempt += 1
+            else:
+                return self._segments.has_come
+
+
+def _headers(batches: Sequence[NewBatch], count: int) -> pa.Array:
+    """The column of the headers: null for a record without any, as in Spark's Kafka source."""
+    if all(batch.headers is None for batch in batches):
+        return pa.nulls(count, _HEADERS)
+    found: list[list[dict[str, object]] | None] = []
+    for batch in batches:
+        for each in batch.headers or [()] * len(batch.values):
+            found.append([{"key": key, "value": value} for key, value in each] or None)
+    return pa.array(found, _HEADERS)

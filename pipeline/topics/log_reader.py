@@ -1,0 +1,250 @@
+"""Reading a topic's own table: records by the offset that is in each row."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from pipeline.topics.errors import OffsetOutOfRange
+from pipeline.topics.record import Record
+from pipeline.topics.segments import PartitionSegments, Segments
+from schemas.tables import TOPIC_RECORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipeline.topics.json_values import JsonRows
+    from pipeline.topics.murmur2 import Array
+    from pipeline.topics.row_groups import RowGroupCache
+    from pipeline.topics.segments import Segment
+    from schemas.tables import TopicTable
+
+# How many files one `read` opens at most: each costs a millisecond and more.
+MOST_OPENED = 64
+_COLUMNS = [name for name in TOPIC_RECORDS.schema.names if name != "partition"]
+_SCHEMA = pa.schema([TOPIC_RECORDS.schema.field(name) for name in _COLUMNS])
+_MILLIS = pa.timestamp("ms", "UTC")
+# Of how many files it is remembered which offsets their row groups have.
+_FOOTERS_KEPT = 10_000
+
+
+class LogRows(Struct, frozen=True):
+    """Rows of one partition in the order of their offsets."""
+
+    rows: pa.Table
+    offsets: Array
+
+    @property
+    def nbytes(self) -> int:
+        """What they take in memory."""
+        return int(self.rows.nbytes + self.offsets.nbytes)
+
+
+class LogReader:
+    """Reads one topic; for one thread at a time. `whole_rows`: a value is its row as JSON."""
+
+    def __init__(
+        self, topic: TopicTable, cache: RowGroupCache[LogRows], json: JsonRows | None
+    ) -> None:
+        self.topic = topic
+        self.problem: Exception | None = None
+        self._segments = Segments(topic.table)
+        self._cache = cache
+        self._json = json
+        self._ends: dict[str, list[int]] = {}
+
+    def poll(self) -> bool:
+        """Take in what was appended; return whether there was anything."""
+        return self._segments.poll()
+
+    def partition(self, number: int) -> PartitionSegments:
+        """What there is of a partition, as of the last `poll`."""
+        return self._segments.partition(number)
+
+    def read(self, partition: int, offset: int, max_bytes: int, max_records: int) -> list[Record]:
+        """Return records from `offset` on: see `TableTopics.read`."""
+        found: list[Record] = []
+        size = 0
+        self.check_range(partition, offset)
+        for _ in range(MOST_OPENED):
+            some = self._read(partition, offset, max_bytes - size, max_records - len(found))
+            if not some:
+                break
+            found += some
+            size += sum(len(each.key or b"") + len(each.value or b"") for each in some)
+            offset = some[-1].offset + 1
+            if size >= max_bytes or len(found) >= max_records:
+                break
+        return found
+
+    def check_range(self, partition: int, offset: int) -> None:
+        """Raise OffsetOutOfRange for an offset that is not between log start and log end."""
+        log = self._segments.partition(partition)
+        if not log.log_start <= offset <= log.log_end:
+            raise OffsetOutOfRange(
+                f"topic {self.topic.topic!r} has no offset {offset} in partition {partition}, only "
+                f"{log.log_start} to {log.log_end}"
+            )
+
+    def offset_for_time(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return the first offset of this time or later, and its timestamp; None without one."""
+        log = self._segments.partition(partition)
+        at = log.log_start
+        for segment in log.since(timestamp_ms):
+            at = max(at, segment.base)
+            while at < segment.end:
+                rows = self._rows(partition, at)
+                if rows is None:
+                    return None
+                times = _millis(rows.rows)
+                late = np.flatnonzero((times >= timestamp_ms) & (rows.offsets >= at))
+                if len(late):
+                    return int(rows.offsets[late[0]]), int(times[late[0]])
+                at = int(rows.offsets[-1]) + 1
+        return None
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    def _read(self, partition: int, offset: int, room: int, most: int) -> list[Record]:
+        """Records of one row group; the first also where there is no room for it."""
+        if most < 1:
+            return []
+        found = self._rows(partition, offset)
+        if found is None:
+            return []
+        first = int(np.searchsorted(found.offsets, offset))
+        rows = found.rows.slice(first, most)
+        sizes = pc.add(
+            pc.fill_null(pc.binary_length(rows.column("key")), 0),
+            pc.fill_null(pc.binary_length(rows.column("value")), 0),
+        )
+        total = np.cumsum(sizes.to_numpy())
+        fitting = max(1, int(np.searchsorted(total, room, side="right")))
+        return self._records(rows.slice(0, fitting))
+
+    def _records(self, rows: pa.Table) -> list[Record]:
+        offsets = rows.column("offset").to_pylist()
+        times = _millis(rows).tolist()
+        keys = rows.column("key").to_pylist()
+        json = self._json
+        values = rows.column("value").to_pylist() if json is None else json.encode(rows)
+        headers = rows.column("headers")
+        types = rows.column("timestampType").to_pylist()
+        if headers.null_count == len(headers):
+            return [
+                Record(offset, time, key, value, (), kind)
+                for offset, time, key, value, kind in zip(
+                    offsets, times, keys, values, types, strict=True
+                )
+            ]
+        pairs = [
+            () if each is None else tuple((one["key"], one["value"]) for one in each)
+            for each in headers.to_pylist()
+        ]
+        return [
+            Record(*each) for each in zip(offsets, times, keys, values, pairs, types, strict=True)
+        ]
+
+    def _rows(self, partition: int, offset: int) -> LogRows | None:
+        """The rows of the row group that has the offset, or the first one after it.
+
+        None at the log's end. Raises FileNotFoundError if a file is gone.
+        """
+        while True:
+            run = self._segments.partition(partition).run_from(offset)
+            if not run:
+                return None
+            try:
+                rows = self._of_run(run, offset)
+            except FileNotFoundError:
+                # It was packed, and deleted since: the log says where its records are now.
+                if not self._segments.poll():
+                    raise
+                self.check_range(partition, offset)
+                continue
+            if rows is not None:
+                return rows
+            offset = max(segment.end for segment in run)
+
+    def _of_run(self, run: list[Segment], offset: int) -> LogRows | None:
+        """The rows of files that overlap, or of the row group of a file that has the offset."""
+        paths = tuple(segment.file.path for segment in run)
+        ends = self._ends_of_groups(paths[0]) if len(run) == 1 else []
+        number = bisect_right(ends, offset)
+        if ends and number == len(ends):
+            return None
+        key = (self.topic.topic_id, paths, number)
+        found = self._cache.get(key)
+        if found is None:
+            if ends:
+                with self._open(paths[0]) as file:
+                    tables = [file.read_row_group(number, columns=_COLUMNS)]
+            else:
+                tables = [self._read_file(path) for path in paths]
+            found = _sorted(pa.concat_tables([_plain(table) for table in tables]))
+            self._cache.put(key, found)
+        return found if len(found.offsets) and found.offsets[-1] >= offset else None
+
+    def _ends_of_groups(self, path: str) -> list[int]:
+        """The offset after each row group of a file; nothing if they are not in order."""
+        known = self._ends.get(path)
+        if known is None:
+            with self._open(path) as file:
+                known = _ends_of_groups(file.metadata)
+            if len(self._ends) >= _FOOTERS_KEPT:
+                self._ends.clear()
+            self._ends[path] = known
+        return known
+
+    def _read_file(self, path: str) -> pa.Table:
+        with self._open(path) as file:
+            return file.read(columns=_COLUMNS)
+
+    @contextmanager
+    def _open(self, path: str) -> Iterator[pq.ParquetFile]:
+        with (
+            self._segments.live.files.open_input_file(path) as opened,
+            pq.ParquetFile(opened, coerce_int96_timestamp_unit="us") as file,
+        ):
+            yield file
+
+
+def _ends_of_groups(metadata: pq.FileMetaData) -> list[int]:
+    """The offset after each row group, from the footer's statistics."""
+    column = next(
+        place
+        for place in range(metadata.num_columns)
+        if metadata.row_group(0).column(place).path_in_schema == "offset"
+    )
+    ends: list[int] = []
+    for number in range(metadata.num_row_groups):
+        bounds = metadata.row_group(number).column(column).statistics
+        if bounds is None or not bounds.has_min_max or (ends and bounds.min < ends[-1]):
+            return []
+        ends.append(bounds.max + 1)
+    return ends
+
+
+def _plain(rows: pa.Table) -> pa.Table:
+    """Bring columns to the table's types, whichever engine wrote them."""
+    return rows.select(_COLUMNS).cast(_SCHEMA)
+
+
+def _sorted(rows: pa.Table) -> LogRows:
+    offsets: Array = rows.column("offset").to_numpy()
+    if len(offsets) and np.any(np.diff(offsets) < 0):
+        rows = rows.sort_by("offset")
+        offsets = rows.column("offset").to_numpy()
+    return LogRows(rows, offsets)
+
+
+def _millis(rows: pa.Table) -> Array:
+    times: Array = rows.column("timestamp").cast(_MILLIS, safe=False).cast(pa.int64()).to_numpy()
+    return times

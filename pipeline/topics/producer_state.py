@@ -1,0 +1,105 @@
+"""What a partition knows of its idempotent producers: their last batches, and what may follow.
+
+Source: Apache Kafka, ProducerStateEntry and ProducerAppendInfo; KIP-98, KIP-360.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# A producer has at most so many batches in flight (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
+BATCHES_KEPT = 5
+NO_PRODUCER = -1
+_LAST_SEQUENCE = 2**31 - 1
+
+
+class OutOfOrderSequence(Failure):
+    """A batch does not follow its producer's last one. Kafka's error 45."""
+
+
+class InvalidProducerEpoch(Failure):
+    """A batch of a producer that a later epoch of the same id has replaced. Kafka's error 47."""
+
+
+class ProducerBatch(Struct, frozen=True, array_like=True):
+    """A batch in the log: who produced it, its sequence numbers, and its first offset."""
+
+    producer_id: int
+    epoch: int
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+
+
+class Producers:
+    """The last batches of each producer of one partition, the oldest first."""
+
+    def __init__(self, known: Producers | None = None) -> None:
+        """Know nothing, or what `known` knows, which may not change meanwhile."""
+        self._known = known
+        self._batches: dict[int, tuple[ProducerBatch, ...]] = {}
+
+    def last(self, producer_id: int) -> tuple[ProducerBatch, ...]:
+        """A producer's last batches, at most BATCHES_KEPT; none of an unknown producer."""
+        found = self._batches.get(producer_id)
+        if found is None:
+            found = () if self._known is None else self._known.last(producer_id)
+        return found
+
+    def take(self, batch: ProducerBatch) -> None:
+        """Take in a batch of the log; batches come in the order of their offsets."""
+        before = self.last(batch.producer_id)
+        if before and before[-1].epoch != batch.epoch:
+            before = ()
+        self._batches[batch.producer_id] = (*before, batch)[-BATCHES_KEPT:]
+
+    def duplicate(self, producer_id: int, epoch: int, first: int, last: int) -> int | None:
+        """The base offset of the same batch if it is in the log already, else None."""
+        for batch in self.last(producer_id):
+            if (batch.epoch, batch.first_sequence, batch.last_sequence) == (epoch, first, last):
+                return batch.base_offset
+        return None
+
+    def check(self, producer_id: int, epoch: int, first: int) -> None:
+        """Raise unless a batch that begins with sequence `first` may be written next.
+
+        Of a producer that is not known any sequence may come first, as in Kafka: its earlier
+        batches may be past the retention.
+        """
+        known = self.last(producer_id)
+        if not known:
+            return
+        newest = known[-1]
+        if epoch < newest.epoch:
+            raise InvalidProducerEpoch(
+                f"producer {producer_id} has epoch {newest.epoch}, and the batch {epoch}"
+            )
+        expected = 0
+        if epoch == newest.epoch and newest.last_sequence != _LAST_SEQUENCE:
+            expected = newest.last_sequence + 1
+        if first != expected:
+            raise OutOfOrderSequence(
+                f"producer {producer_id}, epoch {epoch}: sequence {first} came where {expected} "
+                "was to come"
+            )
+
+
+def last_sequence(first: int, count: int) -> int:
+    """The sequence of a batch's last record: sequences begin anew after 2**31 - 1."""
+    return (first + count - 1) & _LAST_SEQUENCE
+
+
+def merged(batches: Iterable[ProducerBatch]) -> list[ProducerBatch]:
+    """What a file needs to keep of its batches, which come in the order of their offsets."""
+    producers = Producers()
+    for batch in batches:
+        producers.take(batch)
+    kept = [batch for known in producers._batches.values() for batch in known]
+    return sorted(kept, key=lambda batch: batch.base_offset)

@@ -1,0 +1,248 @@
+"""Which offsets of a topic's own table are in which file: the table's log is the index.
+
+A file holds records of one partition. Its statistics say, besides what Delta's readers want, which
+offsets and times it has, and which batches of idempotent producers. So whoever opens the table
+knows all of that from its Delta checkpoint and its commits, also after a rewrite, and no side table
+can differ from it. Where a partition ends is a transaction identifier of the table, which outlives
+its files, and makes two appends to one partition a conflict.
+
+A file that another engine wrote (OPTIMIZE) lacks our statistics: its footer tells the offsets and
+times, and what its batches' producers were is forgotten, so it is better left to `upkeep`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from pipeline.delta.data_files import DataFile
+from pipeline.delta.live_files import LiveFiles
+from pipeline.topics.producer_state import ProducerBatch, Producers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pipeline.delta.live_files import Change, LiveFile
+
+_LOG_END = "log-end/"
+
+
+class Segment(Struct, frozen=True):
+    """A file of one partition: offsets `base` to `end` - 1, not necessarily all; times in ms.
+
+    `batches`: the last ones of each producer that has any in it.
+    """
+
+    file: DataFile
+    base: int
+    end: int
+    min_timestamp: int
+    max_timestamp: int
+    batches: tuple[ProducerBatch, ...] = ()
+
+
+class _Bounds(Struct, rename="camel"):
+    base: int
+    end: int
+    min_timestamp: int
+    max_timestamp: int
+    batches: tuple[ProducerBatch, ...] = ()
+
+
+class _Stats(Struct, rename="camel"):
+    num_records: int | None = None
+    segment: _Bounds | None = None
+
+
+_decode_stats = msgspec.json.Decoder(_Stats).decode
+_base = attrgetter("base")
+
+
+def log_end_id(partition: int) -> str:
+    """The transaction identifier whose version is the offset of a partition's next record."""
+    return f"{_LOG_END}{partition}"
+
+
+def encode_segment_stats(
+    records: int,
+    bounds: tuple[int, int, int, int],
+    batches: Sequence[ProducerBatch],
+) -> str:
+    """The statistics of a file as JSON; `bounds`: base, end, least and greatest timestamp."""
+    base, end, least, greatest = bounds
+    stats: dict[str, Any] = {
+        "numRecords": records,
+        "minValues": {"offset": base},
+        "maxValues": {"offset": end - 1},
+        "nullCount": {"offset": 0},
+        "segment": {
+            "base": base,
+            "end": end,
+            "minTimestamp": least,
+            "maxTimestamp": greatest,
+            "batches": batches,
+        },
+    }
+    return msgspec.json.encode(stats).decode()
+
+
+class PartitionSegments:
+    """The segments of one partition, in the order of their first offsets."""
+
+    def __init__(self) -> None:
+        self.log_end = 0
+        self.segments: list[Segment] = []
+        self.producers = Producers()
+        # Whether segments have overlapped, so that an earlier one may end after a later one.
+        self._overlap = False
+
+    @property
+    def log_start(self) -> int:
+        """The first offset that there is; the log end if there is none."""
+        return self.segments[0].base if self.segments else self.log_end
+
+    def run_from(self, offset: int) -> list[Segment]:
+        """The first segment that ends after an offset, with those that it overlaps with.
+
+        The files that OPTIMIZE writes overlap: it packs whichever are small.
+        """
+        place = 0
+        if not self._overlap:
+            place = max(0, bisect_right(self.segments, offset, key=_base) - 1)
+        run: list[Segment] = []
+        end = -1
+        for segment in self.segments[place:]:
+            if segment.end <= offset:
+                continue
+            if run and segment.base >= end:
+                break
+            run.append(segment)
+            end = max(end, segment.end)
+        return run
+
+    def since(self, timestamp_ms: int) -> Iterator[Segment]:
+        """The segments that have a record of this time or a later one."""
+        return (each for each in self.segments if each.max_timestamp >= timestamp_ms)
+
+    def take(self, segment: Segment) -> None:
+        """Add a segment."""
+        place = bisect_right(self.segments, segment.base, key=_base)
+        before, after = self.segments[max(0, place - 1) : place], self.segments[place : place + 1]
+        self._overlap |= any(each.end > segment.base for each in before)
+        self._overlap |= any(each.base < segment.end for each in after)
+        self.segments.insert(place, segment)
+        self.log_end = max(self.log_end, segment.end)
+
+    def drop(self, path: str, base: int) -> None:
+        """Remove the segment of a file."""
+        place = bisect_left(self.segments, base, key=_base)
+        while self.segments[place].file.path != path:
+            place += 1
+        del self.segments[place]
+
+
+class Segments:
+    """The segments of one topic's own table, as the table grows; for one thread at a time.
+
+    Raises Failure and OSError, also from `poll`, where the table cannot be read.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self.live = LiveFiles(uri)
+        self._partitions: dict[int, PartitionSegments] = {}
+        self._places: dict[str, tuple[int, int]] = {}
+        # Paths of which the caller wants to know whether a commit added them.
+        self._awaited: frozenset[str] = frozenset()
+        self._has_come = False
+
+    def partition(self, number: int) -> PartitionSegments:
+        """A partition's segments, none if it has no records."""
+        found = self._partitions.get(number)
+        if found is None:
+            found = self._partitions[number] = PartitionSegments()
+        return found
+
+    def partitions(self) -> dict[int, PartitionSegments]:
+        """Every partition that has, or had, records."""
+        return dict(sorted(self._partitions.items()))
+
+    def poll(self) -> bool:
+        """Take in what was committed; return whether there was anything."""
+        found = False
+        while (change := self.live.poll()) is not None:
+            try:
+                self._take(change)
+            except BaseException:
+                # A change that was taken in by half is read again, with all others.
+                self.live = LiveFiles(self._uri)
+                self._partitions, self._places = {}, {}
+                raise
+            found = True
+        return found
+
+    def await_files(self, paths: frozenset[str]) -> None:
+        """Notice from now on whether a commit adds one of these files."""
+        self._awaited, self._has_come = paths, False
+
+    @property
+    def has_come(self) -> bool:
+        """Whether an awaited file was in a commit that `poll` has read."""
+        return self._has_come
+
+    def _take(self, change: Change) -> None:
+        if change.everything:
+            self._partitions, self._places = {}, {}
+        for path in change.removed:
+            if path in self._places:
+                number, base = self._places.pop(path)
+                self.partition(number).drop(path, base)
+        added = [self._segment(file) for file in change.added if file.path not in self._places]
+        for number, segment in sorted(added, key=lambda each: (each[0], each[1].base)):
+            partition = self.partition(number)
+            if segment.end > partition.log_end or change.everything:
+                for batch in segment.batches:
+                    partition.producers.take(batch)
+            partition.take(segment)
+            self._places[segment.file.path] = number, segment.base
+            self._has_come |= segment.file.path in self._awaited
+        for app_id, version in change.transactions.items():
+            if app_id.startswith(_LOG_END):
+                partition = self.partition(int(app_id.removeprefix(_LOG_END)))
+                partition.log_end = max(partition.log_end, version)
+
+    def _segment(self, file: LiveFile) -> tuple[int, Segment]:
+        stats = _decode_stats(file.stats) if file.stats else _Stats()
+        bounds = stats.segment or self._read_bounds(file.path)
+        data_file = DataFile(
+            file.path,
+            file.size,
+            file.modification_time,
+            stats.num_records,
+            file.partition_values,
+            file.stats,
+        )
+        segment = Segment(
+            data_file,
+            bounds.base,
+            bounds.end,
+            bounds.min_timestamp,
+            bounds.max_timestamp,
+            bounds.batches,
+        )
+        return int(file.partition_values["partition"] or 0), segment
+
+    def _read_bounds(self, path: str) -> _Bounds:
+        with self.live.files.open_input_file(path) as opened:
+            rows = pq.read_table(opened, columns=["offset", "timestamp"])
+        offsets = pc.min_max(rows.column("offset")).as_py()
+        times = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False)
+        bounds = pc.min_max(times.cast(pa.int64())).as_py()
+        return _Bounds(offsets["min"], offsets["max"] + 1, bounds["min"], bounds["max"])
