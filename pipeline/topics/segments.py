@@ -131,6 +131,10 @@ class PartitionSegments:
         """The segments that have a record of this time or a later one."""
         return (each for each in self.segments if each.max_timestamp >= timestamp_ms)
 
+    def max_timestamp(self) -> int | None:
+        """The latest timestamp of a record, None where there is none."""
+        return max((each.max_timestamp for each in self.segments), default=None)
+
     def take(self, segment: Segment) -> None:
         """Add a segment."""
         place = bisect_right(self.segments, segment.base, key=_base)
