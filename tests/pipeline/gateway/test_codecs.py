@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.consumer.group import (
     HeartbeatRequest,
@@ -26,6 +26,7 @@ from pipeline.gateway.apis.offset_fetch import Fetched, OffsetFetch
 from pipeline.gateway.fields import FlexibleReader, InvalidFrame
 from pipeline.gateway.wire import read_body
 from schemas import messages
+from tests.examples import examples
 
 HEARTBEAT, COMMIT, FETCH = heartbeat.API, offset_commit.API, offset_fetch.API
 TEXT = st.text(max_size=300)
@@ -53,6 +54,7 @@ def written(api: Api, response: Any, version: int) -> bytes:
     return api.codec.write(response, version)
 
 
+@examples(50)
 @given(TEXT, INT32, TEXT, MAYBE)
 def test_heartbeats_are_read(
     group: str, generation: int, member: str, instance: str | None
@@ -69,6 +71,7 @@ def test_heartbeats_are_read(
         assert read(HEARTBEAT, request, version) == Heartbeat(group, body)
 
 
+@examples(50)
 @given(INT16)
 def test_heartbeats_are_answered(code: int) -> None:
     for version in versions(HEARTBEAT):
@@ -81,7 +84,7 @@ TO_COMMIT = st.lists(
 )
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(TEXT, INT32, TEXT, MAYBE, INT64, TO_COMMIT)
 def test_commits_are_read(
     group: str,
@@ -136,7 +139,7 @@ def test_commits_are_read(
         assert read(COMMIT, request, version) == OffsetCommit(group, body)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.tuples(TEXT, st.lists(st.tuples(INT32, INT16), max_size=3)), max_size=3))
 def test_commits_are_answered(topics: list[Any]) -> None:
     topic_class = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -165,7 +168,7 @@ def test_commits_are_answered(topics: list[Any]) -> None:
 TO_FETCH = st.lists(st.tuples(TEXT, st.lists(INT32, max_size=3)), max_size=3)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.tuples(TEXT, st.none() | TO_FETCH), min_size=1, max_size=3), st.booleans())
 def test_fetches_of_offsets_are_read(groups: list[Any], stable: bool) -> None:
     topic_class = OffsetFetchRequest.OffsetFetchRequestTopic
@@ -220,7 +223,7 @@ FOUND = st.lists(
 )
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(st.tuples(TEXT, FOUND, INT16), min_size=1, max_size=3))
 def test_fetches_of_offsets_are_answered(groups: list[Any]) -> None:
     group_class = OffsetFetchResponse.OffsetFetchResponseGroup
