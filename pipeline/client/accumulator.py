@@ -7,8 +7,8 @@ its own: `pipeline.client.producer` runs the threads, holds the lock and passes 
 from __future__ import annotations
 
 from collections import deque
-from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import msgspec
 
@@ -16,24 +16,26 @@ from schemas.messages import RequestEvent
 from schemas.tables import MOST_NUMBERED
 
 
-class Delivery(Future[RequestEvent]):
-    """The future of a request. It cannot be cancelled: the request is written with its batch."""
+class Delivery(Protocol):
+    """Who is told once, in a sender's thread, that a request was written or why it was not."""
 
-    def cancel(self) -> bool:
-        """Do nothing; return False."""
-        return False
+    def set_result(self, event: RequestEvent, /) -> None:
+        """The request was written as `event`."""
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """The request was not written."""
 
 
 @dataclass(eq=False)
 class Batch:
-    """The requests of one commit, and their futures.
+    """The requests of one commit, and who is told of each.
 
     `created` is when the first request came, ms of a steady clock; `size` is in bytes.
     """
 
     created: float
     events: list[RequestEvent] = field(default_factory=list)
-    futures: list[Delivery] = field(default_factory=list)
+    deliveries: list[Delivery] = field(default_factory=list)
     size: int = 0
 
 
@@ -51,7 +53,7 @@ class Accumulator:
         """Take a request of `size` bytes; return its batch, in which it is the last.
 
         `now` is the steady clock, ms. `wall_ms` is the time of day, ms: a request without a
-        `sent_at` is stamped with it. Whoever writes the batch completes the request's future.
+        `sent_at` is stamped with it. Whoever waits for its delivery is added to the batch.
         """
         if not self._batches or self._batches[-1].size + size > self._batch_size:
             self._batches.append(Batch(now))
@@ -60,7 +62,6 @@ class Accumulator:
         if event.sent_at is None:
             event = msgspec.structs.replace(event, sent_at=self._stamp(wall_ms))
         batch.events.append(event)
-        batch.futures.append(Delivery())
         batch.size += size
         return batch
 

@@ -25,7 +25,7 @@ import uuid
 import zlib
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,11 +39,11 @@ from pipeline.delta.appender import AppendConflict
 from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
 from pipeline.tables.store import ensure_table, table_uri
+from schemas.messages import RequestEvent
 from schemas.tables import REQUESTS, to_requests
 
 if TYPE_CHECKING:
     from pipeline.delta.appender import Appender
-    from schemas.messages import RequestEvent
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +81,14 @@ class DeliveryTimeout(DeliveryFailed):
     """A request that could not be written within `delivery.timeout.ms`."""
 
 
+class _Written(Future[RequestEvent]):
+    """The future of a request. It cannot be cancelled: the request is written with its batch."""
+
+    def cancel(self) -> bool:
+        """Do nothing; return False."""
+        return False
+
+
 class _Lane:
     """One sender's batches, table and transaction identifier."""
 
@@ -110,6 +118,7 @@ class RequestProducer:
         self._uri = table_uri(root, REQUESTS)
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
+        self._delivered = threading.Condition(self._lock)
         self._blocked: deque[object] = deque()
         self._used = 0
         self._open: set[Batch] = set()
@@ -145,6 +154,15 @@ class RequestProducer:
         be cancelled. Its callbacks run in the sender's thread and must be short: one that waits for
         another request would stop the sender for good.
         """
+        written = _Written()
+        self.submit(event, written)
+        return written
+
+    def submit(self, event: RequestEvent, delivery: Delivery) -> None:
+        """Take a request, as `send` does, and tell `delivery` what came of it.
+
+        A future with its lock costs 2.1 us; making and writing a heartbeat's row costs 3.0.
+        """
         try:
             size = len(_encode(event))
         except _UNWRITABLE as error:
@@ -159,10 +177,12 @@ class RequestProducer:
             self._wait_for_room(size)
             batch = lane.accumulator.append(event, size, _now_ms(), clock_ms())
             self._used += size
-            self._open.add(batch)
-            if len(batch.events) == 1 or batch.size >= self.settings.batch_size:
+            batch.deliveries.append(delivery)
+            if len(batch.events) == 1:
+                self._open.add(batch)
                 lane.wake.notify()
-            return batch.futures[-1]
+            elif batch.size >= self.settings.batch_size:
+                lane.wake.notify()
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Write what was sent so far without lingering, and wait for it.
@@ -170,13 +190,12 @@ class RequestProducer:
         Returns False if `timeout_s` ran out. The futures tell whether the requests were written.
         """
         with self._lock:
-            waiting = [future for batch in self._open for future in batch.futures]
+            waiting = set(self._open)
             self._flushing += 1
             self._wake_all()
-        try:
-            return not wait(waiting, timeout_s).not_done
-        finally:
-            with self._lock:
+            try:
+                return self._delivered.wait_for(lambda: not waiting & self._open, timeout_s)
+            finally:
                 self._flushing -= 1
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -240,7 +259,7 @@ class RequestProducer:
             error: Exception | None = None
             try:
                 self._write(lane, batch)
-            # Any failure must reach the futures of the batch, and the next batch be written.
+            # Any failure must reach the deliveries of the batch, and the next batch be written.
             except Exception as raised:
                 log.warning("%s", raised)
                 error = raised
@@ -248,13 +267,14 @@ class RequestProducer:
             with self._lock:
                 self._used -= batch.size
                 self._room.notify_all()
-            for event, future in zip(batch.events, batch.futures, strict=True):
+            for event, delivery in zip(batch.events, batch.deliveries, strict=True):
                 if error is None:
-                    future.set_result(event)
+                    delivery.set_result(event)
                 else:
-                    future.set_exception(error)
+                    delivery.set_exception(error)
             with self._lock:
                 self._open.discard(batch)
+                self._delivered.notify_all()
 
     def _next(self, lane: _Lane) -> Batch | None:
         """Wait for the next batch that is due; None when the producer is closed and empty."""
@@ -315,14 +335,14 @@ class RequestProducer:
             return to_requests(batch.events)
         except _UNWRITABLE:
             kept: list[tuple[RequestEvent, Delivery]] = []
-            for event, future in zip(batch.events, batch.futures, strict=True):
+            for event, delivery in zip(batch.events, batch.deliveries, strict=True):
                 problem = _problem(event)
                 if problem is None:
-                    kept.append((event, future))
+                    kept.append((event, delivery))
                 else:
-                    future.set_exception(UnwritableRequest(f"{event.request_id!r}: {problem}"))
+                    delivery.set_exception(UnwritableRequest(f"{event.request_id!r}: {problem}"))
             batch.events = [event for event, _ in kept]
-            batch.futures = [future for _, future in kept]
+            batch.deliveries = [delivery for _, delivery in kept]
             return to_requests(batch.events)
 
 

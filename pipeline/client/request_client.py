@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pipeline.client.producer import RequestProducer
@@ -15,7 +16,10 @@ from pipeline.errors import Failure
 from schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pipeline.client.producer_settings import ProducerSettings
+    from pipeline.client.response_reader import Waiter
 
 REQUEST_TIMEOUT_MS = 30_000
 
@@ -53,13 +57,20 @@ class RequestClient:
         answer cannot be read.
         """
         answer = self._reader.register(event.request_id)
-        try:
-            sent = self._producer.send(event)
-        except BaseException:
-            answer.cancel()
-            raise
-        sent.add_done_callback(lambda done: self._undelivered(event.request_id, done))
+        self._send(event)
         return answer
+
+    def submit(self, event: RequestEvent, waiter: Waiter) -> None:
+        """Send a request; the waiter is told what the future of `send` is. See `forget`.
+
+        For senders of so many requests that two futures each would be their main cost.
+        """
+        self._reader.expect(event.request_id, waiter)
+        self._send(event)
+
+    def forget(self, request_id: str) -> None:
+        """Wait no more for the answer to a request that was submitted."""
+        self._reader.forget(request_id)
 
     def ask(self, event: RequestEvent, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Response:
         """Send a request and return its answer. Raises NoAnswer, and what `send` raises."""
@@ -78,7 +89,21 @@ class RequestClient:
         self._producer.close()
         self._reader.close()
 
-    def _undelivered(self, request_id: str, sent: Future[RequestEvent]) -> None:
-        error = sent.exception()
-        if error is not None:
-            self._reader.fail(request_id, error)
+    def _send(self, event: RequestEvent) -> None:
+        try:
+            self._producer.submit(event, _Sent(partial(self._reader.fail, event.request_id)))
+        except BaseException:
+            self._reader.forget(event.request_id)
+            raise
+
+
+class _Sent:
+    """A request on its way to the table: what was not written is not waited for."""
+
+    __slots__ = ("set_exception",)
+
+    def __init__(self, fail: Callable[[BaseException], None]) -> None:
+        self.set_exception = fail
+
+    def set_result(self, event: RequestEvent, /) -> None:
+        """Go on waiting for the answer."""

@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -49,6 +49,22 @@ class ResponsesLost(Failure):
     """The `responses` table cannot be read; the request may have been answered all the same."""
 
 
+class Waiter(Protocol):
+    """Who waits for an answer, such as a `concurrent.futures.Future`; told in the reader's thread.
+
+    Exactly one of the methods that set is called, once, and only if the waiter still waits.
+    """
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Whether the waiter still waits."""
+
+    def set_result(self, response: Response, /) -> None:
+        """Take the answer."""
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Hear why there is none."""
+
+
 class ResponseReader:
     """Completes the futures of a root's requests with the answers that are written from now on.
 
@@ -66,7 +82,7 @@ class ResponseReader:
         self._idle = idle_ms / 1000
         self._lock = threading.Lock()
         self._called = threading.Condition(self._lock)
-        self._waiting: dict[str, Future[Response]] = {}
+        self._waiting: dict[str, Waiter] = {}
         self._tail: Tail | None = self._follow_first()
         self._interval = self._shortest
         self._closed = False
@@ -87,6 +103,15 @@ class ResponseReader:
         ValueError if the request has a future already.
         """
         future: Future[Response] = Future()
+        self.expect(request_id, future)
+        future.add_done_callback(lambda done: self._forget_cancelled(request_id, done))
+        return future
+
+    def expect(self, request_id: str, waiter: Waiter) -> None:
+        """Tell the waiter of a request's answer, as `register` tells its future.
+
+        To stop waiting, `forget`.
+        """
         with self._lock:
             if self._closed:
                 raise ResponsesLost(f"the reader of {self._uri} is closed")
@@ -95,18 +120,23 @@ class ResponseReader:
             if self._tail is None:
                 # Before the request is sent: a tail that began later could miss its answer.
                 self._tail = self._follow_again()
-            self._waiting[request_id] = future
-            self._interval = self._shortest
-            self._called.notify()
-        future.add_done_callback(lambda done: self._forget(request_id, done))
-        return future
+            if not self._waiting:
+                # While others wait, the reader looks anyway: it is not woken for each request.
+                self._interval = self._shortest
+                self._called.notify()
+            self._waiting[request_id] = waiter
 
     def fail(self, request_id: str, error: BaseException) -> None:
-        """Fail the future of a request, if it has one: there will be no answer."""
+        """Tell whoever waits for a request, if anybody does: there will be no answer."""
         with self._lock:
-            future = self._waiting.pop(request_id, None)
-        if future is not None and future.set_running_or_notify_cancel():
-            future.set_exception(error)
+            waiter = self._waiting.pop(request_id, None)
+        if waiter is not None and waiter.set_running_or_notify_cancel():
+            waiter.set_exception(error)
+
+    def forget(self, request_id: str) -> None:
+        """Wait no more for a request's answer."""
+        with self._lock:
+            self._waiting.pop(request_id, None)
 
     def close(self) -> None:
         """Stop; futures without an answer fail with ResponsesLost."""
@@ -116,7 +146,7 @@ class ResponseReader:
         self._thread.join()
         self._fail_all(f"the reader of {self._uri} was closed")
 
-    def _forget(self, request_id: str, future: Future[Response]) -> None:
+    def _forget_cancelled(self, request_id: str, future: Future[Response]) -> None:
         if future.cancelled():
             with self._lock:
                 if self._waiting.get(request_id) is future:
@@ -193,9 +223,9 @@ class ResponseReader:
         ours = rows.filter(pc.is_in(rows.column("request_id"), value_set=wanted))
         for response in from_arrow(Response, ours):
             with self._lock:
-                future = self._waiting.pop(response.request_id, None)
-            if future is not None and future.set_running_or_notify_cancel():
-                future.set_result(response)
+                waiter = self._waiting.pop(response.request_id, None)
+            if waiter is not None and waiter.set_running_or_notify_cancel():
+                waiter.set_result(response)
 
     def _fail_all(self, message: str) -> None:
         with self._lock:

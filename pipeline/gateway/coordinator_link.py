@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pipeline.client import (
@@ -22,8 +21,6 @@ from schemas.errors import ERROR_NAMES, ErrorCode
 from schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from pipeline.client import RequestClient
 
 log = logging.getLogger(__name__)
@@ -41,7 +38,7 @@ class CoordinatorLink:
     def __init__(self, client: RequestClient) -> None:
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self._answered: deque[tuple[asyncio.Future[Response], Future[Response]]] = deque()
+        self._answered: deque[_Waiting] = deque()
         self._is_due = False
 
     async def ask(self, event: RequestEvent) -> Response:
@@ -51,9 +48,10 @@ class CoordinatorLink:
         COORDINATOR_NOT_AVAILABLE, upon which every client asks again; one that no row can hold with
         INVALID_REQUEST. Neither has a body. Cancelled, it stops waiting for the answer.
         """
+        waiting = _Waiting(self)
         while True:
             try:
-                answer = self._client.send(event)
+                self._client.submit(event, waiting)
                 break
             except BufferExhausted:
                 # The client's connection is not read meanwhile: it waits, and memory is bounded.
@@ -62,12 +60,10 @@ class CoordinatorLink:
                 return failed(event, ErrorCode.INVALID_REQUEST, str(error))
             except Failure as error:
                 return self._unavailable(event, error)
-        waiting: asyncio.Future[Response] = self._loop.create_future()
-        answer.add_done_callback(partial(self._hand_over, waiting))
         try:
-            return await waiting
+            return await waiting.future
         except asyncio.CancelledError:
-            answer.cancel()
+            self._client.forget(event.request_id)
             raise
         except Failure as error:
             return self._unavailable(event, error)
@@ -78,8 +74,9 @@ class CoordinatorLink:
 
     # --- in a thread of the client ----------------------------------------------------------------
 
-    def _hand_over(self, waiting: asyncio.Future[Response], answer: Future[Response]) -> None:
-        self._answered.append((waiting, answer))
+    def hand_over(self, waiting: _Waiting) -> None:
+        """Have the loop complete a request's future."""
+        self._answered.append(waiting)
         # `_take` clears the mark before it takes: what is appended after its last look marks again.
         if not self._is_due and not self._loop.is_closed():
             self._is_due = True
@@ -87,17 +84,49 @@ class CoordinatorLink:
 
     # --- in the loop ------------------------------------------------------------------------------
 
+    def new_future(self) -> asyncio.Future[Response]:
+        """A future of the loop."""
+        return self._loop.create_future()
+
     def _take(self) -> None:
         self._is_due = False
         while self._answered:
-            waiting, answer = self._answered.popleft()
-            if waiting.done() or answer.cancelled():
-                continue
-            error = answer.exception()
-            if error is None:
-                waiting.set_result(answer.result())
-            else:
-                waiting.set_exception(error)
+            self._answered.popleft().complete()
+
+
+class _Waiting:
+    """Waits for one answer: told in a thread of the client, it completes its future in the loop."""
+
+    __slots__ = ("_answer", "_error", "_link", "future")
+
+    def __init__(self, link: CoordinatorLink) -> None:
+        self._link = link
+        self._answer: Response | None = None
+        self._error: BaseException | None = None
+        self.future = link.new_future()
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Whether it still waits: only the loop knows, so the loop looks."""
+        return True
+
+    def set_result(self, response: Response, /) -> None:
+        """Take the answer."""
+        self._answer = response
+        self._link.hand_over(self)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Hear why there is no answer."""
+        self._error = error
+        self._link.hand_over(self)
+
+    def complete(self) -> None:
+        """Complete the future, in the loop."""
+        if self.future.done():
+            return
+        if self._answer is not None:
+            self.future.set_result(self._answer)
+        elif self._error is not None:
+            self.future.set_exception(self._error)
 
 
 def failed(event: RequestEvent, code: ErrorCode, message: str) -> Response:
