@@ -29,7 +29,8 @@ class Api(NamedTuple):
 
     `request` is kafka-python's class of its requests. `answer` gets the call and its request, and
     returns the response; None where the client waits for none. Without a `codec` requests and
-    responses are kafka-python's.
+    responses are kafka-python's. `parks`: an answer may wait for other clients' requests, so they
+    must be read meanwhile, however many such requests there are.
     """
 
     request: type[ApiMessage]
@@ -37,6 +38,7 @@ class Api(NamedTuple):
     highest: int
     answer: Callable[[Call, Any], Awaitable[Any]]
     codec: Codec | None = None
+    parks: bool = False
 
     @property
     def key(self) -> int:

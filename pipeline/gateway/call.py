@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import uuid
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from pipeline.gateway.brokers import Brokers
     from pipeline.gateway.coordinator_link import CoordinatorLink
     from pipeline.gateway.producing import Producing
+    from pipeline.gateway.settings import GatewaySettings
     from pipeline.gateway.topics import Topics
 
 
@@ -31,6 +33,7 @@ class Services:
         producing: Producing,
         cluster_id: str,
         apis: Mapping[int, Api],
+        settings: GatewaySettings,
     ) -> None:
         self.root = root
         self.link = link
@@ -38,12 +41,15 @@ class Services:
         self.producing = producing
         self.cluster_id = cluster_id
         self.apis = apis
-        self._start = uuid.uuid4()
+        self.settings = settings
+        # The requests in flight that are counted.
+        self.queue = asyncio.Semaphore(settings.queued_max_requests)
+        self._prefix = f"gateway-{uuid.uuid4()}-"
         self._numbers = itertools.count()
 
     def new_request_id(self) -> str:
         """An id that no other request has, of this gateway or of another one."""
-        return f"gateway-{self._start}-{next(self._numbers)}"
+        return f"{self._prefix}{next(self._numbers)}"
 
 
 class Call:

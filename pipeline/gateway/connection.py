@@ -1,7 +1,8 @@
 """One client's connection: its frames are answered in order, one at a time, as a broker does.
 
 A request is read when the answer to the one before has been written. Until then the client's bytes
-wait in its socket: a client that sends faster than it is answered costs no memory here.
+wait in its socket: a client that sends faster than it is answered costs no memory here. Nor does
+one that announces a large request: it is read when there is room for it (`request_memory`).
 
 Source: Apache Kafka, SocketServer (a channel is muted while a request of it is in progress).
 """
@@ -15,11 +16,13 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from pipeline.gateway.fields import InvalidFrame
+from pipeline.gateway.request_memory import FREE_BYTES
 from pipeline.gateway.wire import Refused, frame_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.gateway.request_memory import RequestMemory
     from pipeline.gateway.session import Session
 
 log = logging.getLogger(__name__)
@@ -37,19 +40,25 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         session: Session,
+        memory: RequestMemory,
         on_made: Callable[[Connection], bool],
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._session = session
+        self._memory = memory
         self._on_made = on_made
         self._on_lost = on_lost
         self._buffer = bytearray()
         self._frames: deque[bytes] = deque()
-        self._arrived = asyncio.Event()
-        self._may_write = asyncio.Event()
-        self._may_write.set()
+        self._arrival: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
         self._reading = True
         self._ending = False
+        # Of the frame that is being read: whether it waits for room, and whether it has taken some.
+        self._waits_for_room = False
+        self._has_room = False
+        # What this connection has taken of the memory, bytes.
+        self._taken = 0
         self._task: asyncio.Task[None] | None = None
         self.is_busy = False
         self.last_used = time.monotonic()
@@ -59,16 +68,46 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to answer."""
         self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
         peer = transport.get_extra_info("peername")
         self.host = str(peer[0]) if peer else "unknown"
         if not self._on_made(self):
             self._transport.abort()
             return
-        self._task = asyncio.get_running_loop().create_task(self._serve())
+        self._task = self._loop.create_task(self._serve())
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, and cut them into frames."""
         self._buffer += data
+        self._cut()
+
+    def pause_writing(self) -> None:
+        """Write no more until the client has read."""
+        self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        """Go on writing."""
+        if self._writable is not None and not self._writable.done():
+            self._writable.set_result(None)
+        self._writable = None
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """Stop: nobody waits for the answers any more."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        if self._waits_for_room:
+            self._memory.withdraw(self._go_on)
+        self._memory.give_back(self._taken)
+        self._taken = 0
+        self._frames.clear()
+        self._buffer.clear()
+        self._on_lost(self)
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        """Cut what has come into frames; stop where the next frame has no room yet."""
         while (size := frame_size(self._buffer)) is not None:
             if not 0 <= size <= self._session.largest_frame:
                 self._refuse(
@@ -77,40 +116,52 @@ class Connection(asyncio.Protocol):
                     "sasl.server.max.receive.size), or no Kafka client"
                 )
                 return
+            if size > FREE_BYTES and not self._has_room:
+                if not self._memory.take(size, self._go_on):
+                    self._waits_for_room = True
+                    break
+                self._room_taken(size)
             end = _SIZE_BYTES + size
             if len(self._buffer) < end:
                 break
-            self._frames.append(bytes(self._buffer[_SIZE_BYTES:end]))
+            self._frames.append(bytes(memoryview(self._buffer)[_SIZE_BYTES:end]))
             del self._buffer[:end]
-            self._arrived.set()
-        if self._reading and len(self._frames) >= _READ_AHEAD:
-            self._reading = False
-            self._transport.pause_reading()
+            self._has_room = False
+            self._wake()
+        self._read_or_not()
 
-    def pause_writing(self) -> None:
-        """Write no more until the client has read."""
-        self._may_write.clear()
+    def _go_on(self) -> None:
+        """The room that the next frame waited for is taken."""
+        self._waits_for_room = False
+        self._room_taken(cast(int, frame_size(self._buffer)))
+        self._cut()
 
-    def resume_writing(self) -> None:
-        """Go on writing."""
-        self._may_write.set()
+    def _room_taken(self, size: int) -> None:
+        self._has_room = True
+        self._taken += size
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Stop: nobody waits for the answers any more."""
-        if self._task is not None:
-            self._task.cancel()
-            self._on_lost(self)
+    def _read_or_not(self) -> None:
+        """Read the socket unless frames, room or the end have to be waited for."""
+        wanted = not (self._waits_for_room or self._ending or len(self._frames) >= _READ_AHEAD)
+        if wanted is not self._reading and not self._transport.is_closing():
+            self._reading = wanted
+            (self._transport.resume_reading if wanted else self._transport.pause_reading)()
+
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
     # --- at work ----------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """Close once what is in flight is answered."""
+        """Read no more, and close once what was read is answered."""
         self._ending = True
-        self._arrived.set()
+        self._read_or_not()
+        self._wake()
 
     def close(self) -> None:
         """Close now."""
-        self._transport.close()
+        self._transport.abort()
 
     def _refuse(self, why: str) -> None:
         log.info("the connection of %s is closed: %s", self.host, why)
@@ -123,10 +174,13 @@ class Connection(asyncio.Protocol):
                 answer = await self._session.answer(frame, self.host)
                 self.is_busy = False
                 self.last_used = time.monotonic()
+                if len(frame) > FREE_BYTES:
+                    self._taken -= len(frame)
+                    self._memory.give_back(len(frame))
                 if answer is not None:
                     self._transport.write(answer)
-                    if not self._may_write.is_set():
-                        await self._may_write.wait()
+                    if self._writable is not None:
+                        await self._writable
             self._transport.close()
         except Refused as error:
             self._transport.write(error.answer)
@@ -144,10 +198,8 @@ class Connection(asyncio.Protocol):
         while not self._frames:
             if self._ending:
                 return None
-            self._arrived.clear()
-            await self._arrived.wait()
+            self._arrival = self._loop.create_future()
+            await self._arrival
         frame = self._frames.popleft()
-        if not self._reading and len(self._frames) < _READ_AHEAD:
-            self._reading = True
-            self._transport.resume_reading()
+        self._read_or_not()
         return frame

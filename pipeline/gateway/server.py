@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from pipeline.gateway.call import Services
 from pipeline.gateway.connection import Connection
 from pipeline.gateway.coordinator_link import CoordinatorLink
 from pipeline.gateway.producing import Producing
+from pipeline.gateway.request_memory import RequestMemory
 from pipeline.gateway.security.tls import server_context
 from pipeline.gateway.security.users import Users
 from pipeline.gateway.session import Session
@@ -30,6 +32,10 @@ log = logging.getLogger(__name__)
 # The producer must not block the loop that all connections share.
 _PRODUCER = ProducerSettings(max_block_ms=0)
 _SWEEP_EVERY_S = 5.0
+# How long what is in flight may take to end, s.
+_PATIENCE_S = 5.0
+# Open files that are no clients' connections: tables, logs, and what the runtime needs.
+_OWN_FILES = 200
 # A client that does not end its TLS handshake holds a socket no longer than this, s.
 _TLS_HANDSHAKE_S = 10.0
 
@@ -45,6 +51,8 @@ class Gateway:
         self._services = services
         self._settings = settings
         self._users = Users(settings.users_file) if settings.users_file else None
+        self._most = min(settings.max_connections, _open_files() - _OWN_FILES)
+        self._memory = RequestMemory(settings.queued_max_request_bytes)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
 
@@ -75,15 +83,16 @@ class Gateway:
         await self._server.start_serving()
 
     def _connection(self) -> Connection:
-        session = Session(self._services, self._settings, self._users)
-        return Connection(session, self._take, self._connections.discard)
+        session = Session(self._services, self._users)
+        return Connection(session, self._memory, self._take, self._connections.discard)
 
     def _take(self, connection: Connection) -> bool:
-        if len(self._connections) >= self._settings.max_connections:
+        if len(self._connections) >= self._most:
             log.warning(
-                "the connection of %s is refused: there are max.connections (%d)",
+                "the connection of %s is refused: there are %d, the most that max.connections and "
+                "the limit on open files allow",
                 connection.host,
-                self._settings.max_connections,
+                self._most,
             )
             return False
         self._connections.add(connection)
@@ -91,9 +100,10 @@ class Gateway:
 
     async def sweep(self) -> None:
         """Close connections that are not used, until cancelled."""
+        idle_s = self._settings.connections_max_idle_ms / 1000
         while True:
-            await asyncio.sleep(_SWEEP_EVERY_S)
-            limit = time.monotonic() - self._settings.connections_max_idle_ms / 1000
+            await asyncio.sleep(min(_SWEEP_EVERY_S, idle_s / 4))
+            limit = time.monotonic() - idle_s
             for connection in list(self._connections):
                 if connection.last_used < limit and not connection.is_busy:
                     connection.close()
@@ -102,6 +112,8 @@ class Gateway:
         """Take no more connections, answer what is in flight for so long, and close."""
         if self._server is not None:
             self._server.close()
+        # A connection that was accepted before has begun by now.
+        await asyncio.sleep(0)
         until = time.monotonic() + patience_s
         for connection in list(self._connections):
             connection.end()
@@ -109,6 +121,14 @@ class Gateway:
             await asyncio.sleep(0.02)
         for connection in list(self._connections):
             connection.close()
+
+
+def _open_files() -> int:
+    """How many files the process may have open, after it asked for as many as it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return 1 << 20 if hard == resource.RLIM_INFINITY else hard
 
 
 async def _look(brokers: Brokers) -> None:
@@ -133,7 +153,7 @@ async def running_gateway(
     topics = Topics(root)
     with RequestClient(root, _PRODUCER) as client:
         link, producing = CoordinatorLink(client), Producing(root, topics)
-        services = Services(root, link, topics, producing, cluster_id(root), APIS)
+        services = Services(root, link, topics, producing, cluster_id(root), APIS, limits)
         gateway = Gateway(services, limits)
         host, port = listen
         port = await gateway.bind(host, port)
@@ -147,7 +167,7 @@ async def running_gateway(
         finally:
             # First of all: clients that look for a gateway now are sent to another one.
             await asyncio.to_thread(brokers.stop)
-            await gateway.stop(5.0)
+            await gateway.stop(_PATIENCE_S)
             await producing.close()
             for task in tasks:
                 task.cancel()

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pipeline.gateway.api import Api
     from pipeline.gateway.call import Services
     from pipeline.gateway.security.users import Users
-    from pipeline.gateway.settings import GatewaySettings
 
 
 class _Request(NamedTuple):
@@ -36,9 +35,9 @@ class _Request(NamedTuple):
 class Session:
     """The requests of one connection. With `users` a client has to be one of them."""
 
-    def __init__(self, services: Services, settings: GatewaySettings, users: Users | None) -> None:
+    def __init__(self, services: Services, users: Users | None) -> None:
         self._services = services
-        self._settings = settings
+        self._settings = settings = services.settings
         self._authenticator: Authenticator | None = None
         self._principal = ANONYMOUS
         if users is not None:
@@ -74,7 +73,11 @@ class Session:
         if request.body is None:
             return response_frame(header.correlation_id, request.api, unsupported(APIS.values()), 0)
         call = Call(self._services, header.version, header.client_id, f"/{host}", self._principal)
-        response = await request.api.answer(call, request.body)
+        if request.api.parks:
+            response = await request.api.answer(call, request.body)
+        else:
+            async with self._services.queue:
+                response = await request.api.answer(call, request.body)
         if response is None:
             return None
         return response_frame(header.correlation_id, request.api, response, header.version)

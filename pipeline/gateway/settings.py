@@ -26,7 +26,14 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     max_connections: Positive = field(name="max.connections", default=100_000)
-    socket_request_max_bytes: Positive = field(name="socket.request.max.bytes", default=104_857_600)
+    socket_request_max_bytes: Annotated[int, Meta(ge=1, le=2**31 - 1)] = field(
+        name="socket.request.max.bytes", default=104_857_600
+    )
+    queued_max_requests: Positive = field(name="queued.max.requests", default=32_768)
+    queued_max_request_bytes: Positive = field(name="queued.max.request.bytes", default=268_435_456)
+    fetch_max_bytes: Annotated[int, Meta(ge=1024)] = field(
+        name="fetch.max.bytes", default=57_671_680
+    )
     connections_max_idle_ms: Positive = field(name="connections.max.idle.ms", default=600_000)
     users_file: str = field(name="users.file", default="")
     sasl_enabled_mechanisms: str = field(

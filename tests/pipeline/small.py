@@ -34,16 +34,27 @@ class SmallCoordinator:
         self._states: dict[str | None, bytes | None] = {}
         self._deadlines: dict[str | None, int] = {}
         self._stopping = threading.Event()
+        self._awake = threading.Event()
+        self._awake.set()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
+    def pause(self) -> None:
+        """Decide nothing from now on, as a coordinator that restarts."""
+        self._awake.clear()
+
+    def resume(self) -> None:
+        self._awake.set()
+
     def stop(self) -> None:
         self._stopping.set()
+        self._awake.set()
         self._thread.join()
 
     def _run(self) -> None:
         batch = 0
         while not self._stopping.wait(0.01):
+            self._awake.wait()
             rows = self._tail.poll()
             now = clock_ms()
             events: dict[str | None, list[str]] = {

@@ -38,9 +38,10 @@ _UNKNOWN = Bounds(_NONE, _NONE)
 async def _answer(call: Call, request: FetchRequest) -> FetchResponse:
     topics = call.services.topics
     until = monotonic() + request.max_wait_ms / 1000
+    most = call.services.settings.fetch_max_bytes
     while True:
         seen = topics.news
-        reading = _Reading(request)
+        reading = _Reading(request, min(request.max_bytes, most))
         responses = await topics.with_logs(reading.run)
         left = until - monotonic()
         if reading.size >= request.min_bytes or reading.has_failed or left <= 0:
@@ -50,10 +51,11 @@ async def _answer(call: Call, request: FetchRequest) -> FetchResponse:
 
 
 class _Reading:
-    """One reading of all partitions, within the request's `max_bytes`."""
+    """One reading of all partitions, within `max_bytes`."""
 
-    def __init__(self, request: FetchRequest) -> None:
+    def __init__(self, request: FetchRequest, max_bytes: int) -> None:
         self._request = request
+        self._max_bytes = max_bytes
         self.size = 0
         self.has_failed = False
 
@@ -94,7 +96,7 @@ class _Reading:
         )
 
     def _records(self, logs: TopicLogs, topic: str, asked: Any) -> bytes:
-        room = min(asked.partition_max_bytes, self._request.max_bytes - self.size)
+        room = min(asked.partition_max_bytes, self._max_bytes - self.size)
         # KIP-74: a first record that is too large is sent all the same, or nobody gets past it.
         if self.size and room <= 0:
             return b""
@@ -110,4 +112,4 @@ def _encode(records: Sequence[Record]) -> bytes:
     return b"".join(encode_batch(list(each), is_append_time=True) for _, each in appends)
 
 
-API = Api(FetchRequest, 4, 12, _answer)
+API = Api(FetchRequest, 4, 12, _answer, parks=True)

@@ -53,4 +53,4 @@ async def _answer(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     )
 
 
-API = Api(JoinGroupRequest, 0, 9, _answer)
+API = Api(JoinGroupRequest, 0, 9, _answer, parks=True)

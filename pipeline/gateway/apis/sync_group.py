@@ -35,4 +35,4 @@ async def _answer(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     )
 
 
-API = Api(SyncGroupRequest, 0, 5, _answer)
+API = Api(SyncGroupRequest, 0, 5, _answer, parks=True)

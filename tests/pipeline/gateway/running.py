@@ -45,10 +45,10 @@ def gateway(root: str, **options: Any) -> Iterator[Broker]:
 
 
 @contextmanager
-def coordinator(root: str) -> Iterator[None]:
+def coordinator(root: str) -> Iterator[SmallCoordinator]:
     """Decide the requests of a root, without Spark, while the block runs."""
     running = SmallCoordinator(root, BROKER)
     try:
-        yield
+        yield running
     finally:
         running.stop()

@@ -34,8 +34,8 @@ from pipeline.gateway.security.users import add_user, new_credential
 from pipeline.gateway.settings import GatewaySettings
 from pipeline.tables.topics import create_topic
 from schemas.errors import ErrorCode
+from tests.pipeline.gateway.raw import Client
 from tests.pipeline.gateway.running import coordinator, gateway
-from tests.pipeline.gateway.test_server import Client
 
 
 class Secured(NamedTuple):

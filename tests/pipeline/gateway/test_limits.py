@@ -1,0 +1,299 @@
+"""What a gateway refuses, what it lets wait, and what becomes of requests when somebody stops."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from kafka.protocol.consumer.group import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+
+from pipeline.gateway.brokers import Broker
+from pipeline.gateway.request_memory import RequestMemory
+from pipeline.gateway.settings import GatewaySettings
+from pipeline.tables.store import open_table
+from schemas.tables import REQUESTS
+from tests.pipeline.gateway.raw import Client, connected, heartbeat
+from tests.pipeline.gateway.running import coordinator, gateway
+
+
+@pytest.fixture
+def clients() -> Iterator[ExitStack]:
+    """The test's connections, which end with it."""
+    with ExitStack() as stack:
+        yield stack
+
+
+def is_served(client: Client) -> bool:
+    return bool(client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0)
+
+
+def beat(client: Client, group_id: str = "g", member_id: str = "m", generation: int = 1) -> int:
+    request = HeartbeatRequest(
+        group_id=group_id, generation_id=generation, member_id=member_id, group_instance_id=None
+    )
+    return int(client.ask(request, HeartbeatResponse, 4).error_code)
+
+
+def await_rows(root: str, count: int) -> None:
+    """Wait until so many requests are written."""
+    while open_table(root, REQUESTS).to_pyarrow_table().num_rows < count:
+        time.sleep(0.01)
+
+
+# --- limits -------------------------------------------------------------------------------------
+
+
+def test_a_connection_too_many_is_closed_and_the_others_are_served(
+    root: str, clients: ExitStack
+) -> None:
+    with gateway(root, settings=GatewaySettings(max_connections=2)) as broker:
+        first, second = (clients.enter_context(connected(broker)) for _ in range(2))
+        assert is_served(first)
+        assert is_served(second)
+        assert clients.enter_context(connected(broker)).is_closed()
+        assert is_served(first)
+        second.socket.close()
+        while True:
+            with connected(broker) as another:
+                another.send(ApiVersionsRequest(), 0)
+                if another.socket.recv(4):
+                    break
+
+
+def test_an_idle_connection_is_closed_and_one_that_waits_is_not(
+    root: str, clients: ExitStack
+) -> None:
+    idle = GatewaySettings(connections_max_idle_ms=300)
+    with coordinator(root) as deciding, gateway(root, settings=idle) as broker:
+        deciding.pause()
+        waiting, slow, silent = (clients.enter_context(connected(broker)) for _ in range(3))
+        waiting.send(heartbeat(), 4)
+        # A frame that never ends is no request.
+        slow.socket.sendall(struct.pack(">ih", 100, 12))
+        assert silent.is_closed()
+        assert slow.is_closed()
+        deciding.resume()
+        assert waiting.receive(HeartbeatResponse, 4)[0] == 1
+
+
+def test_requests_beyond_those_in_flight_wait_and_joins_pass_them(
+    root: str, clients: ExitStack
+) -> None:
+    limits = GatewaySettings(queued_max_requests=1)
+    with coordinator(root) as deciding, gateway(root, settings=limits) as broker:
+        deciding.pause()
+        first, second, joining = (clients.enter_context(connected(broker)) for _ in range(3))
+        first.send(heartbeat("g1"), 4)
+        await_rows(root, 1)
+        second.send(heartbeat("g2"), 4)
+        joining.send(join("g3"), 9)
+        await_rows(root, 2)
+        rows = open_table(root, REQUESTS).to_pyarrow_table(columns=["group_id"]).to_pydict()
+        assert set(rows["group_id"]) == {"g1", "g3"}
+        deciding.resume()
+        for client in (first, second):
+            assert client.receive(HeartbeatResponse, 4)[0] == 1
+        assert joining.receive(JoinGroupResponse, 9)[0] == 1
+
+
+def test_a_large_request_waits_for_room_and_small_ones_do_not(
+    root: str, clients: ExitStack
+) -> None:
+    limits = GatewaySettings(queued_max_request_bytes=1_000_000)
+    with coordinator(root), gateway(root, settings=limits) as broker:
+        slow, large, small = (clients.enter_context(connected(broker)) for _ in range(3))
+        # Most of the room is held by a client that does not send the rest.
+        slow.socket.sendall(struct.pack(">ihhih", 900_000, 12, 0, 1, -1))
+        assert is_served(small)
+        request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        request.API_VERSION = 0
+        request.with_header(correlation_id=7, client_id="raw")
+        body = bytes(request.encode(header=True))
+        # Bytes after a body are passed over.
+        padded = body + bytes(400_000 - len(body))
+        sending = threading.Thread(
+            target=large.socket.sendall, args=(struct.pack(">i", len(padded)) + padded,)
+        )
+        sending.start()
+        assert is_served(small)
+        large.socket.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            large.socket.recv(1)
+        assert beat(small) != 0
+        large.socket.settimeout(30)
+        slow.socket.close()
+        assert large.receive(HeartbeatResponse, 0)[0] == 7
+        sending.join()
+
+
+def test_room_is_given_in_the_order_of_those_who_wait() -> None:
+    memory, given = RequestMemory(100), []
+
+    def wanting(name: str, size: int) -> bool:
+        return memory.take(size, lambda: given.append(name))
+
+    assert wanting("a", 60)
+    assert not wanting("b", 50)
+    # It would fit, but "b" would then wait for ever.
+    assert not wanting("c", 10)
+    memory.give_back(60)
+    assert given == ["b", "c"]
+    memory.give_back(60)
+    assert wanting("larger than all", 1_000)
+    assert not wanting("d", 1)
+    memory.give_back(1_000)
+    assert given == ["b", "c", "d"]
+
+
+def test_who_gives_up_waiting_holds_up_nobody() -> None:
+    memory, given = RequestMemory(100), []
+
+    def impatient() -> None:
+        given.append("impatient")
+
+    assert memory.take(60, print)
+    assert not memory.take(100, impatient)
+    assert not memory.take(30, lambda: given.append("patient"))
+    memory.withdraw(impatient)
+    assert given == ["patient"]
+
+
+# --- ends ---------------------------------------------------------------------------------------
+
+
+def join(group_id: str, member_id: str = "") -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group_id,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id=member_id,
+        group_instance_id=None,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")],
+        reason="",
+    )
+
+
+def sync(group_id: str, member_id: str) -> SyncGroupRequest:
+    return SyncGroupRequest(
+        group_id=group_id,
+        generation_id=1,
+        member_id=member_id,
+        group_instance_id=None,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[],
+    )
+
+
+def become_member(client: Client, group_id: str) -> str:
+    """Join a group of one, and become Stable."""
+    named = client.ask(join(group_id), JoinGroupResponse, 9)
+    joined = client.ask(join(group_id, named.member_id), JoinGroupResponse, 9)
+    assert joined.generation_id == 1
+    assert client.ask(sync(group_id, joined.member_id), SyncGroupResponse, 5).error_code == 0
+    return str(joined.member_id)
+
+
+def test_a_gateway_that_stops_answers_what_is_in_flight_and_takes_nothing_new(
+    root: str, clients: ExitStack
+) -> None:
+    with coordinator(root) as deciding, ExitStack() as serving:
+        broker = serving.enter_context(gateway(root))
+        idle, waiting = (clients.enter_context(connected(broker)) for _ in range(2))
+        assert is_served(idle)
+        deciding.pause()
+        waiting.send(heartbeat(), 4)
+        await_rows(root, 1)
+        stopping = threading.Thread(target=serving.close)
+        stopping.start()
+        assert idle.is_closed()
+        with pytest.raises(ConnectionError):
+            socket.create_connection((broker.host, broker.port), timeout=5)
+        # What is sent now is not read any more.
+        waiting.send(heartbeat(), 4)
+        deciding.resume()
+        assert waiting.receive(HeartbeatResponse, 4)[0] == 1
+        with pytest.raises((ConnectionError, AssertionError)):
+            waiting.receive(HeartbeatResponse, 4)
+        stopping.join()
+
+
+def test_a_gateway_that_ends_costs_nobody_the_membership(root: str, clients: ExitStack) -> None:
+    with coordinator(root), gateway(root) as other:
+        with gateway(root) as first:
+            member_id = become_member(clients.enter_context(connected(first)), "g")
+        assert beat(clients.enter_context(connected(other)), "g", member_id) == 0
+
+
+def test_a_coordinator_that_restarts_is_waited_for(root: str, clients: ExitStack) -> None:
+    with coordinator(root) as deciding, gateway(root) as broker:
+        client = clients.enter_context(connected(broker))
+        member_id = become_member(client, "g")
+        deciding.pause()
+        client.send(heartbeat("g", member_id), 4)
+        await_rows(root, 4)
+        client.socket.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            client.socket.recv(1)
+        client.socket.settimeout(30)
+        deciding.resume()
+        assert client.receive(HeartbeatResponse, 4)[1].error_code == 0
+
+
+def test_a_join_that_is_sent_again_after_a_time_out_makes_one_member(
+    root: str, clients: ExitStack
+) -> None:
+    """A client whose request times out closes its connection and sends the request again."""
+    with coordinator(root) as deciding, gateway(root) as broker:
+        member_id = become_member(clients.enter_context(connected(broker)), "g")
+        deciding.pause()
+        for count in (4, 5):
+            with connected(broker) as impatient:
+                impatient.send(join("g", member_id), 9)
+                await_rows(root, count)
+        again = clients.enter_context(connected(broker))
+        again.send(join("g", member_id), 9)
+        await_rows(root, 6)
+        deciding.resume()
+        joined = again.receive(JoinGroupResponse, 9)[1]
+        assert (joined.error_code, joined.leader) == (0, member_id)
+        assert [member.member_id for member in joined.members] == [member_id]
+        assert beat(again, "g", member_id, joined.generation_id) in (0, 27)
+
+
+def test_a_member_that_joins_twice_without_an_id_does_not_hold_up_the_group(
+    root: str, clients: ExitStack
+) -> None:
+    """The coordinator gave an id out that nobody heard of, and awaits no member by it."""
+    with coordinator(root) as deciding, gateway(root) as broker:
+        deciding.pause()
+        with connected(broker) as impatient:
+            unheard = join("g")
+            unheard.session_timeout_ms = 1_000
+            impatient.send(unheard, 9)
+            await_rows(root, 1)
+        deciding.resume()
+        become_member(clients.enter_context(connected(broker)), "g")
+
+
+def test_two_gateways_serve_one_member(root: str, clients: ExitStack) -> None:
+    def connect(broker: Broker) -> Client:
+        return clients.enter_context(connected(broker))
+
+    with coordinator(root), gateway(root) as first, gateway(root) as second:
+        member_id = become_member(connect(first), "g")
+        assert [beat(connect(each), "g", member_id) for each in (first, second)] == [0, 0]
