@@ -91,6 +91,10 @@ class NoOffsetForPartitionError(ConsumerError):
     """There is no committed offset, and auto.offset.reset is "none"."""
 
 
+class OffsetOutOfRangeError(ConsumerError):
+    """A position is before the log start or after the log end, and auto.offset.reset is "none"."""
+
+
 # Kafka's subclasses of RetriableException among the codes of group coordination.
 RETRIABLE_CODES: frozenset[int] = frozenset(
     {

@@ -65,6 +65,11 @@ class ConsumerSettings(
     enable_auto_commit: bool = True
     auto_commit_interval_ms: NonNegative = 5_000
     auto_offset_reset: AutoOffsetReset = AutoOffsetReset.LATEST
+    max_poll_records: Positive = 500
+    fetch_min_bytes: NonNegative = 1
+    fetch_max_wait_ms: NonNegative = 500
+    fetch_max_bytes: NonNegative = 50 << 20
+    max_partition_fetch_bytes: NonNegative = 1 << 20
     partition_assignment_strategy: tuple[str, ...] = ("range", "cooperative-sticky")
     internal_leave_group_on_close: bool = True
 

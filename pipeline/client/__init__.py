@@ -1,8 +1,9 @@
 """What runs in a user's process: members of groups, and requests with their answers.
 
 The names below are what programs import, and they stay; the modules behind them may move. `admin`
-and `worker` are the command's. A client writes `requests` and reads `responses` and `topics`; it
-does not know how a coordinator reads or decides, and imports neither Spark nor pandas.
+and `worker` are the command's. A client writes `requests` and reads `responses`, `topics` and the
+tables that are topics; it does not know how a coordinator reads or decides, and imports neither
+Spark nor pandas.
 """
 
 from coordinator.config import ConfigError
@@ -19,6 +20,7 @@ from coordinator.consumer.errors import (
     InvalidSessionTimeoutError,
     NoOffsetForPartitionError,
     OffsetMetadataTooLargeError,
+    OffsetOutOfRangeError,
     RebalanceInProgressError,
     RetriableCommitFailedError,
     RetriableError,
@@ -31,7 +33,9 @@ from coordinator.consumer.protocol import TopicPartition
 from coordinator.consumer.settings import AutoOffsetReset, ConsumerSettings
 from coordinator.consumer.state import GroupMembershipOperation
 from coordinator.consumer.subscription import SubscriptionError
+from pipeline.client.consumer_record import ConsumerRecord
 from pipeline.client.member import GroupMember, MemberClosed, NoCatalogue
+from pipeline.client.offset_lookup import OffsetAndTimestamp
 from pipeline.client.producer import (
     BufferExhausted,
     DeliveryFailed,
@@ -47,13 +51,16 @@ from pipeline.client.response_reader import NoTables, ResponseReader, ResponsesL
 from pipeline.errors import Failure
 from pipeline.settings import SettingsError
 from pipeline.tables.columns import LaterRelease, SchemaMismatch
+from pipeline.topics import CannotFollow, TableReplaced
 
 __all__ = [
     "AutoOffsetReset",
     "BufferExhausted",
+    "CannotFollow",
     "CommitFailedError",
     "ConfigError",
     "ConsumerError",
+    "ConsumerRecord",
     "ConsumerSettings",
     "CoordinatorTimeoutError",
     "DeliveryFailed",
@@ -75,7 +82,9 @@ __all__ = [
     "NoOffsetForPartitionError",
     "NoTables",
     "OffsetAndMetadata",
+    "OffsetAndTimestamp",
     "OffsetMetadataTooLargeError",
+    "OffsetOutOfRangeError",
     "ProducerClosed",
     "ProducerSettings",
     "RebalanceInProgressError",
@@ -89,6 +98,7 @@ __all__ = [
     "SchemaMismatch",
     "SettingsError",
     "SubscriptionError",
+    "TableReplaced",
     "TopicAuthorizationError",
     "TopicPartition",
     "UnknownTopicOrPartitionError",

@@ -1,16 +1,18 @@
-"""A member of a consumer group, for programs: Kafka's consumer without the fetching.
+"""A member of a consumer group, for programs: Kafka's consumer over tables.
 
     with GroupMember(root, "my-group", ["orders"], session_timeout_ms=10_000) as member:
         while True:
-            for partition, offset in member.poll(1_000).items():
-                rows = read_rows(partition, offset)
-                process(rows)
-                member.advance(partition, offset + len(rows))
+            for partition, records in member.poll(1_000).items():
+                for record in records:
+                    process(record.key, record.value)
 
-A topic is a name with a number of partitions. The program defines what rows a partition has and
-what an offset means: `poll` returns the partitions to work on, each with the offset to continue at,
-and `advance` records how far the work is done. Recorded offsets are committed automatically, or by
-`commit`.
+`poll` returns the records of a topic that is a Delta table (`pipeline.topics`), by partition. A
+record's offset counts as done when the program polls again: positions are committed automatically,
+or by `commit`.
+
+A topic may also be a name with a number of partitions and nothing else. Then the program defines
+what rows a partition has and what an offset means: `poll_positions` returns the partitions to work
+on, each with the offset to continue at, and `advance` records how far the work is done.
 
 Like Kafka's consumer, a member is for one thread at a time. One thread of the process heartbeats
 for all members, so heartbeats continue while the program works. A member loses its membership only
@@ -25,7 +27,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from coordinator.config import ConfigError
 from coordinator.consumer.errors import ConsumerError, UnknownTopicOrPartitionError
@@ -40,15 +42,20 @@ from coordinator.consumer.positions import OffsetAndMetadata
 from coordinator.consumer.protocol import TopicPartition
 from coordinator.consumer.settings import AutoOffsetReset, parse_settings
 from coordinator.consumer.state import GroupMembershipOperation
+from pipeline.client.consumer_record import ConsumerRecord, consumer_records
+from pipeline.client.fetcher import Fetcher
 from pipeline.client.member_driver import now_ms
 from pipeline.client.member_hub import acquire, release
+from pipeline.client.offset_lookup import OffsetAndTimestamp, at_time, bounds_of
 from pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from pipeline.client.request_client import RequestClient
+    from pipeline.topics import TableTopics
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Topics = Iterable[str] | Mapping[str, int] | re.Pattern[str]
 OnPartitions = Callable[[tuple[TopicPartition, ...]], None]
 OnCommit = Callable[[dict[TopicPartition, OffsetAndMetadata], ConsumerError | None], None]
@@ -85,9 +92,10 @@ class GroupMember:
     without asking (`on_revoked` if it is None), `on_assigned` after new partitions were assigned.
     An exception of a listener is raised by the method that called it.
 
-    A partition without a committed offset begins at 0 (auto.offset.reset "earliest", the default),
-    at `end_offset(partition)` ("latest", the default if there is an `end_offset`), or raises
-    NoOffsetForPartitionError ("none").
+    A partition without a committed offset begins at its log start (auto.offset.reset "earliest",
+    the default), at its log end ("latest"), or raises NoOffsetForPartitionError ("none"). For
+    `poll_positions` that is 0 or `end_offset(partition)`; with an `end_offset`, "latest" is the
+    default. With `whole_rows` a record's value is its row as JSON, whatever the topic's value is.
 
     Settings are Kafka's consumer settings, as keywords with `_` for `.`, or under their own names
     in `settings`. `client` is a RequestClient to use; without it, all members of a process on one
@@ -107,11 +115,11 @@ class GroupMember:
         on_lost: OnPartitions | None = None,
         on_assigned: OnPartitions | None = None,
         end_offset: EndOffset | None = None,
+        whole_rows: bool = False,
         client: RequestClient | None = None,
         settings: Mapping[str, Any] | None = None,
         **kafka_settings: Any,
     ) -> None:
-        self._root = root
         self._on_revoked = on_revoked or _nothing
         self._on_lost = on_lost or self._on_revoked
         self._on_assigned = on_assigned or _nothing
@@ -126,11 +134,10 @@ class GroupMember:
             "group.id": group_id,
         }
         self.settings = parse_settings(given)
-        if self.settings.auto_offset_reset is AutoOffsetReset.LATEST and end_offset is None:
-            raise ConfigError(
-                "auto.offset.reset is 'latest', and only you know where a partition ends: "
-                "give GroupMember an end_offset=, or set it to 'earliest' or 'none'"
-            )
+        self._root, self._whole_rows = root, whole_rows
+        self._fetcher: Fetcher | None = None
+        # What the last `poll` handed out: the first offset of each partition, and the next one.
+        self._handed_out: dict[TopicPartition, tuple[int, int]] = {}
         self._closing = self._closed = False
         self._counts: dict[str, int] = {}
         self._hub = acquire(root, client)
@@ -150,6 +157,9 @@ class GroupMember:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Close; records that the program was given last and failed on are not committed."""
+        if error is not None:
+            self._take_back()
         self.close()
 
     # --- subscribing ----------------------------------------------------------------------------
@@ -195,31 +205,77 @@ class GroupMember:
 
     # --- polling --------------------------------------------------------------------------------
 
-    def poll(self, timeout_ms: int = 0) -> dict[TopicPartition, int]:
-        """Take part in the group, and return the partitions to work on, each with its position.
+    def poll(self, timeout_ms: int = 0) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Take part in the group, and return the next records of each partition that has some.
 
-        It joins, calls the listeners and commits automatically. It returns as soon as there is a
-        partition to work on, and after the timeout in any case. A partition is left out while it is
-        paused, being revoked, or its committed offset is not known yet. During a cooperative
-        rebalance the partitions that the member keeps are returned throughout.
+        It joins, calls the listeners and commits automatically: the records that the last `poll`
+        returned are done now. It returns max.poll.records at most, as soon as there are any, and
+        after the timeout in any case. Partitions take turns. The next records are read meanwhile,
+        max.partition.fetch.bytes of each partition; a record that is larger comes alone. Of a
+        partition that is paused or being revoked nothing is returned, and during a cooperative
+        rebalance the records of the partitions that the member keeps are returned throughout.
 
         Raises CoordinatorTimeoutError when no coordinator answers for default.api.timeout.ms;
         InvalidSessionTimeoutError, InconsistentGroupProtocolError, FencedInstanceIdError,
-        NoOffsetForPartitionError and the other ConsumerErrors; RuntimeError from a listener.
+        NoOffsetForPartitionError, OffsetOutOfRangeError and the other ConsumerErrors; CannotFollow
+        when all records before a change of a topic's table were returned; Failure for a row that
+        cannot be read, which `seek` passes over; RuntimeError from a listener.
         """
+        self._handed_out = {}
+        return self._poll(timeout_ms, self._collect)
+
+    def poll_positions(self, timeout_ms: int = 0) -> dict[TopicPartition, int]:
+        """Take part in the group, and return the partitions to work on, each with its position.
+
+        For topics whose rows the program reads itself; otherwise as `poll`. Raises ConfigError if
+        auto.offset.reset is "latest" and there is no `end_offset`.
+        """
+        return self._poll(timeout_ms, self._positions)
+
+    def _poll(
+        self, timeout_ms: int, find: Callable[[], dict[TopicPartition, T]]
+    ) -> dict[TopicPartition, T]:
         self._check_open()
         until = now_ms() + timeout_ms
         while True:
             mark = self._drive()
-            self._reset_positions()
-            with self._driver.step() as consumer:
-                work = consumer.subscription.fetchable()
-            if work:
-                return work
+            found = find()
+            if found:
+                return found
             patience_ends = self._driver.patience_ends()
             if now_ms() >= until:
-                return work
+                return found
             self._driver.wait(mark, min(until, patience_ends))
+
+    def _collect(self) -> dict[TopicPartition, list[ConsumerRecord]]:
+        fetcher = self._fetching()
+        with self._driver.step() as consumer:
+            found = fetcher.collect(consumer.subscription)
+        self._handed_out = {
+            one: (records[0].offset, records[-1].offset + 1) for one, records in found.items()
+        }
+        return {one: consumer_records(one, records) for one, records in found.items()}
+
+    def _positions(self) -> dict[TopicPartition, int]:
+        self._reset_positions()
+        with self._driver.step() as consumer:
+            return consumer.subscription.fetchable()
+
+    def _fetching(self) -> Fetcher:
+        """The reader of records, started with the first use of it."""
+        if self._fetcher is None:
+            self._fetcher = Fetcher(
+                self._root, self.settings, self._whole_rows, self._driver.wake_user
+            )
+        return self._fetcher
+
+    def _take_back(self) -> None:
+        """Go back to the records of the last `poll`, where the program has not gone elsewhere."""
+        with self._driver.step() as consumer:
+            assigned = consumer.subscription.assignment
+            for one, (first, after) in self._handed_out.items():
+                if one in assigned and assigned[one].offset == after:
+                    consumer.subscription.seek(one, first)
 
     def _drive(self) -> int:
         """Handle all events that are there; returns a mark for `MemberDriver.wait`."""
@@ -258,7 +314,12 @@ class GroupMember:
             waiting = consumer.subscription.awaiting_reset()
         for partition, reset in waiting.items():
             offset = 0
-            if reset is AutoOffsetReset.LATEST and self._end_offset is not None:
+            if reset is AutoOffsetReset.LATEST:
+                if self._end_offset is None:
+                    raise ConfigError(
+                        "auto.offset.reset is 'latest', and only you know where a partition ends: "
+                        "give GroupMember an end_offset=, or set it to 'earliest' or 'none'"
+                    )
                 offset = self._end_offset(partition)
             with self._driver.step() as consumer:
                 consumer.subscription.resolve_reset(partition, reset, offset)
@@ -291,6 +352,29 @@ class GroupMember:
         with self._driver.step() as consumer:
             consumer.subscription.seek(partition, offset)
 
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Continue at the log start, of all assigned partitions unless some are named.
+
+        The next `poll` looks it up. Raises SubscriptionError.
+        """
+        self._seek_to(AutoOffsetReset.EARLIEST, partitions)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
+        """Continue at the log end, of all assigned partitions unless some are named.
+
+        The next `poll` looks it up. Raises SubscriptionError.
+        """
+        self._seek_to(AutoOffsetReset.LATEST, partitions)
+
+    def _seek_to(self, end: AutoOffsetReset, partitions: Iterable[TopicPartition] | None) -> None:
+        self._check_open()
+        wanted = self.assignment if partitions is None else tuple(partitions)
+        with self._driver.step() as consumer:
+            for one in wanted:
+                consumer.subscription.request_reset(one, end)
+        if self._fetcher is not None:
+            self._fetcher.forget_lookups(wanted)
+
     def advance(self, partition: TopicPartition, offset: int) -> None:
         """Record that all rows before the offset are done.
 
@@ -317,6 +401,7 @@ class GroupMember:
         and the other ConsumerErrors.
         """
         self._check_open()
+        self._keep(offsets)
         with self._driver.step() as consumer:
             operation = consumer.commit_sync(now_ms(), _offsets(offsets), timeout_ms)
         try:
@@ -335,6 +420,7 @@ class GroupMember:
         on success.
         """
         self._check_open()
+        self._keep(offsets)
         with self._driver.step() as consumer:
             commit_id = consumer.commit_async(now_ms(), _offsets(offsets))
         if on_commit is not None:
@@ -352,6 +438,66 @@ class GroupMember:
             operation = consumer.committed(now_ms(), list(partitions), timeout_ms)
         found = self._driver.result(operation)
         return dict(found)
+
+    def _keep(self, offsets: Mapping[TopicPartition, Any] | None) -> None:
+        """Do not go back, after an error, to records that the program committed itself."""
+        if offsets is None:
+            self._handed_out = {}
+        for partition in offsets or ():
+            self._handed_out.pop(TopicPartition(*partition), None)
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return each partition's log start, whether it is assigned or not.
+
+        Raises UnknownTopicOrPartitionError, TableReplaced, and CoordinatorTimeoutError if the
+        topics cannot be read for default.api.timeout.ms.
+        """
+        wanted = tuple(partitions)
+        found = self._ask(wanted, lambda logs: [bounds_of(logs, one) for one in wanted], timeout_ms)
+        return {one: start for one, (start, _) in zip(wanted, found, strict=True)}
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, int]:
+        """Return each partition's log end, the rows up to now counted; else as the beginnings."""
+        wanted = tuple(partitions)
+        found = self._ask(wanted, lambda logs: [bounds_of(logs, one) for one in wanted], timeout_ms)
+        return {one: end for one, (_, end) in zip(wanted, found, strict=True)}
+
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Return the first record of each partition at or after a time, ms since 1970-01-01 UTC.
+
+        None if there is none. Raises as `beginning_offsets` does.
+        """
+        found = self._ask(
+            tuple(times),
+            lambda logs: [at_time(logs, one, time) for one, time in times.items()],
+            timeout_ms,
+        )
+        return dict(zip(times, found, strict=True))
+
+    def current_lag(self, partition: TopicPartition) -> int | None:
+        """Return how many records lie between the position and the log end as last read.
+
+        None while either is not known (KIP-695). Raises SubscriptionError.
+        """
+        position = self.position(partition)
+        end = None if self._fetcher is None else self._fetcher.log_end(partition)
+        return None if position is None or end is None else max(0, end - position)
+
+    def _ask(
+        self,
+        partitions: tuple[TopicPartition, ...],
+        question: Callable[[TableTopics], T],
+        timeout_ms: int | None,
+    ) -> T:
+        self._check_open()
+        limit = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
+        return self._fetching().ask({one.topic for one in partitions}, question, limit)
 
     def _tell_completed(self) -> None:
         with self._driver.step() as consumer:
@@ -430,6 +576,8 @@ class GroupMember:
 
     def _give_back(self) -> None:
         self._closed = True
+        if self._fetcher is not None:
+            self._fetcher.close()
         self._hub.remove(self._driver)
         release(self._hub)
 

@@ -164,6 +164,12 @@ class MemberDriver:
         with self.step(changes=True) as consumer:
             consumer.update_topics(counts)
 
+    def wake_user(self) -> None:
+        """Wake the user's thread, if it waits: there may be records for it."""
+        with self._changed:
+            self._changes += 1
+            self._changed.notify_all()
+
     def stop(self) -> None:
         """Cancel all requests that wait for an answer."""
         with self._changed:

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,22 +21,19 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from coordinator.consumer.settings import AutoOffsetReset
 from pipeline.client.member import GroupMember
 from pipeline.errors import Failure
 from pipeline.tables.topics import UnknownTopic
-from pipeline.topics import CannotFollow, OffsetOutOfRange, Record, TableTopics
+from pipeline.topics import TableTopics
 
 if TYPE_CHECKING:
     from coordinator.consumer.protocol import TopicPartition
-
-log = logging.getLogger(__name__)
+    from pipeline.client.consumer_record import ConsumerRecord
 
 DEFAULT_BATCH_ROWS = 1_000
-# Rows of one partition that are read at once, bytes of JSON.
-_READ_BYTES = 16 << 20
-# How long a worker without work waits before it looks for new rows, ms.
+# How long a worker without work waits before it looks whether it is to stop, or at the end, ms.
 POLL_MS = 500
+_POLL_ONCE_MS = 50
 _SETTINGS = {
     # A worker continues on the partitions that it keeps while the others move.
     "partition.assignment.strategy": "cooperative-sticky",
@@ -130,12 +126,11 @@ class Worker:
         settings: Mapping[str, Any] | None = None,
         tell: Callable[[Batch | Change], None] = lambda _: None,
     ) -> None:
-        self._topic = topic
-        self._output, self._batch_rows, self._once, self._tell = output, batch_rows, once, tell
+        self._output, self._once, self._tell = output, once, tell
         self._stopping = threading.Event()
-        self._topics = TableTopics(root, [topic], whole_rows=True)
-        self._topics.poll()
-        if topic not in self._topics.topics():
+        topics = TableTopics(root, [topic])
+        topics.poll()
+        if topic not in topics.topics():
             raise UnknownTopic(
                 f"there is no topic {topic!r} under {root} that is a table "
                 f"(`group-coordinator topics create {topic} --table URI ...` makes one)"
@@ -148,8 +143,8 @@ class Worker:
             on_assigned=lambda partitions: self._changed("assigned", partitions),
             on_revoked=lambda partitions: self._changed("revoked", partitions),
             on_lost=lambda partitions: self._changed("lost", partitions),
-            end_offset=lambda one: self._topics.log_end(topic, one.partition),
-            settings={**_SETTINGS, **(settings or {})},
+            whole_rows=True,
+            settings={**_SETTINGS, "max.poll.records": batch_rows, **(settings or {})},
         )
 
     def stop(self) -> None:
@@ -159,71 +154,37 @@ class Worker:
     def run(self) -> None:
         """Work until `stop`, or with `once` to the table's end; then commit and leave the group.
 
-        Raises CannotFollow when the rows up to a change of the table are done, OffsetOutOfRange if
-        auto.offset.reset is "none", CommandFailed, and what GroupMember raises.
+        Raises CommandFailed, and what GroupMember's `poll` raises: CannotFollow, for one, when the
+        rows up to a change of the table are done.
         """
+        timeout_ms = _POLL_ONCE_MS if self._once else POLL_MS
         with self._member_of() as self._member:
             while not self._stopping.is_set():
-                work = self._member.poll(POLL_MS)
-                if self._process(work) or self._topics.poll():
-                    continue
-                if work and len(work) == len(self._member.assignment):
-                    problem = self._topics.problems().get(self._topic)
-                    if isinstance(problem, CannotFollow):
-                        raise CannotFollow(f"topic {self._topic!r}: {problem}") from problem
-                    if self._once:
-                        return
-                if work:
-                    # `poll` does not wait while the member has partitions to work on.
-                    self._stopping.wait(POLL_MS / 1000)
+                found = self._member.poll(timeout_ms)
+                if found:
+                    self._process(found)
+                elif self._once and self._is_at_end():
+                    return
 
-    def _process(self, work: dict[TopicPartition, int]) -> bool:
-        """Put out a batch of the partitions' next rows; False if there is none, and none gone."""
-        # A partition that the topic was given just now is in the catalogue as of the next look.
-        known = self._topics.topics().get(self._topic, 0)
-        done: list[ProcessedRow] = []
-        ends: dict[TopicPartition, int] = {}
-        moved = False
-        for one, offset in work.items():
-            if one.partition >= known or len(done) >= self._batch_rows:
-                continue
-            records = self._read(one, offset, self._batch_rows - len(done))
-            moved |= records is None
-            for record in records or ():
-                row = msgspec.Raw(record.value or b"null")
-                done.append(ProcessedRow(one.partition, record.offset, row))
-                ends[one] = record.offset + 1
-        if not done:
-            return moved
+    def _process(self, found: dict[TopicPartition, list[ConsumerRecord]]) -> None:
+        """Put out a batch. What it raises keeps the batch from being committed."""
+        done = [
+            ProcessedRow(one.partition, record.offset, msgspec.Raw(record.value or b"null"))
+            for one, records in found.items()
+            for record in records
+        ]
         self._output(done)
-        for one, end in ends.items():
-            self._member.advance(one, end)
-        counts = Counter(row.partition for row in done)
-        lag = sum(
-            self._topics.log_end(self._topic, one.partition) - ends.get(one, offset)
-            for one, offset in work.items()
-            if one.partition < known
-        )
-        self._tell(Batch(len(done), dict(sorted(counts.items())), lag))
-        return True
+        counts = {one.partition: len(records) for one, records in sorted(found.items())}
+        lags = (self._member.current_lag(one) for one in self._member.assignment)
+        self._tell(Batch(len(done), counts, sum(lag for lag in lags if lag is not None)))
 
-    def _read(self, one: TopicPartition, offset: int, most: int) -> list[Record] | None:
-        """Read a partition's next rows; None if they are gone, and the worker is past them now."""
-        try:
-            return self._topics.read(self._topic, one.partition, offset, _READ_BYTES, most)
-        except OffsetOutOfRange as error:
-            reset = self._member.settings.auto_offset_reset
-            if reset is AutoOffsetReset.NONE:
-                raise
-            place = (
-                self._topics.log_start
-                if reset is AutoOffsetReset.EARLIEST
-                else self._topics.log_end
-            )
-            target = place(self._topic, one.partition)
-            log.warning("%s: going on at offset %d (auto.offset.reset)", error, target)
-            self._member.seek(one, target)
-            return None
+    def _is_at_end(self) -> bool:
+        """Whether there is no row left in the worker's partitions, of which it has some."""
+        mine = self._member.assignment
+        if not mine:
+            return False
+        ends = self._member.end_offsets(mine)
+        return all(self._member.position(one) == ends[one] for one in mine)
 
     def _changed(self, event: str, partitions: tuple[TopicPartition, ...]) -> None:
         numbers = [one.partition for one in partitions]

@@ -73,7 +73,7 @@ class Program:
                 time.sleep(0.05)
 
     def _poll(self) -> None:
-        work = self._member.poll(200)
+        work = self._member.poll_positions(200)
         numbers = {one.partition for one in work}
         if self._given is not None:
             self._given &= numbers
@@ -106,7 +106,7 @@ class Program:
     def positions(self) -> None:
         """Poll until all positions are known."""
         while None in self._positions().values():
-            self._member.poll(200)
+            self._member.poll_positions(200)
         self.say(what="positions", positions=self._positions())
 
     def watch(self) -> None:

@@ -241,7 +241,7 @@ class Load:
     def _work(self, member: GroupMember, until: float) -> None:
         while not self._stopping.is_set() and monotonic() < until:
             try:
-                work = member.poll(200)
+                work = member.poll_positions(200)
                 with self._gate.at_work() as working:
                     if working and work:
                         self._commit(member, work)

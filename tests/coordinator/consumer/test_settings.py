@@ -29,6 +29,11 @@ def test_the_defaults_are_kafkas() -> None:
     assert settings.enable_auto_commit
     assert settings.auto_commit_interval_ms == 5_000
     assert settings.auto_offset_reset is AutoOffsetReset.LATEST
+    assert settings.max_poll_records == 500
+    assert settings.fetch_min_bytes == 1
+    assert settings.fetch_max_wait_ms == 500
+    assert settings.fetch_max_bytes == 52_428_800
+    assert settings.max_partition_fetch_bytes == 1_048_576
     assert settings.partition_assignment_strategy == ("range", "cooperative-sticky")
     assert settings.rebalance_protocol is RebalanceProtocol.EAGER
     assert settings.join_timeout_ms == 305_000

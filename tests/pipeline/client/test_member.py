@@ -80,13 +80,15 @@ def poll_all(*members: GroupMember, until: Callable[[], bool]) -> None:
     while not until():
         assert time.monotonic() < limit, [member.assignment for member in members]
         for member in members:
-            member.poll(20)
+            member.poll_positions(20)
 
 
 def share(*members: GroupMember) -> None:
     """Poll until the members share all partitions evenly, and know their positions."""
     each = len(T) // len(members)
-    poll_all(*members, until=lambda: all(len(member.poll()) == each for member in members))
+    poll_all(
+        *members, until=lambda: all(len(member.poll_positions()) == each for member in members)
+    )
     assert sorted(p for member in members for p in member.assignment) == T
 
 
@@ -97,7 +99,7 @@ def test_a_member_joins_at_its_first_poll_and_owns_everything(join: Any) -> None
     told = Told()
     member = join(**told.listeners())
     assert (member.generation, member.member_id, member.assignment) == (-1, "", ())
-    assert member.poll(20_000) == dict.fromkeys(T, 0)
+    assert member.poll_positions(20_000) == dict.fromkeys(T, 0)
     assert member.generation == 1
     assert member.member_id.startswith("consumer-g-")
     assert told.calls == [("on_assigned", (0, 1, 2, 3))]
@@ -125,8 +127,8 @@ def test_cooperative_members_give_up_only_what_moves(join: Any) -> None:
     stayed = set(T)
 
     def settled() -> bool:
-        stayed.intersection_update(first.poll())
-        return len(second.poll()) == 2
+        stayed.intersection_update(first.poll_positions())
+        return len(second.poll_positions()) == 2
 
     poll_all(second, until=settled)
     assert stayed == set(first.assignment)
@@ -156,7 +158,7 @@ def test_an_unsubscribed_member_has_left_and_may_come_back(join: Any) -> None:
     member.unsubscribe()
     assert (member.assignment, member.member_id) == ((), "")
     assert told.calls[-1] == ("on_revoked", (0, 1, 2, 3))
-    assert member.poll(0) == {}
+    assert member.poll_positions(0) == {}
     member.subscribe(["t"])
     share(member)
 
@@ -165,7 +167,7 @@ def test_without_a_catalogue_topics_bring_their_numbers(root: str) -> None:
     running = SmallCoordinator(root, BROKER)
     try:
         with GroupMember(root, "g", {"t": 4, "u": 1}) as member:
-            assert set(member.poll(20_000)) == {*T, Tp("u", 0)}
+            assert set(member.poll_positions(20_000)) == {*T, Tp("u", 0)}
             assert member.topics == {"t": 4, "u": 1}
     finally:
         running.stop()
@@ -186,7 +188,7 @@ def test_what_is_advanced_and_committed_is_where_the_next_one_goes_on(join: Any)
     member.commit({T[1]: 7, T[2]: OffsetAndMetadata(8, "why")})
     member.close()
     successor = join()
-    assert successor.poll(20_000) == {T[0]: 5, T[1]: 7, T[2]: 8, T[3]: 0}
+    assert successor.poll_positions(20_000) == {T[0]: 5, T[1]: 7, T[2]: 8, T[3]: 0}
     assert successor.position(T[1]) == 7
 
 
@@ -195,7 +197,7 @@ def test_positions_are_committed_automatically_at_close(join: Any) -> None:
     share(member)
     member.advance(T[3], 9)
     member.close()
-    assert join().poll(20_000)[T[3]] == 9
+    assert join().poll_positions(20_000)[T[3]] == 9
 
 
 def test_before_partitions_go_their_positions_are_committed(join: Any) -> None:
@@ -205,7 +207,7 @@ def test_before_partitions_go_their_positions_are_committed(join: Any) -> None:
         first.advance(partition, 10 + number)
     second = join()
     share(first, second)
-    assert {**first.poll(), **second.poll()} == {p: 10 + p.partition for p in T}
+    assert {**first.poll_positions(), **second.poll_positions()} == {p: 10 + p.partition for p in T}
 
 
 def test_an_asynchronous_commit_says_how_it_ended(join: Any) -> None:
@@ -227,7 +229,7 @@ def test_seek_goes_anywhere_advance_only_on(join: Any) -> None:
     with pytest.raises(ValueError, match=r"t-0 is at 10: seek\(\) goes back to 9"):
         member.advance(T[0], 9)
     member.seek(T[0], 9)
-    assert member.poll()[T[0]] == 9
+    assert member.poll_positions()[T[0]] == 9
     with pytest.raises(SubscriptionError, match="t-7 is not assigned"):
         member.advance(Tp("t", 7), 1)
 
@@ -236,25 +238,26 @@ def test_paused_partitions_are_left_out_until_they_are_resumed(join: Any) -> Non
     member = join()
     share(member)
     member.pause(T[:3])
-    assert (member.poll(), member.paused) == ({T[3]: 0}, tuple(T[:3]))
+    assert (member.poll_positions(), member.paused) == ({T[3]: 0}, tuple(T[:3]))
     member.resume(T[:3])
-    assert (len(member.poll()), member.paused) == (4, ())
+    assert (len(member.poll_positions()), member.paused) == (4, ())
 
 
 def test_the_latest_offset_is_the_programs_to_say(join: Any) -> None:
     member = join(end_offset=lambda partition: 100 + partition.partition)
-    assert member.poll(20_000) == {p: 100 + p.partition for p in T}
+    assert member.poll_positions(20_000) == {p: 100 + p.partition for p in T}
+    other = join("other", auto_offset_reset="latest")
     with pytest.raises(ConfigError, match=r"auto\.offset\.reset is 'latest'"):
-        join(auto_offset_reset="latest")
+        other.poll_positions(20_000)
 
 
 def test_without_a_reset_a_missing_offset_is_an_error_until_it_is_said(join: Any) -> None:
     member = join(auto_offset_reset="none")
     with pytest.raises(NoOffsetForPartitionError, match=r"t-0, .* auto\.offset\.reset is 'none'"):
-        member.poll(20_000)
+        member.poll_positions(20_000)
     for partition in T:
         member.seek(partition, 3)
-    assert member.poll() == dict.fromkeys(T, 3)
+    assert member.poll_positions() == dict.fromkeys(T, 3)
 
 
 # --- listeners ------------------------------------------------------------------------------------
@@ -280,14 +283,14 @@ def test_what_a_listener_raises_comes_out_of_poll_and_the_group_goes_on(join: An
 
     member = join(on_assigned=assigned)
     with pytest.raises(LookupError, match="mine"):
-        member.poll(20_000)
-    assert member.poll(20_000) == dict.fromkeys(T, 0)
+        member.poll_positions(20_000)
+    assert member.poll_positions(20_000) == dict.fromkeys(T, 0)
 
 
 def test_poll_is_not_for_listeners(join: Any) -> None:
-    member = join(on_assigned=lambda _: member.poll())
+    member = join(on_assigned=lambda _: member.poll_positions())
     with pytest.raises(RuntimeError, match="while the listener runs"):
-        member.poll(20_000)
+        member.poll_positions(20_000)
 
 
 # --- heartbeats -----------------------------------------------------------------------------------
@@ -372,7 +375,7 @@ def test_settings_that_are_none(join: Any) -> None:
 def test_a_session_timeout_outside_of_the_brokers_bounds(join: Any) -> None:
     member = join(session_timeout_ms=999)
     with pytest.raises(InvalidSessionTimeoutError, match=r"session\.timeout\.ms 999 is outside"):
-        member.poll(20_000)
+        member.poll_positions(20_000)
 
 
 def test_no_common_assignor(join: Any) -> None:
@@ -380,14 +383,14 @@ def test_no_common_assignor(join: Any) -> None:
     other = join(partition_assignment_strategy="roundrobin")
     match = r"partition\.assignment\.strategy \[roundrobin\] has nothing in common"
     with pytest.raises(InconsistentGroupProtocolError, match=match):
-        other.poll(20_000)
+        other.poll_positions(20_000)
 
 
 def test_an_instance_id_that_somebody_took_over(join: Any) -> None:
     first = join(group_instance_id="one")
     share(first)
     second = join(group_instance_id="one")
-    assert len(second.poll(20_000)) == 4
+    assert len(second.poll_positions(20_000)) == 4
     with pytest.raises(FencedInstanceIdError, match=r"same group\.instance\.id 'one'"):
         poll_all(first, until=lambda: False)
 
@@ -396,8 +399,8 @@ def test_a_coordinator_that_is_not_running(root: str) -> None:
     with GroupMember(root, "g", {"t": 1}, default_api_timeout_ms=300) as member:
         match = r"within default\.api\.timeout\.ms \(300\): is one running on"
         with pytest.raises(CoordinatorTimeoutError, match=match):
-            member.poll(20_000)
-        assert member.poll(0) == {}, "it may come yet"
+            member.poll_positions(20_000)
+        assert member.poll_positions(0) == {}, "it may come yet"
         with pytest.raises(CoordinatorTimeoutError, match="is the coordinator running"):
             member.committed([Tp("t", 0)])
         with pytest.raises(CoordinatorTimeoutError, match=match):
@@ -409,7 +412,12 @@ def test_a_closed_member_says_so(join: Any) -> None:
     member = join()
     member.close()
     member.close()
-    for call in (member.poll, member.commit, member.unsubscribe, lambda: member.committed(T)):
+    for call in (
+        member.poll_positions,
+        member.commit,
+        member.unsubscribe,
+        lambda: member.committed(T),
+    ):
         with pytest.raises(MemberClosed, match="group 'g' is closed"):
             call()
 
@@ -446,7 +454,7 @@ def test_a_defect_of_one_member_is_told_to_its_user_and_to_nobody_else(
     monkeypatch.setattr(broken._driver._consumer, "tick", defect)
     share(sound)
     poll_until(lambda: broken._driver._defect is not None)
-    for call in (broken.poll, broken.commit, broken.close):
+    for call in (broken.poll_positions, broken.commit, broken.close):
         with pytest.raises(ZeroDivisionError):
             call()
     share(sound)

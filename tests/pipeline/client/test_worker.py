@@ -17,10 +17,10 @@ from kafka.partitioner.default import murmur2
 from typer.testing import CliRunner
 
 from pipeline.cli import main as cli
-from pipeline.client import worker
+from pipeline.client import CannotFollow, OffsetOutOfRangeError, worker
 from pipeline.client.worker import Batch, CommandFailed, ProcessedRow, Worker, to_command
 from pipeline.tables.topics import UnknownTopic, alter_topic, create_topic
-from pipeline.topics import CannotFollow, OffsetOutOfRange, TableTopics, create_table_topic
+from pipeline.topics import TableTopics, create_table_topic
 from tests.pipeline.small import SmallCoordinator
 
 BROKER = {"group.initial.rebalance.delay.ms": 0}
@@ -107,7 +107,8 @@ def test_one_worker_puts_out_every_row_in_order_once(root: str, table: str) -> N
         assert [row.offset for row in mine] == list(range(len(mine)))
     assert bytes(desk.rows[0].row) == b'{"id":"id-%d","n":%d}' % (2 * tuple(numbers(desk.rows)[:1]))
     batches = [said for said in desk.said if isinstance(said, Batch)]
-    assert [batch.rows for batch in batches] == [7] * 8 + [4]
+    assert sum(batch.rows for batch in batches) == 60
+    assert max(batch.rows for batch in batches) == 7
     assert batches[-1].lag == 0
 
 
@@ -158,7 +159,7 @@ def test_a_topic_that_grows_loses_no_row(root: str, table: str) -> None:
 
 def test_what_was_not_put_out_is_not_committed(root: str, table: str) -> None:
     settings = {"output": to_command("exit 3"), "settings": QUICK, "once": True}
-    with pytest.raises(CommandFailed, match="'exit 3' ended with status 3: 60 rows are not"):
+    with pytest.raises(CommandFailed, match=r"'exit 3' ended with status 3: \d+ rows are not"):
         Worker(root, "g", "t", **settings).run()
     desk = Desk(root, once=True)
     desk.join()
@@ -189,7 +190,7 @@ def test_rows_that_are_gone_are_passed_over_as_auto_offset_reset_says(
 
 def test_rows_that_are_gone_end_a_worker_that_may_not_pass_over_them(root: str, table: str) -> None:
     vacuum_behind_the_group(root, table)
-    with pytest.raises(OffsetOutOfRange, match="topic 't' has no offset"):
+    with pytest.raises(OffsetOutOfRangeError, match="topic 't' has no offset"):
         Worker(root, "g", "t", settings={**QUICK, "auto.offset.reset": "none"}).run()
 
 
@@ -223,7 +224,9 @@ def test_the_command_prints_rows_and_says_what_happens(
     assert rows[3] == {"partition": 0, "offset": 3, "row": rows[3]["row"]}
     said = [json.loads(line) for line in done.stderr.splitlines()]
     assert said[0] == {"event": "assigned", "partitions": [0, 1, 2, 3], "generation": 1}
-    assert said[1] == {"rows": 60, "partitions": said[1]["partitions"], "lag": 0}
+    batches = [one for one in said if "rows" in one]
+    assert sum(one["rows"] for one in batches) == 60
+    assert batches[-1]["lag"] == 0
 
 
 def test_a_command_takes_the_rows(

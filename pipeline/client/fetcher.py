@@ -1,0 +1,367 @@
+"""The thread that reads a member's records: what Kafka's consumer asks its brokers for.
+
+`coordinator.consumer.fetch_buffer` says what is wanted, and keeps what was read until `poll` hands
+it out. The thread answers questions about offsets too, because topics are for one thread at a time.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
+from msgspec import Struct
+
+from coordinator.consumer.errors import (
+    CoordinatorTimeoutError,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from coordinator.consumer.fetch_buffer import CompletedFetch, FetchBuffer
+from coordinator.consumer.settings import AutoOffsetReset
+from pipeline.client.member_driver import now_ms
+from pipeline.client.offset_lookup import bounds_of
+from pipeline.clock import sleep
+from pipeline.errors import Failure
+from pipeline.topics import CannotFollow, OffsetOutOfRange, TableTopics, UnknownTopicOrPartition
+
+if TYPE_CHECKING:
+    from coordinator.consumer.protocol import TopicPartition
+    from coordinator.consumer.settings import ConsumerSettings
+    from coordinator.consumer.subscription import SubscriptionState
+    from pipeline.topics import Record
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Question = Callable[[TableTopics], T]
+
+# How often new rows are looked for while a partition waits for some, ms.
+LOOK_EVERY_MS = 100
+# So many records of a partition are read at once at most, however small they are.
+_MOST_RECORDS = 50_000
+# What another look may not find any more: the store, or a table that is being written.
+_PASSING = (OSError, DeltaError, pa.ArrowException)
+
+
+class _Asked(Struct, eq=False):
+    """A question, the topics that it is about, and where its answer goes."""
+
+    topics: Collection[str]
+    question: Question[Any]
+    answer: Future[Any]
+
+
+class _Work(NamedTuple):
+    """What is wanted at a time: see FetchBuffer."""
+
+    wanted: dict[TopicPartition, int]
+    positions: dict[TopicPartition, int]
+    lookup: int
+    resets: dict[TopicPartition, AutoOffsetReset]
+
+
+class Fetcher:
+    """Reads ahead for one member; `arrived` is called after each change of what `collect` has.
+
+    `whole_rows`: a record's value is its row as JSON, whatever the topic's value is.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        settings: ConsumerSettings,
+        whole_rows: bool,
+        arrived: Callable[[], None],
+    ) -> None:
+        self._root = root
+        self._settings = settings
+        self._whole_rows = whole_rows
+        self._arrived = arrived
+        self._changed = threading.Condition(threading.Lock())
+        self._buffer: FetchBuffer[Record] = FetchBuffer(settings)
+        self._questions: deque[_Asked] = deque()
+        self._stopping = False
+        self._defect: Exception | None = None
+        # The thread's own.
+        self._names: frozenset[str] = frozenset()
+        self._logs = TableTopics(root, self._names, whole_rows=whole_rows)
+        self._looked_at = -LOOK_EVERY_MS
+        # Fetches that are smaller than fetch.min.bytes together, and since when they wait, ms.
+        self._held: dict[TopicPartition, CompletedFetch[Record]] = {}
+        self._held_since = 0
+        self._told: str | None = None
+        self._thread = threading.Thread(target=self._run, name="fetcher", daemon=True)
+        self._thread.start()
+
+    # --- the user's thread ----------------------------------------------------------------------
+
+    def collect(self, subscription: SubscriptionState) -> dict[TopicPartition, list[Record]]:
+        """Hand out records; what is wanted next is fetched from now on.
+
+        Raises OffsetOutOfRangeError, CannotFollow when all records before it were handed out, and
+        Failure for a row that cannot be read.
+        """
+        with self._changed:
+            if self._defect is not None:
+                raise self._defect
+            try:
+                return self._buffer.collect(subscription)
+            finally:
+                self._changed.notify()
+
+    def forget_lookups(self, partitions: Collection[TopicPartition]) -> None:
+        """Have the ends of these partitions looked up anew, by the next `collect`."""
+        with self._changed:
+            self._buffer.forget_lookups(partitions)
+
+    def log_end(self, partition: TopicPartition) -> int | None:
+        """The partition's log end as of its last fetch, None if there was none."""
+        with self._changed:
+            return self._buffer.log_end(partition)
+
+    def ask(self, topics: Collection[str], question: Question[T], timeout_ms: int) -> T:
+        """Ask something about topics, whose rows up to now are indexed first.
+
+        What may pass is asked again. Raises CoordinatorTimeoutError,
+        UnknownTopicOrPartitionError, and what else the question raises.
+        """
+        until = now_ms() + timeout_ms
+        while True:
+            answer = self._queue(topics, question)
+            try:
+                return answer.result(max(0, until - now_ms()) / 1000)
+            except UnknownTopicOrPartition as error:
+                raise UnknownTopicOrPartitionError(str(error)) from error
+            except (FutureTimeout, *_PASSING) as error:
+                if now_ms() + self._settings.retry_backoff_ms >= until or answer.cancel():
+                    trouble = f": {error}" if answer.done() and not answer.cancelled() else ""
+                    raise CoordinatorTimeoutError(
+                        f"the topics of {self._root} could not be read within "
+                        f"{timeout_ms} ms (default.api.timeout.ms){trouble}"
+                    ) from error
+            sleep(self._settings.retry_backoff_ms / 1000)
+
+    def _queue(self, topics: Collection[str], question: Question[T]) -> Future[T]:
+        answer: Future[T] = Future()
+        with self._changed:
+            if self._defect is not None:
+                raise self._defect
+            self._questions.append(_Asked(topics, question, answer))
+            self._changed.notify()
+        return answer
+
+    def close(self) -> None:
+        """End the thread, after the read that is under way."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+        self._thread.join()
+        for asked in self._questions:
+            asked.answer.cancel()
+
+    # --- the thread -----------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        # What was wanted when nothing was found: only a change of it, or time, makes another try
+        # worth while.
+        tried: _Work | None = None
+        pause_s: float | None = None
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: self._stopping or self._questions or self._work() != tried,  # noqa: B023
+                    pause_s,
+                )
+                if self._stopping:
+                    return
+                questions = list(self._questions)
+                self._questions.clear()
+                work = self._work()
+            for asked in questions:
+                self._answer(asked)
+            try:
+                found, pause_s = self._step(work)
+            # The user's thread is told: nobody else would notice that no records come any more.
+            except Exception as error:
+                self._fail(error)
+                return
+            tried = None if found else work
+
+    def _work(self) -> _Work:
+        lookup, resets = self._buffer.resets()
+        return _Work(self._buffer.wanted(), self._buffer.positions, lookup, resets)
+
+    def _fail(self, error: Exception) -> None:
+        log.exception("a member of group %r reads no more", self._settings.group_id)
+        with self._changed:
+            self._defect = error
+            for asked in self._questions:
+                asked.answer.set_exception(error)
+            self._questions.clear()
+        self._arrived()
+
+    def _answer(self, asked: _Asked) -> None:
+        if not asked.answer.set_running_or_notify_cancel():
+            return
+        try:
+            self._open(asked.topics)
+            self._catch_up()
+            asked.answer.set_result(asked.question(self._logs))
+        # The thread goes on for its other work; the error is whose question it was.
+        except Exception as error:
+            asked.answer.set_exception(error)
+
+    def _step(self, work: _Work) -> tuple[bool, float | None]:
+        """Do what is wanted; returns whether anything came of it, and else the pause, s."""
+        if not work.wanted and not work.resets:
+            return False, None
+        try:
+            self._open({one.topic for one in (*work.wanted, *work.resets)})
+            if work.resets:
+                self._catch_up()
+            more = self._look()
+        except _PASSING as error:
+            self._warn(error)
+            return False, self._settings.retry_backoff_max_ms / 1000
+        found = self._look_up(work) if work.resets else False
+        found |= self._fetch(work)
+        if found:
+            self._arrived()
+        pause_ms = LOOK_EVERY_MS
+        if self._held:
+            left = self._held_since + self._settings.fetch_max_wait_ms - now_ms()
+            pause_ms = max(0, min(pause_ms, left))
+        return found or more, pause_ms / 1000
+
+    def _open(self, topics: Collection[str]) -> None:
+        """Have these topics kept up to date too."""
+        if not self._names.issuperset(topics):
+            self._names |= frozenset(topics)
+            self._logs = TableTopics(self._root, self._names, whole_rows=self._whole_rows)
+            self._looked_at = -LOOK_EVERY_MS
+
+    def _look(self) -> bool:
+        """Look for new rows if it is time to; whether there may be more of them."""
+        if now_ms() - self._looked_at < LOOK_EVERY_MS:
+            return False
+        if self._logs.poll():
+            return True
+        self._looked_at = now_ms()
+        return False
+
+    def _catch_up(self) -> None:
+        """Index all rows that there are."""
+        while self._logs.poll() and not self._stopping:
+            pass
+
+    def _look_up(self, work: _Work) -> bool:
+        """Look up the ends that positions are to be reset to."""
+        found: dict[TopicPartition, tuple[AutoOffsetReset, int | Exception]] = {}
+        for one, reset in work.resets.items():
+            try:
+                bounds = bounds_of(self._logs, one)
+            except UnknownTopicOrPartition:
+                # The catalogue is ahead of this look at it.
+                continue
+            except Failure as error:
+                found[one] = reset, error
+                continue
+            found[one] = reset, bounds[0 if reset is AutoOffsetReset.EARLIEST else 1]
+        with self._changed:
+            self._buffer.resolve(work.lookup, found)
+        return bool(found)
+
+    def _fetch(self, work: _Work) -> bool:
+        """Read what is wanted, fetch.max.bytes or a little more at most; whether anything came."""
+        settings = self._settings
+        held, self._held = self._held, {}
+        ends: dict[TopicPartition, int] = {}
+        done: list[CompletedFetch[Record]] = []
+        size = 0
+        for one, offset in work.wanted.items():
+            if self._stopping or (done and size >= settings.fetch_max_bytes):
+                break
+            fetch = self._read(work, one, offset, held, ends)
+            if fetch is not None:
+                done.append(fetch)
+                size += fetch.size
+        if not held:
+            self._held_since = now_ms()
+        waited = now_ms() - self._held_since >= settings.fetch_max_wait_ms
+        failed = any(fetch.error is not None for fetch in done)
+        deliver = bool(done) and (size >= settings.fetch_min_bytes or waited or failed)
+        if not deliver:
+            self._held = {fetch.partition: fetch for fetch in done}
+        with self._changed:
+            for one, end in ends.items():
+                self._buffer.saw_log_end(one, end)
+            for fetch in done if deliver else ():
+                self._buffer.add(fetch)
+        return deliver
+
+    def _read(
+        self,
+        work: _Work,
+        one: TopicPartition,
+        offset: int,
+        held: Mapping[TopicPartition, CompletedFetch[Record]],
+        ends: dict[TopicPartition, int],
+    ) -> CompletedFetch[Record] | None:
+        """Fetch a partition; None if there is nothing to hand out."""
+        topic, number = one
+        records: list[Record] = []
+        error: Exception | None = None
+        try:
+            ends[one] = end = self._logs.log_end(topic, number)
+            before = held.get(one)
+            if before is not None and before.offset == offset and before.next_offset == end:
+                return before
+            records = self._logs.read(
+                topic, number, offset, self._settings.max_partition_fetch_bytes, _MOST_RECORDS
+            )
+            if not records:
+                error = self._end_of_topic(work, topic)
+        except UnknownTopicOrPartition:
+            # A topic without records, or the catalogue is ahead of this look at it.
+            return None
+        except OffsetOutOfRange as out:
+            log.warning("%s: auto.offset.reset is %s", out, self._settings.auto_offset_reset.value)
+            error = OffsetOutOfRangeError(f"{out}, and auto.offset.reset is 'none'")
+        except Failure as failure:
+            error = failure
+        except _PASSING as failure:
+            self._warn(failure)
+            return None
+        if not records and error is None:
+            return None
+        size = sum(len(each.key or b"") + len(each.value or b"") for each in records)
+        return CompletedFetch(one, offset, records, size, error)
+
+    def _end_of_topic(self, work: _Work, topic: str) -> CannotFollow | None:
+        """What keeps a topic from following its table, once all records before it were handed out.
+
+        A program that ends with it has been given all the records of its partitions.
+        """
+        problem = self._logs.problems().get(topic)
+        if not isinstance(problem, CannotFollow):
+            return None
+        if any(
+            position < self._logs.log_end(topic, one.partition)
+            for one, position in work.positions.items()
+            if one.topic == topic
+        ):
+            return None
+        return type(problem)(f"topic {topic!r}: {problem}")
+
+    def _warn(self, error: Exception) -> None:
+        """Log a failure that may be gone at the next look; one that goes on, once."""
+        if str(error) != self._told:
+            log.warning("the topics of %s cannot be read: %s", self._root, error)
+        self._told = str(error)

@@ -1,0 +1,466 @@
+"""Members that poll the records of a Delta table, against the real machine in a thread."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from pipeline.client import (
+    CannotFollow,
+    ConsumerRecord,
+    CoordinatorTimeoutError,
+    GroupMember,
+    OffsetAndTimestamp,
+    OffsetOutOfRangeError,
+    UnknownTopicOrPartitionError,
+)
+from pipeline.client import TopicPartition as Tp
+from pipeline.tables.topics import create_topic
+from pipeline.topics import TableTopics, create_table_topic
+from tests.pipeline.small import SmallCoordinator
+
+WAIT_S = 30.0
+BROKER = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1_000}
+QUICK = {"heartbeat_interval_ms": 200, "retry_backoff_ms": 10, "auto_commit_interval_ms": 100}
+PARTITIONS = 6
+T = [Tp("t", number) for number in range(PARTITIONS)]
+
+
+@pytest.fixture
+def coordinator(root: str) -> Iterator[SmallCoordinator]:
+    running = SmallCoordinator(root, BROKER)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def table(root: str, coordinator: SmallCoordinator) -> str:
+    """A table of 60 rows in three commits that is a topic; a row's partition is its number mod 6,
+    and its time is 1,000 ms times its number.
+    """
+    uri = f"{root}/rows"
+    for start in (0, 20, 40):
+        append(uri, range(start, start + 20))
+    define(root, uri)
+    return uri
+
+
+def append(uri: str, numbers: Any, text: str = "x") -> None:
+    values = list(numbers)
+    rows = pa.table(
+        {
+            "n": pa.array(values, pa.int64()),
+            "p": pa.array([n % PARTITIONS for n in values], pa.int32()),
+            "at": pa.array([n * 1_000 for n in values], pa.timestamp("ms", "UTC")),
+            "text": [text] * len(values),
+        }
+    )
+    write_deltalake(uri, rows, mode="append")
+
+
+def define(root: str, uri: str) -> None:
+    create_table_topic(root, "t", PARTITIONS, uri, partition="p", value="text", timestamp="at")
+
+
+@pytest.fixture
+def join(root: str, coordinator: SmallCoordinator) -> Iterator[Callable[..., GroupMember]]:
+    """Makes members, whose records' values are whole rows; closes them in the end."""
+    members: list[GroupMember] = []
+
+    def make(group: str = "g", topics: Any = ("t",), **settings: Any) -> GroupMember:
+        given = {"whole_rows": True, **QUICK, **settings}
+        members.append(GroupMember(root, group, topics, **given))
+        return members[-1]
+
+    yield make
+    for member in members:
+        member.close(1_000)
+
+
+def number_of(record: ConsumerRecord) -> int:
+    return int(json.loads(record.value or b"")["n"])
+
+
+def gather(member: GroupMember, count: int) -> list[ConsumerRecord]:
+    """Poll until there are so many records."""
+    found: list[ConsumerRecord] = []
+    limit = time.monotonic() + WAIT_S
+    while len(found) < count:
+        assert time.monotonic() < limit, len(found)
+        for one, records in member.poll(1_000).items():
+            assert all((each.topic, each.partition) == one for each in records)
+            found += records
+    assert len(found) == count
+    return found
+
+
+def numbers(records: list[ConsumerRecord]) -> list[int]:
+    return sorted(map(number_of, records))
+
+
+# --- records --------------------------------------------------------------------------------------
+
+
+def test_a_member_is_given_every_row_in_order_and_then_the_new_ones(join: Any, table: str) -> None:
+    member = join(max_poll_records=7)
+    found = gather(member, 60)
+    assert numbers(found) == list(range(60))
+    assert member.poll() == {}
+    for one in T:
+        mine = [each for each in found if each.partition == one.partition]
+        assert [each.offset for each in mine] == list(range(10))
+        assert [number_of(each) for each in mine] == list(range(one.partition, 60, PARTITIONS))
+    assert found[0].timestamp == 1_000 * number_of(found[0])
+    append(table, range(60, 70))
+    assert numbers(gather(member, 10)) == list(range(60, 70))
+    assert {member.position(one) for one in T} == {11, 12}
+    assert {member.current_lag(one) for one in T} == {0}
+
+
+def test_a_poll_returns_max_poll_records_at_most_and_partitions_take_turns(
+    join: Any, table: str
+) -> None:
+    member = join(max_poll_records=4)
+    polls = [member.poll(20_000) for _ in range(PARTITIONS)]
+    assert all(sum(map(len, found.values())) == 4 for found in polls)
+    assert {one for found in polls for one in found} == set(T)
+
+
+def test_the_next_fetch_is_under_way_while_the_program_works(join: Any, table: str) -> None:
+    member = join(max_partition_fetch_bytes=1)
+    (one,) = member.poll(20_000)[T[0]]
+    assert one.offset == 0
+    limit = time.monotonic() + WAIT_S
+    while T[0] not in member._fetcher._buffer._completed:
+        assert time.monotonic() < limit
+        time.sleep(0.01)
+    assert [each.offset for each in member.poll()[T[0]]] == [1]
+
+
+def test_what_was_handed_out_is_committed_when_the_member_polls_again_or_closes(
+    join: Any, table: str
+) -> None:
+    member = join()
+    gather(member, 60)
+    member.close()
+    append(table, [60])
+    assert numbers(gather(join(), 1)) == [60]
+
+
+def test_records_that_a_program_failed_on_are_not_committed(
+    root: str, join: Any, table: str
+) -> None:
+    def fail() -> None:
+        with GroupMember(root, "g", ["t"], max_poll_records=10, **QUICK) as member:
+            gather(member, 10)
+            gather(member, 10)
+            raise LookupError("the program's own")
+
+    with pytest.raises(LookupError):
+        fail()
+    assert len(gather(join(), 50)) == 50
+
+
+def test_records_that_a_program_committed_itself_are(root: str, join: Any, table: str) -> None:
+    def fail() -> None:
+        with GroupMember(root, "g", ["t"], max_poll_records=10, **QUICK) as member:
+            gather(member, 10)
+            member.commit()
+            raise LookupError("the program's own")
+
+    with pytest.raises(LookupError):
+        fail()
+    assert len(gather(join(), 50)) == 50
+
+
+def test_values_are_the_topics_unless_whole_rows_are_asked_for(join: Any, table: str) -> None:
+    assert {each.value for each in gather(join(whole_rows=False), 60)} == {b"x"}
+
+
+def test_a_row_that_is_larger_than_a_fetch_comes_alone(join: Any, table: str) -> None:
+    append(table, [60], text="y" * 100_000)
+    append(table, [66])
+    member = join(max_partition_fetch_bytes=1_000, fetch_max_bytes=2_000)
+    found = gather(member, 62)
+    assert numbers(found) == [*range(61), 66]
+    assert [len(each.value or b"") > 100_000 for each in found].count(True) == 1
+
+
+def test_small_fetches_wait_for_fetch_min_bytes_but_no_longer_than_fetch_max_wait_ms(
+    join: Any, table: str
+) -> None:
+    patient = join(fetch_min_bytes=10_000, fetch_max_wait_ms=600_000)
+    assert patient.poll(20) == {}
+    limit = time.monotonic() + WAIT_S
+    while len(patient._fetcher._held) < len(T):
+        assert time.monotonic() < limit
+        assert patient.poll(20) == {}
+    append(table, [60], text="y" * 10_000)
+    assert len(gather(patient, 61)) == 61
+    began = time.monotonic()
+    hasty = join("hasty", fetch_min_bytes=1 << 20, fetch_max_wait_ms=300)
+    assert len(gather(hasty, 61)) == 61
+    assert time.monotonic() - began >= 0.3
+
+
+def test_a_topic_that_is_no_table_has_no_records(join: Any, root: str) -> None:
+    create_topic(root, "plain", 2)
+    member = join(topics=["plain"])
+    plain = [Tp("plain", 0), Tp("plain", 1)]
+    limit = time.monotonic() + WAIT_S
+    while [member.position(one) for one in member.assignment] != [0, 0]:
+        assert time.monotonic() < limit
+        assert member.poll(20) == {}
+    assert member.end_offsets(plain) == dict.fromkeys(plain, 0)
+    assert member.offsets_for_times({plain[0]: 0}) == {plain[0]: None}
+
+
+# --- positions ------------------------------------------------------------------------------------
+
+
+def test_seek_goes_anywhere_and_gives_nothing_of_the_old_place(join: Any, table: str) -> None:
+    member = join(max_poll_records=1)
+    gather(member, 2)
+    for one in T:
+        member.seek(one, 8)
+    found = gather(member, 12)
+    assert {each.offset for each in found} == {8, 9}
+    member.seek(T[2], 9)
+    assert [each.offset for each in gather(member, 1)] == [9]
+
+
+def test_seek_to_beginning_and_to_end(join: Any, table: str) -> None:
+    member = join()
+    gather(member, 60)
+    member.seek_to_beginning([T[1]])
+    assert [each.offset for each in gather(member, 10)] == list(range(10))
+    member.seek_to_beginning()
+    gather(member, 60)
+    member.seek_to_beginning()
+    member.seek_to_end()
+    while None in [member.position(one) for one in T]:
+        assert member.poll(20) == {}
+    append(table, range(60, 66))
+    assert numbers(gather(member, 6)) == list(range(60, 66))
+
+
+def test_paused_partitions_are_left_out_until_they_are_resumed(join: Any, table: str) -> None:
+    member = join(max_poll_records=1)
+    first = gather(member, 1)
+    member.pause(T[:5])
+    rest = gather(member, 10 if first[0].partition != 5 else 9)
+    assert {each.partition for each in rest} == {5}
+    assert member.poll() == {}
+    member.resume(T[:5])
+    assert len(gather(member, 60 - 1 - len(rest))) == 59 - len(rest)
+
+
+def test_offsets_are_found_by_place_and_time_without_polling(join: Any, table: str) -> None:
+    member = join()
+    assert member.beginning_offsets(T[:2]) == dict.fromkeys(T[:2], 0)
+    assert member.end_offsets(T[:2]) == dict.fromkeys(T[:2], 10)
+    append(table, [60])
+    assert member.end_offsets(T[:2]) == {T[0]: 11, T[1]: 10}, "rows up to now count"
+    times = {T[0]: 0, T[1]: 7_000, T[2]: 7_000, T[3]: 10**9}
+    assert member.offsets_for_times(times) == {
+        T[0]: OffsetAndTimestamp(0, 0),
+        T[1]: OffsetAndTimestamp(1, 7_000),
+        T[2]: OffsetAndTimestamp(1, 8_000),
+        T[3]: None,
+    }
+    for question in (member.beginning_offsets, member.end_offsets):
+        with pytest.raises(UnknownTopicOrPartitionError):
+            question([Tp("t", PARTITIONS)])
+    with pytest.raises(UnknownTopicOrPartitionError):
+        member.offsets_for_times({Tp("nowhere", 0): 0})
+
+
+def test_latest_is_the_end_when_the_member_joins(join: Any, table: str) -> None:
+    member = join(auto_offset_reset="latest")
+    limit = time.monotonic() + WAIT_S
+    while {member.position(one) for one in member.assignment} != {10}:
+        assert time.monotonic() < limit
+        assert member.poll(20) == {}
+    append(table, [60])
+    assert numbers(gather(member, 1)) == [60]
+
+
+# --- tables that change ---------------------------------------------------------------------------
+
+
+def test_optimize_and_vacuum_between_two_polls_lose_no_row(join: Any, table: str) -> None:
+    member = join(max_poll_records=10)
+    found = gather(member, 10)
+    DeltaTable(table).optimize.compact()
+    found += gather(member, 20)
+    append(table, range(60, 70))
+    found += gather(member, 40)
+    assert numbers(found) == list(range(70))
+    DeltaTable(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    append(table, range(70, 80))
+    assert numbers(gather(member, 10)) == list(range(70, 80))
+
+
+@pytest.mark.parametrize("reset", ["earliest", "latest", "none"])
+def test_rows_that_vacuum_took_are_passed_over_as_auto_offset_reset_says(
+    join: Any, table: str, root: str, reset: str
+) -> None:
+    member = join(auto_offset_reset="none")
+    with pytest.raises(Exception, match="nothing is committed"):
+        member.poll(20_000)
+    member.commit(dict.fromkeys(T, 0))
+    member.close()
+    topics = TableTopics(root)
+    while topics.poll():
+        pass
+    DeltaTable(table).optimize.compact()
+    append(table, range(60, 66))
+    DeltaTable(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    late = join(auto_offset_reset=reset)
+    if reset == "earliest":
+        assert numbers(gather(late, 6)) == list(range(60, 66))
+    elif reset == "latest":
+        while {late.position(one) for one in late.assignment} != {11}:
+            assert late.poll(20) == {}
+    else:
+        with pytest.raises(OffsetOutOfRangeError, match=r"topic 't' has no offset 0 .* 'none'"):
+            gather(late, 1)
+        for one in T:
+            late.seek(one, 10)
+        assert numbers(gather(late, 6)) == list(range(60, 66))
+
+
+def test_what_ends_a_topic_is_raised_when_all_rows_before_it_were_handed_out(
+    join: Any, table: str
+) -> None:
+    DeltaTable(table).delete("n = 5")
+    append(table, [60])
+    member = join(max_poll_records=7)
+    assert numbers(gather(member, 60)) == list(range(60))
+    for _ in range(2):
+        with pytest.raises(CannotFollow, match=r"topic 't': version 3 of .* removes or changes"):
+            gather(member, 1)
+
+
+def test_a_store_that_fails_for_a_while_costs_time_and_no_row(
+    join: Any, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = {name: getattr(TableTopics, name) for name in ("poll", "read")}
+    failures = dict.fromkeys(sound, 3)
+
+    def failing(name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            failures[name] -= 1
+            if failures[name] >= 0:
+                raise OSError(f"{name}: the store is away")
+            return sound[name](*arguments)
+
+        return call
+
+    member = join(retry_backoff_max_ms=20)
+    for name in sound:
+        monkeypatch.setattr(TableTopics, name, failing(name))
+    assert numbers(gather(member, 60)) == list(range(60))
+    failures["poll"] = 3
+    assert member.end_offsets(T[:1]) == {T[0]: 10}
+    failures["poll"] = 1 << 30
+    with pytest.raises(CoordinatorTimeoutError, match="could not be read within 50 ms"):
+        member.end_offsets(T[:1], timeout_ms=50)
+
+
+def test_a_defect_of_the_reader_is_told_to_the_program(
+    join: Any, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def defect(*_: Any) -> Any:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(TableTopics, "read", defect)
+    member = join()
+    with pytest.raises(ZeroDivisionError):
+        gather(member, 1)
+    with pytest.raises(ZeroDivisionError):
+        member.end_offsets(T)
+
+
+# --- a group --------------------------------------------------------------------------------------
+
+
+class Reader:
+    """A member in a thread of its own, and the rows that its program has worked on."""
+
+    def __init__(self, root: str, strategy: str, name: str) -> None:
+        self.rows: list[tuple[int, int, int]] = []
+        self._stop = threading.Event()
+        self._killed = False
+        self.member = GroupMember(
+            root,
+            "g",
+            ["t"],
+            session_timeout_ms=1_000,
+            partition_assignment_strategy=strategy,
+            whole_rows=True,
+            client_id=name,
+            **QUICK,
+        )
+        self._thread = threading.Thread(target=self._work)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            for one, records in self.member.poll(50).items():
+                # A program that is killed has not worked on what it was given last.
+                if not self._killed:
+                    self.rows += [(one.partition, e.offset, number_of(e)) for e in records]
+
+    def kill(self) -> None:
+        """End it as a crash does: it neither commits nor leaves, and heartbeats no more."""
+        self._killed = True
+        self.member._hub.remove(self.member._driver)
+        self._stop.set()
+        self._thread.join()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+        self.member.close(1_000 if not self._killed else 0)
+
+
+@pytest.mark.parametrize("count", [3_000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
+def test_three_share_a_growing_table_one_is_killed_one_added_and_nothing_is_missed(
+    root: str, coordinator: SmallCoordinator, strategy: str, count: int
+) -> None:
+    uri = f"{root}/rows"
+    append(uri, range(count // 2))
+    define(root, uri)
+    readers = [Reader(root, strategy, f"r{number}") for number in range(3)]
+
+    def await_rows(wanted: int) -> None:
+        limit = time.monotonic() + 3 * WAIT_S
+        while len({row for each in readers for row in each.rows}) < wanted:
+            assert time.monotonic() < limit, [len(each.rows) for each in readers]
+            time.sleep(0.01)
+
+    try:
+        await_rows(count // 8)
+        readers[1].kill()
+        append(uri, range(count // 2, count * 3 // 4))
+        await_rows(count // 2)
+        readers.append(Reader(root, strategy, "r3"))
+        append(uri, range(count * 3 // 4, count))
+        await_rows(count)
+    finally:
+        for reader in readers:
+            reader.stop()
+    rows = {row for each in readers for row in each.rows}
+    assert sorted(number for _, _, number in rows) == list(range(count))
+    for number in range(PARTITIONS):
+        offsets = sorted(offset for partition, offset, _ in rows if partition == number)
+        assert offsets == list(range(len(offsets)))
