@@ -8,13 +8,21 @@ from typing import Any
 import aiokafka
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+)
 from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import RebalanceInProgressError
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 from kafka.structs import OffsetAndMetadata
 
 from pipeline.gateway.brokers import Broker
+from tests.pipeline.gateway.raw import connected
 
 ALL = {TopicPartition("orders", number) for number in range(4)}
 
@@ -156,3 +164,48 @@ def test_the_cluster_is_described(broker: Broker) -> None:
     found = admin.describe_cluster().result(30)
     assert [(each.id, each.host, each.port) for each in found.nodes] == [tuple(broker)]
     assert found.controller.id == broker.node_id
+
+
+def test_configs_are_those_that_are_true_here(broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": address(broker)})
+    topic = NewTopic("configured", num_partitions=1, config={"retention.ms": "60000"})
+    admin.create_topics([topic])["configured"].result(30)
+
+    def described(kind: ConfigResource.Type, name: str) -> dict[str, Any]:
+        (future,) = admin.describe_configs([ConfigResource(kind, name)]).values()
+        return dict(future.result(30))
+
+    found = described(ConfigResource.Type.TOPIC, "configured")
+    assert found["retention.ms"].value == "60000"
+    assert found["retention.ms"].source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    assert found["max.message.bytes"].value == "1048588"
+    assert found["max.message.bytes"].is_default
+    # Nobody can say this of a topic here.
+    assert "min.insync.replicas" not in found
+    own = described(ConfigResource.Type.BROKER, str(broker.node_id))
+    assert own["advertised.listeners"].value == f"PLAINTEXT://{address(broker)}"
+    assert own["socket.request.max.bytes"].value == "104857600"
+    assert all(each.is_read_only for each in own.values())
+    with pytest.raises(confluent_kafka.KafkaException, match="there is no topic"):
+        described(ConfigResource.Type.TOPIC, "no-such-topic")
+
+
+@pytest.mark.parametrize("version", range(1, 5))
+def test_configs_are_described_in_each_version(broker: Broker, version: int) -> None:
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    request = DescribeConfigsRequest(
+        resources=[
+            resource(
+                resource_type=4, resource_name=str(broker.node_id), configuration_keys=["node.id"]
+            ),
+            resource(resource_type=4, resource_name="77", configuration_keys=None),
+            resource(resource_type=8, resource_name="1", configuration_keys=None),
+        ],
+        include_synonyms=True,
+    )
+    with connected(broker) as client:
+        own, other, logger = client.ask(request, DescribeConfigsResponse, version).results
+    (node_id,) = own.configs
+    assert (node_id.name, node_id.value) == ("node.id", str(broker.node_id))
+    assert [each.source for each in node_id.synonyms] == [node_id.config_source]
+    assert (other.error_code, logger.error_code) == (42, 42)

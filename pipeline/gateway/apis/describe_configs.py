@@ -1,0 +1,163 @@
+"""DescribeConfigs (API key 32): what a topic is kept by, and the settings of this gateway.
+
+Only what is true here is told: a config of Kafka's that has no meaning here is not listed. Nothing
+can be altered.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
+
+from pipeline.gateway.api import Api
+from pipeline.gateway.settings import GatewaySettings
+from pipeline.topics import TopicConfig, decode_config
+from schemas.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline.gateway.call import Call
+
+_Result = DescribeConfigsResponse.DescribeConfigsResult
+_Entry = _Result.DescribeConfigsResourceResult
+_Synonym = _Entry.DescribeConfigsSynonym
+# Kinds of resources.
+_TOPIC, _BROKER = 2, 4
+# Where a value comes from.
+_OF_TOPIC, _OF_BROKER, _DEFAULT = 1, 4, 5
+# Kafka's types of configs.
+_BOOLEAN, _STRING, _INT, _LONG, _LIST = 1, 2, 3, 5, 7
+_TYPES = {
+    "retention.ms": _LONG,
+    "retention.bytes": _LONG,
+    "max.message.bytes": _INT,
+    "message.timestamp.type": _STRING,
+    "message.timestamp.after.max.ms": _LONG,
+    "cleanup.policy": _LIST,
+    "compression.type": _STRING,
+    "max.connections": _INT,
+    "connections.max.idle.ms": _LONG,
+    "socket.request.max.bytes": _INT,
+    "queued.max.requests": _INT,
+    "queued.max.request.bytes": _LONG,
+    "fetch.max.bytes": _INT,
+    "sasl.enabled.mechanisms": _LIST,
+    "sasl.server.max.receive.size": _INT,
+    "node.id": _INT,
+    "advertised.listeners": _STRING,
+    "auto.create.topics.enable": _BOOLEAN,
+    "num.partitions": _INT,
+    "default.replication.factor": _INT,
+}
+
+
+class _Config(NamedTuple):
+    name: str
+    value: str
+    source: int
+
+
+class _Unknown(Exception):
+    """A resource that is not described, and Kafka's code for it."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+async def _answer(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_result(call, each, request.include_synonyms) for each in request.resources]
+    )
+
+
+def _result(call: Call, resource: Any, with_synonyms: bool) -> Any:
+    kind, name, keys = resource.resource_type, resource.resource_name, resource.configuration_keys
+    code, message = ErrorCode.NONE, None
+    configs: list[_Config] = []
+    try:
+        if kind == _TOPIC:
+            configs = list(_of_topic(call, name))
+        elif kind == _BROKER:
+            configs = list(_of_broker(call, name))
+        else:
+            raise _Unknown(
+                ErrorCode.INVALID_REQUEST, f"resource type {kind}: topics (2) and brokers (4) only"
+            )
+    except _Unknown as error:
+        code, message = error.code, str(error)
+    return _Result(
+        error_code=int(code),
+        error_message=message,
+        resource_type=kind,
+        resource_name=name,
+        configs=[
+            _entry(each, with_synonyms) for each in configs if keys is None or each.name in keys
+        ],
+    )
+
+
+def _entry(config: _Config, with_synonyms: bool) -> Any:
+    synonym = _Synonym(name=config.name, value=config.value, source=config.source)
+    return _Entry(
+        name=config.name,
+        value=config.value,
+        read_only=True,
+        config_source=config.source,
+        is_default=config.source == _DEFAULT,
+        is_sensitive=False,
+        synonyms=[synonym] if with_synonyms else [],
+        config_type=_TYPES[config.name],
+        documentation=None,
+    )
+
+
+# --- what there is ------------------------------------------------------------------------------
+
+
+def _of_topic(call: Call, name: str) -> Iterable[_Config]:
+    if name not in call.services.topics.counts():
+        raise _Unknown(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    definition = call.services.topics.definition(name)
+    if definition is None:
+        return []
+    if definition.config is not None:
+        return _typed(decode_config(definition.config), TopicConfig(), _OF_TOPIC)
+    # A user's table: who writes to it decides the rest.
+    kind = "LogAppendTime" if definition.timestamp_column is None else "CreateTime"
+    return [_Config("message.timestamp.type", kind, _OF_TOPIC)]
+
+
+def _of_broker(call: Call, name: str) -> Iterable[_Config]:
+    own, settings = call.services.brokers.own, call.services.settings
+    if name and name != str(own.node_id):
+        raise _Unknown(
+            ErrorCode.INVALID_REQUEST,
+            f"broker {name!r}: this is {own.node_id}, and a broker describes itself only",
+        )
+    # What is the same for all brokers has an empty name: nothing can be set there.
+    if not name:
+        return []
+    return [
+        *_typed(settings, GatewaySettings(), _OF_BROKER),
+        _Config("node.id", str(own.node_id), _OF_BROKER),
+        _Config("advertised.listeners", f"{settings.protocol}://{own.host}:{own.port}", _OF_BROKER),
+        _Config("auto.create.topics.enable", "false", _OF_BROKER),
+        _Config("num.partitions", "1", _DEFAULT),
+        _Config("default.replication.factor", "1", _DEFAULT),
+    ]
+
+
+def _typed(values: msgspec.Struct, defaults: msgspec.Struct, source: int) -> Iterable[_Config]:
+    """The fields of a Struct that Kafka knows, from `source` where they are no defaults."""
+    for field in msgspec.structs.fields(values):
+        name = field.encode_name
+        if name in _TYPES:
+            value, default = (getattr(each, field.name) for each in (values, defaults))
+            yield _Config(name, str(value), _DEFAULT if value == default else source)
+
+
+API = Api(DescribeConfigsRequest, 1, 4, _answer)
