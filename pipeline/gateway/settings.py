@@ -35,6 +35,8 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         name="fetch.max.bytes", default=57_671_680
     )
     connections_max_idle_ms: Positive = field(name="connections.max.idle.ms", default=600_000)
+    auto_create_topics_enable: bool = field(name="auto.create.topics.enable", default=False)
+    num_partitions: Positive = field(name="num.partitions", default=1)
     users_file: str = field(name="users.file", default="")
     sasl_enabled_mechanisms: str = field(
         name="sasl.enabled.mechanisms", default=",".join(MECHANISMS)

@@ -14,8 +14,8 @@ from pipeline.topics import check_log_topic, create_log_topic
 if TYPE_CHECKING:
     from pipeline.gateway.call import Call
 
-# Kafka's default of num.partitions, for a request that leaves the number to the broker.
-_DEFAULT_PARTITIONS = 1
+# What stands for num.partitions in a request that leaves the number to the broker (KIP-464).
+_BROKER_DECIDES = -1
 _REPLICAS = 1
 
 
@@ -27,8 +27,8 @@ async def _answer(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespo
 
 async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
     count = len(topic.assignments) or topic.num_partitions
-    if count == -1:
-        count = _DEFAULT_PARTITIONS
+    if count == _BROKER_DECIDES:
+        count = call.services.settings.num_partitions
     config = {each.name: each.value for each in topic.configs}
     make = partial(check_log_topic if validate_only else create_log_topic, call.services.root)
     made = await change(call.services.topics, partial(make, topic.name, count, config))

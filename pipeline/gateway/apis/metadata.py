@@ -2,18 +2,23 @@
 
 Every gateway serves every partition. The partition's name and number choose its leader among those
 alive, so that consumers spread over them. There are no topic ids: versions from 10 on, which have
-them, get zeros.
+them, get zeros. With auto.create.topics.enable, a topic that a client asks for and nobody has
+created is created.
 """
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from pipeline.gateway.api import Api
+from pipeline.gateway.catalogue import change
 from pipeline.tables.topics import InvalidTopic, check_name
+from pipeline.topics import create_log_topic
 from schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -21,12 +26,16 @@ if TYPE_CHECKING:
 
     from pipeline.gateway.call import Call
 
+log = logging.getLogger(__name__)
+
 _Topic = MetadataResponse.MetadataResponseTopic
 _NO_ID = UUID(int=0)
 
 
 async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
     brokers = call.services.brokers
+    if call.services.settings.auto_create_topics_enable and request.allow_auto_topic_creation:
+        await _create_missing(call, request)
     counts = call.services.topics.counts()
     # Version 0 has no null: no topics are all topics.
     if request.topics is None or (call.version == 0 and not request.topics):
@@ -44,6 +53,17 @@ async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
         controller_id=brokers.alive()[0].node_id,
         topics=topics,
     )
+
+
+async def _create_missing(call: Call, request: MetadataRequest) -> None:
+    """Create the topics that are asked for; which could not be created is unknown afterwards."""
+    services = call.services
+    wanted = {each.name for each in request.topics or () if each.name is not None}
+    for name in sorted(wanted - services.topics.counts().keys()):
+        make = partial(create_log_topic, services.root, name, services.settings.num_partitions, {})
+        made = await change(services.topics, make)
+        if made.code:
+            log.warning("topic %r is not created: %s", name, made.message)
 
 
 def _asked_for(call: Call, name: str | None, topic_id: UUID, counts: Mapping[str, int]) -> Any:

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 
 from pipeline.gateway.brokers import Broker
+from pipeline.gateway.settings import GatewaySettings
 from pipeline.topics import TableTopics
 from tests.pipeline.gateway.running import coordinator, gateway
 
@@ -107,3 +108,23 @@ def test_librdkafka_produces_and_consumes(broker: Broker, root: str) -> None:
     assert {"key", "value", "topic", "partition", "offset", "timestamp", "timestampType"} < set(
         rows.column_names
     )
+
+
+def test_a_topic_may_be_created_by_its_first_use(broker: Broker, root: str) -> None:
+    # By default a name that nobody has created stays unknown, whoever asks for it.
+    unknown = confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert first_error(broker, "used") == unknown
+    settings = GatewaySettings(auto_create_topics_enable=True, num_partitions=2)
+    with gateway(root, settings=settings) as creating:
+        # The other gateway leads some of the partitions, and learns of them at its next look.
+        assert sorted(produced(creating, "used", [{"value": b"x", "partition": 1}])) == [(1, 0)]
+        # librdkafka's consumers ask without creating, unless told otherwise.
+        assert first_error(creating, "looked-at") == unknown
+        assert first_error(creating, "no/name") == confluent_kafka.KafkaError.TOPIC_EXCEPTION
+
+
+def first_error(broker: Broker, topic: str) -> int:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address(broker), "group.id": "g"})
+    error = consumer.list_topics(topic, 30).topics[topic].error
+    consumer.close()
+    return 0 if error is None else int(error.code())
