@@ -33,6 +33,9 @@ class UpkeepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         name="offsets_history.retention.ms", default=7 * DAY_MS
     )
     retain_interval_ms: Positive = field(name="retain.interval.ms", default=HOUR_MS)
+    log_retention_check_interval_ms: Positive = field(
+        name="log.retention.check.interval.ms", default=300_000
+    )
     requests_retention_ms: Retention = field(name="requests.retention.ms", default=7 * DAY_MS)
     responses_retention_ms: Retention = field(name="responses.retention.ms", default=9 * DAY_MS)
     group_events_retention_ms: Retention = field(

@@ -26,11 +26,14 @@ def compact(
 
 
 def retain(root: Root, config: Config = None, json: Json = False) -> None:
-    """Drop what is past its retention from the other tables, and pack and vacuum them all."""
+    """Drop what is past its retention from the other tables and the topics; pack and vacuum."""
     from pipeline.settings import load_settings
     from pipeline.upkeep.retention import retain as retain_tables
+    from pipeline.upkeep.topic_retention import retain_topics
 
-    results = retain_tables(root, load_settings(config).upkeep, clock_ms(), progress)
+    settings = load_settings(config).upkeep
+    results = retain_tables(root, settings, clock_ms(), progress)
+    results += retain_topics(root, settings, clock_ms(), progress)
     if not results:
         raise Failure(f"no tables under {root}")
     for result in results:

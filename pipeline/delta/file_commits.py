@@ -8,12 +8,20 @@ from typing import TYPE_CHECKING
 from pipeline import background
 from pipeline.delta.checkpoint import checkpoint
 from pipeline.delta.local_appender import CHECKPOINT_EVERY
+from pipeline.delta.log_trim import trim_log
 from pipeline.delta.protocol import writer_features
 from pipeline.delta.rewrite import RewriteConflict, commit_elsewhere, commit_locally
 from pipeline.delta.table import local_folder, open_delta, refresh
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pipeline.delta.rewrite import Rewrite
+
+
+# How many commits a log keeps, however young they are: whoever opens the table lists them, and
+# 36,000 take 470 ms. A reader that is further behind reads the table anew.
+MOST_COMMITS = 36_000
 
 
 class FileCommits:
@@ -48,7 +56,13 @@ class FileCommits:
     def checkpoint(self, version: int) -> None:
         """Begin to write the Delta checkpoint of a version where one is due.
 
-        Elsewhere than in a local folder delta-rs does so when it commits.
+        Elsewhere than in a local folder delta-rs does so when it commits. What a checkpoint makes
+        superfluous is deleted beyond MOST_COMMITS.
         """
         if self._folder is not None and version % CHECKPOINT_EVERY == 0:
-            background.run("checkpoint", partial(checkpoint, self._folder, version))
+            background.run("checkpoint", partial(_checkpoint, self._folder, version))
+
+
+def _checkpoint(folder: Path, version: int) -> None:
+    checkpoint(folder, version)
+    trim_log(folder, version - MOST_COMMITS)

@@ -4,9 +4,9 @@ There are two kinds. A user's table is followed, and an index says where its row
 (`indexer`, `index`). A topic's own table, which gateways append to, has the offset in each row, and
 its own log is the index (`log_appender`, `segments`, `log_reader`). Both are read by `TableTopics`.
 
-`gateway`, `client`, `replay` and `cli` may import the names below, and no module behind them; this
-package imports `pipeline.tables` and `pipeline.delta`. Nothing here knows groups, members or
-connections, and neither Spark nor pandas is imported.
+Packages above may import the names below, and no module behind them; this package imports
+`pipeline.tables` and `pipeline.delta`. Nothing here knows groups, members or connections, and
+neither Spark nor pandas is imported.
 
 A user's table may be a topic if rows are only added to it. OPTIMIZE and VACUUM may run on it: a
 record is read from the file that it came in. What VACUUM has deleted lies before the log start,
@@ -20,6 +20,7 @@ from pipeline.topics.definition import (
     create_log_topic,
     create_table_topic,
     give_table,
+    log_topics,
 )
 from pipeline.topics.errors import (
     CannotFollow,
@@ -29,8 +30,15 @@ from pipeline.topics.errors import (
     UnknownTopicOrPartition,
 )
 from pipeline.topics.log_appender import Appended, LogAppender, NewBatch, Outcome
-from pipeline.topics.producer_state import InvalidProducerEpoch, OutOfOrderSequence
+from pipeline.topics.log_reader import plain_rows
+from pipeline.topics.producer_state import InvalidProducerEpoch, OutOfOrderSequence, merged
 from pipeline.topics.record import LOG_APPEND_TIME, Record
+from pipeline.topics.segments import (
+    PartitionSegments,
+    Segment,
+    Segments,
+    encode_segment_stats,
+)
 from pipeline.topics.table_topics import TableTopics
 from pipeline.topics.topic_config import InvalidConfig, TopicConfig, decode_config
 
@@ -46,7 +54,10 @@ __all__ = [
     "OffsetOutOfRange",
     "OutOfOrderSequence",
     "Outcome",
+    "PartitionSegments",
     "Record",
+    "Segment",
+    "Segments",
     "TableReplaced",
     "TableTopics",
     "TopicConfig",
@@ -55,5 +66,9 @@ __all__ = [
     "create_log_topic",
     "create_table_topic",
     "decode_config",
+    "encode_segment_stats",
     "give_table",
+    "log_topics",
+    "merged",
+    "plain_rows",
 ]

@@ -24,6 +24,9 @@ from pipeline.tables.topics import (
     check_new_topic,
     create_topic,
     created_at,
+    creations_of,
+    has_catalogue,
+    read_changes,
     touch_topic,
 )
 from pipeline.topics.columns import Columns
@@ -184,6 +187,18 @@ def read_definitions(root: str) -> list[TopicTable]:
         each if each.config is None else structs.replace(each, table=_own_uri(root, each.table))
         for each in from_arrow(TopicTable, rows)
     ]
+
+
+def log_topics(root: str) -> tuple[list[TopicTable], list[TopicTable]]:
+    """Return the topics with tables of their own: those in force, and those that are not.
+
+    Tables are absolute URIs.
+    """
+    defined = [each for each in read_definitions(root) if each.config is not None]
+    created = creations_of(read_changes(root), {}) if has_catalogue(root) else {}
+    in_force = {each.topic: each for each in defined if created.get(each.topic) == each.at}
+    live = {each.table for each in in_force.values()}
+    return list(in_force.values()), [each for each in defined if each.table not in live]
 
 
 def column_types(handle: DeltaTable) -> dict[str, pa.DataType]:

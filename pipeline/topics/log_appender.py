@@ -143,6 +143,8 @@ class LogAppender:
         self._segments = Segments(topic.table)
         self._commits = FileCommits(topic.table)
         self._folders: set[int] = set()
+        # Whether a commit of the append under way may be in the table, or come to be.
+        self._may_stand = False
 
     def append(self, batches: Sequence[NewBatch]) -> list[Outcome]:
         """Append in one commit; return each batch's outcome, once the commit stands.
@@ -153,6 +155,7 @@ class LogAppender:
         """
         now = clock_ms() if self._is_append_time else None
         written: dict[int, _Written] = {}
+        self._may_stand = False
         self._segments.await_files(frozenset())
         attempt = 0
         while True:
@@ -253,6 +256,9 @@ class LogAppender:
 
     def _discard(self, written: Mapping[int, _Written]) -> None:
         """Delete files that no commit names; VACUUM deletes what is left behind."""
+        if self._may_stand:
+            # A store may make a commit after it said that it failed.
+            return
         for each in written.values():
             try:
                 self._segments.live.files.delete_file(each.file.path)
@@ -273,6 +279,7 @@ class LogAppender:
             return False
         except CommitStateUnknown as error:
             log.warning("%s", error)
+            self._may_stand = True
             return self._settle()
         self._commits.checkpoint(self._segments.live.version + 1)
         return True

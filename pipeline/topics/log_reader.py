@@ -188,7 +188,7 @@ class LogReader:
                     tables = [file.read_row_group(number, columns=_COLUMNS)]
             else:
                 tables = [self._read_file(path) for path in paths]
-            found = _sorted(pa.concat_tables([_plain(table) for table in tables]))
+            found = _sorted(pa.concat_tables([plain_rows(table) for table in tables]))
             self._cache.put(key, found)
         return found if len(found.offsets) and found.offsets[-1] >= offset else None
 
@@ -232,8 +232,8 @@ def _ends_of_groups(metadata: pq.FileMetaData) -> list[int]:
     return ends
 
 
-def _plain(rows: pa.Table) -> pa.Table:
-    """Bring columns to the table's types, whichever engine wrote them."""
+def plain_rows(rows: pa.Table) -> pa.Table:
+    """Bring the columns of a file to the table's types, whichever engine wrote them."""
     return rows.select(_COLUMNS).cast(_SCHEMA)
 
 

@@ -12,6 +12,7 @@ from deltalake.exceptions import DeltaError
 from pipeline.errors import Failure, first_line
 from pipeline.upkeep.compaction import compact
 from pipeline.upkeep.retention import retain
+from pipeline.upkeep.topic_retention import retain_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,10 @@ class Upkeep:
         self._tasks: dict[str, tuple[int, Callable[[], None]]] = {
             "compaction": (settings.log_cleaner_backoff_ms, self._compact),
             "retention": (settings.retain_interval_ms, self._retain),
+            "retention of topics": (
+                settings.log_retention_check_interval_ms,
+                self._retain_topics,
+            ),
         }
         if not settings.log_cleaner_enable:
             del self._tasks["compaction"]
@@ -97,6 +102,10 @@ class Upkeep:
     def _retain(self) -> None:
         for result in retain(self._root, self._settings, self._clock(), self._say):
             log.log(logging.WARNING if result.failure else logging.INFO, "%s", result.line())
+
+    def _retain_topics(self) -> None:
+        for result in retain_topics(self._root, self._settings, self._clock(), self._say):
+            log.log(logging.WARNING if result.failure else logging.DEBUG, "%s", result.line())
 
     def _say(self, text: str) -> None:
         if self._stopping.is_set():

@@ -38,9 +38,12 @@ async def _answer(call: Call, request: FindCoordinatorRequest) -> FindCoordinato
 
 
 def _coordinator(call: Call, key: str, key_type: int) -> dict[str, Any]:
-    # Transactions and share groups are not served: there is no coordinator of theirs.
+    # Transactions and share groups are not served: there is no coordinator of theirs. A producer
+    # with a transactional id would ask for ever if it were told that there may be one later.
     if call.version and key_type != CoordinatorType.GROUP:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if key_type == CoordinatorType.TRANSACTION:
+            code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         message = f"key_type {key_type}: there are coordinators of consumer groups (0) only"
         return {
             "node_id": -1,

@@ -18,15 +18,15 @@ BROKER = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms":
 
 
 @contextmanager
-def gateway(root: str, **options: Any) -> Iterator[Broker]:
-    """Serve a root on a free port of the loopback interface while the block runs."""
+def gateway(root: str, port: int = 0, **options: Any) -> Iterator[Broker]:
+    """Serve a root on a port of the loopback interface, 0 a free one, while the block runs."""
     loop = asyncio.new_event_loop()
     started: Future[Broker] = Future()
     stop = asyncio.Event()
 
     async def serve() -> None:
         try:
-            async with running_gateway(root, ("127.0.0.1", 0), **options) as broker:
+            async with running_gateway(root, ("127.0.0.1", port), **options) as broker:
                 started.set_result(broker)
                 await stop.wait()
         except BaseException as error:

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
+import socket
+import struct
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import aiokafka
 import confluent_kafka
+import kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
+from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
+from pipeline.clock import clock_ms
 from pipeline.gateway.brokers import Broker
+from pipeline.gateway.producer_ids import ProducerIds
+from pipeline.gateway.record_batch import encode_batch
 from pipeline.gateway.settings import GatewaySettings
-from pipeline.topics import TableTopics
+from pipeline.tables.topics import create_topic
+from pipeline.topics import LogAppender, Record, TableTopics, create_log_topic
 from tests.pipeline.gateway.running import coordinator, gateway
 
 
@@ -56,6 +67,7 @@ def consumed(broker: Broker, topic: str, count: int) -> list[Any]:
             "bootstrap.servers": address(broker),
             "group.id": f"reads-{topic}",
             "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
             "check.crcs": True,
         }
     )
@@ -128,3 +140,207 @@ def first_error(broker: Broker, topic: str) -> int:
     error = consumer.list_topics(topic, 30).topics[topic].error
     consumer.close()
     return 0 if error is None else int(error.code())
+
+
+def test_kafka_python_produces_with_each_acks(broker: Broker, root: str) -> None:
+    create_log_topic(root, "acks", 1)
+    for number, acks in enumerate((0, 1, "all")):
+        producer = kafka.KafkaProducer(
+            bootstrap_servers=address(broker), acks=acks, enable_idempotence=acks == "all"
+        )
+        sent = producer.send("acks", b"%d" % number, headers=[("h", b"x")], timestamp_ms=77)
+        # With acks=0 the client makes an offset up.
+        told = sent.get(30).offset if acks else number
+        producer.close()
+        assert told == number
+        # With acks=0 nobody says when the record is there.
+        consumed(broker, "acks", number + 1)
+    assert [each.value() for each in consumed(broker, "acks", 3)] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_librdkafka_compresses(broker: Broker, root: str, codec: str) -> None:
+    create_log_topic(root, codec, 1)
+    messages = [{"value": b"again and again" * 10, "key": b"%d" % n} for n in range(100)]
+    told = produced(broker, codec, messages, **{"compression.type": codec, "linger.ms": 50})
+    assert told == [(0, number) for number in range(100)]
+    found = consumed(broker, codec, 100)
+    assert [each.key() for each in found] == [b"%d" % n for n in range(100)]
+    assert {each.value() for each in found} == {b"again and again" * 10}
+
+
+def test_aiokafka_produces_while_it_waits_for_what_it_produces(broker: Broker, root: str) -> None:
+    create_log_topic(root, "echo", 1)
+
+    async def echo() -> list[tuple[int, bytes]]:
+        consumer = aiokafka.AIOKafkaConsumer(
+            "echo", bootstrap_servers=address(broker), auto_offset_reset="earliest"
+        )
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=address(broker), enable_idempotence=True
+        )
+        await asyncio.gather(consumer.start(), producer.start())
+        found = []
+        try:
+            for number in range(5):
+                await producer.send_and_wait("echo", b"%d" % number)
+                record = await asyncio.wait_for(consumer.getone(), 30)
+                found.append((record.offset, record.value))
+        finally:
+            await asyncio.gather(consumer.stop(), producer.stop())
+        return found
+
+    assert asyncio.run(echo()) == [(number, b"%d" % number) for number in range(5)]
+
+
+def test_a_topic_of_an_earlier_release_takes_records(broker: Broker, root: str) -> None:
+    create_topic(root, "names-alone", 2)
+    assert produced(broker, "names-alone", [{"value": b"x", "partition": 1}]) == [(1, 0)]
+    assert [each.value() for each in consumed(broker, "names-alone", 1)] == [b"x"]
+
+
+def test_what_cannot_be_taken_is_refused_as_by_kafka(broker: Broker, root: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address(broker)})
+    small = NewTopic("small", num_partitions=1, config={"max.message.bytes": "500"})
+    admin.create_topics([small])["small"].result(30)
+    settings = {"message.timeout.ms": 20_000}
+    told = produced(broker, "small", [{"value": b"x" * 600}], **settings)
+    assert told == [confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE]
+    far = [{"value": b"x", "timestamp": 2**45}]
+    told = produced(broker, "small", far, **settings)
+    assert told == [confluent_kafka.KafkaError.INVALID_TIMESTAMP]
+    named = admin.create_topics([NewTopic("odd", num_partitions=1, config={"cleanup.policy": "x"})])
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        named["odd"].result(30)
+    assert refused.value.args[0].code() == confluent_kafka.KafkaError.INVALID_CONFIG
+
+
+def test_transactions_are_refused_at_once(broker: Broker) -> None:
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": address(broker), "transactional.id": "t"}
+    )
+    with pytest.raises(confluent_kafka.KafkaException) as refused:
+        producer.init_transactions(30)
+    code = refused.value.args[0].code()
+    assert code == confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_the_time_of_a_record_may_be_that_of_its_append(broker: Broker, root: str) -> None:
+    create_log_topic(root, "appended", 1, {"message.timestamp.type": "LogAppendTime"})
+    before = clock_ms()
+    for value in (b"a", b"b"):
+        produced(broker, "appended", [{"value": value, "timestamp": 5}])
+    kinds, times = zip(*(each.timestamp() for each in consumed(broker, "appended", 2)), strict=True)
+    assert set(kinds) == {confluent_kafka.TIMESTAMP_LOG_APPEND_TIME}
+    assert before <= times[0] < times[1] <= clock_ms()
+
+
+# --- gateways that die, and several of them -------------------------------------------------------
+
+
+def test_a_batch_whose_acknowledgement_was_lost_is_written_once(
+    empty_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway dies between the commit and its acknowledgement; another one takes its place."""
+    root = str(tmp_path / "root")
+    shutil.copytree(empty_root, root)
+    create_log_topic(root, "once", 1)
+    append = LogAppender.append
+    killed: list[int] = []
+
+    def dies(self: LogAppender, batches: Any) -> Any:
+        outcomes = append(self, batches)
+        if not killed:
+            killed.append(len(outcomes))
+            raise OSError("killed after the commit")
+        return outcomes
+
+    monkeypatch.setattr(LogAppender, "append", dies)
+    with gateway(root) as broker:
+        producer = confluent_kafka.Producer(
+            {"bootstrap.servers": address(broker), "enable.idempotence": True, "linger.ms": 20}
+        )
+        told: list[Any] = []
+        for number in range(10):
+            producer.produce(
+                "once", b"%d" % number, on_delivery=lambda e, m: told.append((e, m.offset()))
+            )
+        while not killed:
+            producer.poll(0.01)
+    with gateway(root, broker.port):
+        assert producer.flush(30) == 0
+    assert told == [(None, number) for number in range(10)]
+    assert killed
+    topics = TableTopics(root)
+    topics.poll()
+    assert topics.log_end("once", 0) == 10
+
+
+def test_two_gateways_append_to_one_topic(empty_root: Path, tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    shutil.copytree(empty_root, root)
+    create_log_topic(root, "shared", 2)
+    count = 50
+    with gateway(root) as first, gateway(root) as second:
+        # Clients find the leader of a partition by Metadata. Here both gateways are given both.
+        with ThreadPoolExecutor(2) as threads:
+            told = list(threads.map(lambda each: appended(each, count), (first, second)))
+        found = consumed(second, "shared", 2 * count)
+    assert len({*told[0], *told[1]}) == 2 * count
+    assert {(each.partition(), each.offset()) for each in found} == {*told[0], *told[1]}
+    for partition in (0, 1):
+        offsets = [each.offset() for each in found if each.partition() == partition]
+        assert offsets == list(range(count))
+
+
+def appended(broker: Broker, count: int) -> set[tuple[int, int]]:
+    """Where one gateway put so many records, each in a request of its own."""
+    found: set[tuple[int, int]] = set()
+    with socket.create_connection((broker.host, broker.port)) as connection:
+        for number in range(count):
+            partition = number % 2
+            batch = encode_batch([Record(0, number, None, b"%d of %d" % (number, broker.port))])
+            answer = produce(connection, "shared", partition, batch)
+            assert answer.error_code == 0
+            found.add((partition, answer.base_offset))
+    return found
+
+
+def produce(connection: socket.socket, topic: str, partition: int, batch: bytes) -> Any:
+    """Produce as a client does that asks whichever gateway it likes."""
+    asked = ProduceRequest.TopicProduceData
+    request = ProduceRequest(
+        transactional_id=None,
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[
+            asked(
+                name=topic,
+                partition_data=[asked.PartitionProduceData(index=partition, records=batch)],
+            )
+        ],
+    )
+    body = struct.pack(">hhih", 0, 8, 1, -1) + request.encode(version=8)
+    connection.sendall(struct.pack(">i", len(body)) + body)
+    (size,) = struct.unpack(">i", received(connection, 4))
+    answer = ProduceResponse.decode(received(connection, size)[4:], version=8)
+    (found,) = answer.responses[0].partition_responses
+    return found
+
+
+def received(connection: socket.socket, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        more = connection.recv(size - len(found))
+        assert more
+        found += more
+    return found
+
+
+def test_producer_ids_are_given_once(empty_root: Path, tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    shutil.copytree(empty_root, root)
+    first, second = ProducerIds(root), ProducerIds(root)
+    given = [each.take() for _ in range(1_001) for each in (first, second)]
+    given.append(ProducerIds(root).take())
+    assert len(set(given)) == 2_003

@@ -1,0 +1,234 @@
+"""Retention of topics that have tables of their own, after Kafka's log retention; and packing.
+
+Only whole files go, the oldest of a partition first, so that the log start rises and nothing is
+rewritten: a file once its newest record is past `retention.ms` by the record's own timestamp, and
+while the others still have `retention.bytes`. Kafka deletes its segments by the same two rules.
+
+Small files that follow each other become one, whose records are in the order of their offsets. It
+has an eighth of the retention at most, and a day: a record goes that much late. Readers follow the
+table's log to the packed file. What its batches' producers were goes along, unless their records
+were written more than a day ago (producer.id.expiration.ms).
+
+Source: Apache Kafka, UnifiedLog.deleteOldSegments, LogConfig.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake.exceptions import DeltaError
+from msgspec import structs
+
+from pipeline.delta.checkpoint import clean_log
+from pipeline.delta.commit_reader import open_files
+from pipeline.delta.data_files import ROW_GROUP_BYTES, count_bytes, count_records, data_files
+from pipeline.delta.store_clock import check_clock
+from pipeline.delta.table import local_folder, open_delta
+from pipeline.delta.table_files import TableFiles
+from pipeline.errors import Failure, first_line
+from pipeline.topics import (
+    PartitionSegments,
+    Segment,
+    Segments,
+    TopicConfig,
+    decode_config,
+    encode_segment_stats,
+    log_topics,
+    merged,
+    plain_rows,
+)
+from pipeline.upkeep.retention import LEAST_FILES, MOST_FILES, PACKED_BYTES, RetentionResult
+from pipeline.upkeep.vacuum import vacuum
+from pipeline.upkeep_settings import DAY_MS, HOUR_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from pipeline.upkeep_settings import UpkeepSettings
+    from schemas.tables import TopicTable
+
+log = logging.getLogger(__name__)
+
+# A packed file has at most this share of what a topic keeps.
+_SHARE = 8
+_LEAST_SPAN_MS = 60_000
+_LEAST_PACKED_BYTES = 1 << 20
+_PRODUCER_EXPIRATION_MS = DAY_MS
+
+
+def retain_topics(
+    root: str,
+    settings: UpkeepSettings,
+    now_ms: int,
+    say: Callable[[str], None] = log.info,
+) -> list[RetentionResult]:
+    """Do so for every topic with a table of its own; a failure of one does not stop the others.
+
+    The tables of topics that were deleted go. Killed at any point and run again, it continues from
+    its last commit. `now_ms` is compared with the records' timestamps.
+    """
+    in_force, dead = log_topics(root)
+    results = []
+    for topic in in_force:
+        say(f"retention: topic {topic.topic}")
+        try:
+            results.append(_retain_topic(topic, settings, now_ms))
+        except (Failure, DeltaError, OSError) as error:
+            results.append(RetentionResult(topic.topic, failure=first_line(error)))
+    for topic in dead:
+        # A topic that is being created has its table first.
+        if topic.at < now_ms - HOUR_MS:
+            try:
+                _delete(topic)
+            except OSError as error:
+                results.append(RetentionResult(topic.topic, failure=first_line(error)))
+    return results
+
+
+def _retain_topic(topic: TopicTable, settings: UpkeepSettings, now_ms: int) -> RetentionResult:
+    started = time.monotonic()
+    if local_folder(topic.table) is None:
+        check_clock(topic.table)
+    config = decode_config(topic.config or "{}")
+    segments = Segments(topic.table)
+    segments.poll()
+    handle = open_delta(topic.table)
+    before = data_files(handle)
+    with tempfile.TemporaryDirectory(prefix="retention-") as scratch:
+        files = TableFiles(handle, Path(scratch))
+        due = [
+            segment.file
+            for partition in segments.partitions().values()
+            for segment in expired(partition, config, now_ms)
+        ]
+        if due:
+            files.rewrite(due, [])
+        gone = {file.path for file in due}
+        for partition in segments.partitions().values():
+            present = [each for each in partition.segments if each.file.path not in gone]
+            for run in packs(present, config):
+                _pack(files, run, now_ms)
+    vacuum(handle, topic.topic, settings.vacuum_retention_hours)
+    clean_log(handle)
+    after = data_files(handle)
+    return RetentionResult(
+        table=topic.topic,
+        records_before=count_records(before),
+        records_after=count_records(after),
+        files_before=len(before),
+        files_after=len(after),
+        bytes_before=count_bytes(before),
+        bytes_after=count_bytes(after),
+        seconds=time.monotonic() - started,
+    )
+
+
+def expired(partition: PartitionSegments, config: TopicConfig, now_ms: int) -> list[Segment]:
+    """The segments of a partition that are past its topic's retention: the first ones."""
+    found: list[Segment] = []
+    left = sum(segment.file.size for segment in partition.segments)
+    for segment in partition.segments:
+        limit = config.retention_ms
+        is_old = limit >= 0 and segment.max_timestamp < now_ms - limit
+        most = config.retention_bytes
+        is_over = most >= 0 and left - segment.file.size >= most
+        if not is_old and not is_over:
+            break
+        found.append(segment)
+        left -= segment.file.size
+    return found
+
+
+def packs(segments: Sequence[Segment], config: TopicConfig) -> Iterator[list[Segment]]:
+    """Yield the small segments of a partition that become one: neighbours, of one span of time."""
+    span_ms = DAY_MS
+    if config.retention_ms >= 0:
+        span_ms = min(DAY_MS, max(config.retention_ms // _SHARE, _LEAST_SPAN_MS))
+    most = PACKED_BYTES
+    if config.retention_bytes >= 0:
+        most = min(most, max(config.retention_bytes // _SHARE, _LEAST_PACKED_BYTES))
+    run: list[Segment] = []
+    size = 0
+    for segment in segments:
+        fits = (
+            bool(run)
+            and segment.base >= run[-1].end
+            and segment.max_timestamp // span_ms == run[-1].max_timestamp // span_ms
+            and size + segment.file.size <= most
+            and len(run) < MOST_FILES
+        )
+        is_small = segment.file.size < most // 2
+        if not (fits and is_small):
+            if len(run) >= LEAST_FILES:
+                yield run
+            run, size = [], 0
+        if is_small:
+            run.append(segment)
+            size += segment.file.size
+    if len(run) >= LEAST_FILES:
+        yield run
+
+
+def _pack(files: TableFiles, run: Sequence[Segment], now_ms: int) -> None:
+    """Make one file of the segments, a row group in memory at a time."""
+    partition = run[0].file.partition
+    path, target = files.new_file(partition)
+    records = 0
+    writer: pq.ParquetWriter | None = None
+    waiting: list[pa.Table] = []
+
+    def flush() -> None:
+        nonlocal writer
+        rows = pa.concat_tables(waiting)
+        if writer is None:
+            writer = pq.ParquetWriter(target, rows.schema, compression="zstd", store_schema=False)
+        writer.write_table(rows, row_group_size=max(1, rows.num_rows))
+        waiting.clear()
+
+    try:
+        for segment in run:
+            rows = plain_rows(pq.read_table(files.local(segment.file), partitioning=None))
+            records += rows.num_rows
+            waiting.append(rows.sort_by("offset"))
+            if sum(each.nbytes for each in waiting) >= ROW_GROUP_BYTES:
+                flush()
+        if waiting:
+            flush()
+    finally:
+        if writer is not None:
+            writer.close()
+    newest_ms = max(segment.file.modified_ms for segment in run)
+    packed = files.written(path, records, partition, newest_ms)
+    if packed is None:
+        return
+    recent = now_ms - _PRODUCER_EXPIRATION_MS
+    batches = merged(
+        batch for segment in run if segment.file.modified_ms >= recent for batch in segment.batches
+    )
+    bounds = (
+        run[0].base,
+        run[-1].end,
+        min(segment.min_timestamp for segment in run),
+        max(segment.max_timestamp for segment in run),
+    )
+    packed = structs.replace(packed, stats=encode_segment_stats(records, bounds, batches))
+    files.rewrite([segment.file for segment in run], [packed], data_change=False)
+
+
+def _delete(topic: TopicTable) -> None:
+    """Delete the table of a topic that is not there any more."""
+    folder = local_folder(topic.table)
+    if folder is not None:
+        if folder.exists():
+            shutil.rmtree(folder)
+            log.info("topic %s was deleted: so is %s", topic.topic, folder)
+        return
+    files = open_files(topic.table)
+    files.delete_dir_contents("", missing_dir_ok=True, accept_root_dir=True)

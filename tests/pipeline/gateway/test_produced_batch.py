@@ -1,0 +1,191 @@
+"""Record batches as clients send them: taken as they were meant, or refused with Kafka's code."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.gateway.produced_batch import Refused, read_batch
+from pipeline.gateway.record_batch import encode_batch, varint
+from pipeline.topics import NewBatch, Record, TopicConfig
+from schemas.errors import ErrorCode
+
+NOW = 1_700_000_000_000
+CODECS = {"gzip": 1, "snappy": 2, "xerial": 2, "lz4": 3, "zstd": 4}
+BYTES = st.none() | st.binary(max_size=200)
+HEADERS = st.lists(st.tuples(st.text(max_size=9), BYTES), max_size=3)
+RECORDS = st.lists(st.tuples(st.integers(0, NOW), BYTES, BYTES, HEADERS), min_size=1, max_size=9)
+SOME = [Record(n, NOW + n, b"key", b"value" * 20) for n in range(50)]
+
+
+def read(data: bytes | None, version: int = 9, **config: Any) -> NewBatch:
+    return read_batch(3, data, version, TopicConfig(**config), NOW)
+
+
+def refused(data: bytes | None, version: int = 9, **config: Any) -> ErrorCode:
+    with pytest.raises(Refused) as found:
+        read(data, version, **config)
+    return found.value.code
+
+
+def changed(data: bytes, **fields: int) -> bytes:
+    """The batch with other fields, and the checksum that goes with them."""
+    places = {
+        "attributes": (21, ">h"),
+        "last_delta": (23, ">i"),
+        "producer_id": (43, ">q"),
+        "epoch": (51, ">h"),
+        "sequence": (53, ">i"),
+        "count": (57, ">i"),
+    }
+    batch = bytearray(data)
+    for name, value in fields.items():
+        place, form = places[name]
+        struct.pack_into(form, batch, place, value)
+    return summed(batch)
+
+
+def summed(batch: bytearray) -> bytes:
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    struct.pack_into(">I", batch, 17, crc32c(bytes(batch[21:])))
+    return bytes(batch)
+
+
+def with_records(data: bytes, records: bytes, **fields: int) -> bytes:
+    return changed(summed(bytearray(data[:61] + records)), **fields)
+
+
+def compressed(name: str, records: bytes) -> bytes:
+    if name == "gzip":
+        return gzip.compress(records)
+    if name == "xerial":
+        halves = [records[: len(records) // 2], records[len(records) // 2 :]]
+        blocks = [pa.Codec("snappy").compress(half, asbytes=True) for half in halves]
+        head = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+        return head + b"".join(struct.pack(">i", len(block)) + block for block in blocks)
+    found: bytes = pa.Codec(name).compress(records, asbytes=True)
+    return found
+
+
+@given(RECORDS)
+def test_a_batch_is_taken_apart_as_it_was_put_together(drawn: list[Any]) -> None:
+    records = [Record(number, *fields) for number, fields in enumerate(drawn)]
+    batch = read(encode_batch(records), message_timestamp_after_max_ms=2**62)
+    assert batch.partition == 3
+    assert batch.keys == [record.key for record in records]
+    assert batch.values == [record.value for record in records]
+    assert batch.timestamps == [record.timestamp_ms for record in records]
+    headers = batch.headers or [()] * len(records)
+    assert headers == [tuple(record.headers) for record in records]
+    assert batch.producer_id == -1
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_records_are_decompressed(name: str) -> None:
+    plain = encode_batch(SOME)
+    batch = with_records(plain, compressed(name, plain[61:]), attributes=CODECS[name])
+    assert len(batch) < len(plain)
+    assert read(batch) == read(plain)
+    torn = with_records(plain, compressed(name, plain[61:])[:-20], attributes=CODECS[name])
+    assert refused(torn) is ErrorCode.CORRUPT_MESSAGE
+    assert refused(with_records(plain, b"no such thing", attributes=CODECS[name])) in (
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.INVALID_RECORD,
+    )
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_records_that_would_fill_the_memory_are_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.gateway.produced_batch._MOST_BYTES", 1_000_000)
+    bomb = compressed(name, b"\0" * 8_000_000)
+    batch = with_records(encode_batch(SOME), bomb, attributes=CODECS[name])
+    assert refused(batch) is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_a_batch_whose_checksum_is_wrong_is_corrupt() -> None:
+    batch = bytearray(encode_batch(SOME))
+    batch[-1] ^= 1
+    assert refused(bytes(batch)) is ErrorCode.CORRUPT_MESSAGE
+
+
+@pytest.mark.parametrize(
+    ("batch", "code"),
+    [
+        (None, ErrorCode.INVALID_RECORD),
+        (b"", ErrorCode.INVALID_RECORD),
+        (encode_batch(SOME)[:40], ErrorCode.INVALID_RECORD),
+        (encode_batch(SOME)[:-1], ErrorCode.CORRUPT_MESSAGE),
+        (encode_batch(SOME) * 2, ErrorCode.INVALID_RECORD),
+        (changed(encode_batch(SOME), count=51), ErrorCode.INVALID_RECORD),
+        (changed(encode_batch(SOME), count=-1, last_delta=-2), ErrorCode.INVALID_RECORD),
+        (changed(encode_batch(SOME), count=49, last_delta=48), ErrorCode.INVALID_RECORD),
+        (
+            changed(encode_batch(SOME), count=2**31 - 1, last_delta=2**31 - 2),
+            ErrorCode.INVALID_RECORD,
+        ),
+        (changed(encode_batch(SOME), attributes=0x10), ErrorCode.INVALID_TXN_STATE),
+        (changed(encode_batch(SOME), attributes=0x20), ErrorCode.INVALID_RECORD),
+        (changed(encode_batch(SOME), attributes=7), ErrorCode.CORRUPT_MESSAGE),
+        (changed(encode_batch(SOME), producer_id=5), ErrorCode.INVALID_RECORD),
+        (encode_batch([Record(0, NOW + 4_000_000, None, None)]), ErrorCode.INVALID_TIMESTAMP),
+        (encode_batch([Record(0, 2**62, None, None)]), ErrorCode.INVALID_TIMESTAMP),
+        (encode_batch([Record(0, -(2**62), None, None)]), ErrorCode.INVALID_TIMESTAMP),
+        (
+            with_records(encode_batch(SOME[:1]), varint(9) + b"\0" * 9),
+            ErrorCode.INVALID_RECORD,
+        ),
+    ],
+)
+def test_what_is_no_batch_is_refused(batch: bytes | None, code: ErrorCode) -> None:
+    assert refused(batch) is code
+
+
+def test_an_old_message_format_is_refused() -> None:
+    batch = bytearray(encode_batch(SOME))
+    batch[16] = 1
+    assert refused(bytes(batch)) is ErrorCode.INVALID_RECORD
+
+
+def test_a_batch_may_be_too_large() -> None:
+    batch = encode_batch(SOME)
+    assert read(batch, max_message_bytes=len(batch))
+    assert refused(batch, max_message_bytes=len(batch) - 1) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_zstd_needs_produce_7() -> None:
+    plain = encode_batch(SOME)
+    batch = with_records(plain, compressed("zstd", plain[61:]), attributes=4)
+    assert refused(batch, version=6) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_the_time_of_the_append_makes_the_producers_not_matter() -> None:
+    batch = encode_batch([Record(0, 2**62, None, None)])
+    assert read(batch, message_timestamp_type="LogAppendTime")
+
+
+@given(st.data())
+def test_mutated_batches_are_taken_or_refused(data: st.DataObject) -> None:
+    batch = bytearray(encode_batch(SOME[:3]))
+    for _ in range(data.draw(st.integers(1, 4))):
+        place = data.draw(st.integers(21, len(batch) - 1))
+        batch[place] = data.draw(st.integers(0, 255))
+    # Any other exception would be a broken connection for the client, and a stack trace.
+    with suppress(Refused):
+        assert read(summed(batch)).values
+
+
+def test_a_cut_off_gzip_is_not_taken_for_a_whole_one() -> None:
+    plain = encode_batch(SOME)
+    cut = zlib.compress(plain[61:], wbits=31)[:-9]
+    assert refused(with_records(plain, cut, attributes=1)) is ErrorCode.CORRUPT_MESSAGE

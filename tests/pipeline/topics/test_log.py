@@ -1,0 +1,363 @@
+"""A topic's own table: offsets without gaps whoever appends, and each batch written once."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from pipeline.delta import commit
+from pipeline.delta.commit import CommitStateUnknown
+from pipeline.tables.topics import alter_topic, create_topic
+from pipeline.topics import OffsetOutOfRange, UnknownTopicOrPartition, give_table
+from tests.pipeline.delta.test_unknown_outcome import Once
+from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values
+from tests.pipeline.topics.tables import caught_up, opened
+
+BROKEN_DISK = OSError(errno.EIO, "Input/output error")
+NO_SPACE = OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "root")
+
+
+def rows_of(table: str) -> list[dict[str, Any]]:
+    rows = DeltaTable(table).to_pyarrow_table().to_pylist()
+    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+
+
+def files_of(table: str) -> int:
+    return len(list(Path(table).rglob("*.parquet")))
+
+
+# --- what is written is what is read --------------------------------------------------------------
+
+
+def test_a_record_comes_back_as_it_went_in(root: str) -> None:
+    topic = make(root)
+    given = batch(1, "a", "b")
+    given.keys[1] = given.values[0] = None
+    given.timestamps = [-1, 5]
+    given.headers = [(("h", b"1"), ("h", None)), ()]
+    assert offsets(appender(topic).append([given])) == [0]
+    topics = opened(root)
+    first, second = topics.read("t", 1, 0, 1_000, 10)
+    assert (first.offset, first.timestamp_ms, first.key, first.value) == (0, -1, b"a", None)
+    assert (second.offset, second.timestamp_ms, second.key, second.value) == (1, 5, None, b"b")
+    assert first.headers == (("h", b"1"), ("h", None))
+    assert second.headers == ()
+    with pytest.raises(OffsetOutOfRange):
+        topics.read("t", 1, 3, 1_000, 10)
+    with pytest.raises(UnknownTopicOrPartition):
+        topics.read("t", 3, 0, 1_000, 10)
+
+
+def test_a_row_has_the_columns_of_sparks_kafka_source(root: str) -> None:
+    topic = make(root)
+    appender(topic).append([batch(2, "a"), batch(0, "b")])
+    schema = [
+        (field.name, str(field.type.type)) for field in DeltaTable(topic.table).schema().fields[:7]
+    ]
+    assert schema == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "integer"),
+        ("offset", "long"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "integer"),
+    ]
+    first, second = rows_of(topic.table)
+    assert (first["topic"], first["partition"], first["offset"]) == ("t", 0, 0)
+    assert (second["timestampType"], second["headers"]) == (0, None)
+    assert second["timestamp"].timestamp() == 1
+
+
+def test_batches_of_several_partitions_are_one_commit(root: str) -> None:
+    topic = make(root)
+    writer = appender(topic)
+    batches = [batch(0, "a", "b"), batch(1, "c"), batch(0, "d")]
+    assert offsets(writer.append(batches)) == [0, 0, 2]
+    assert offsets(writer.append([batch(0, "e")])) == [3]
+    assert DeltaTable(topic.table).version() == 2
+    assert values(opened(root)) == [(0, "a"), (1, "b"), (2, "d"), (3, "e")]
+
+
+def test_an_offset_is_found_by_its_time(root: str) -> None:
+    writer = appender(make(root, 1))
+    writer.append([batch(0, "a", "b", at=500)])
+    writer.append([batch(0, "late", at=900), batch(0, "early", at=100)])
+    topics = opened(root)
+    assert topics.offset_for_time("t", 0, 0) == (0, 500)
+    assert topics.offset_for_time("t", 0, 501) == (1, 501)
+    assert topics.offset_for_time("t", 0, 502) == (2, 900)
+    assert topics.offset_for_time("t", 0, 901) is None
+    assert topics.offset_of_max_timestamp("t", 0) == (2, 900)
+
+
+def test_a_topic_of_an_earlier_release_is_given_its_table_once(root: str) -> None:
+    create_topic(root, "t", 2)
+    topics = opened(root)
+    assert (dict(topics.topics()), dict(topics.catalogue())) == ({}, {"t": 2})
+    give_table(root, "t")
+    first = caught_up(topics).definition("t")
+    give_table(root, "t")
+    assert first is not None
+    assert caught_up(topics).definition("t") == first == opened(root).definition("t")
+    appender(first).append([batch(1, "a")])
+    alter_topic(root, "t", 3)
+    appender(first).append([batch(2, "b")])
+    caught_up(topics)
+    assert values(topics, 1) + values(topics, 2) == [(0, "a"), (0, "b")]
+
+
+# --- several writers ------------------------------------------------------------------------------
+
+
+def test_a_writer_that_was_overtaken_numbers_its_records_anew(root: str) -> None:
+    topic = make(root)
+    first, second = appender(topic), appender(topic)
+    first.append([batch(0, "a")])
+    # It has not seen the other's commit when it writes its files.
+    assert second._segments.poll()
+    first.append([batch(0, "b", "c")])
+    overtaken(second)
+    assert offsets(second.append([batch(0, "d"), batch(1, "e")])) == [3, 0]
+    assert values(opened(root)) == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
+    assert files_of(topic.table) == 4, "the file that was numbered wrongly is gone"
+
+
+def overtaken(writer: Any) -> None:
+    """Let a writer's next look at the log find nothing."""
+    poll, looks = writer._segments.poll, iter([True])
+
+    def late() -> bool:
+        return False if next(looks, False) else poll()
+
+    writer._segments.poll = late
+
+
+def test_a_writer_that_was_overtaken_elsewhere_keeps_its_files(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make(root)
+    first, second = appender(topic), appender(topic)
+    second._segments.poll()
+    first.append([batch(0, "a")])
+    overtaken(second)
+    written: list[str] = []
+    write = second._write_file
+    monkeypatch.setattr(second, "_write_file", lambda *each: written.append("") or write(*each))
+    assert offsets(second.append([batch(1, "b")])) == [0]
+    assert len(written) == 1
+
+
+def test_writers_at_once_leave_no_gap_and_no_offset_twice(root: str) -> None:
+    topic = make(root)
+
+    def write(name: str) -> None:
+        writer = appender(topic)
+        for number in range(20):
+            writer.append([batch(number % 2, f"{name}{number}"), batch(2, f"{name}{number}")])
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    topics = opened(root)
+    for partition, count in ((0, 30), (1, 30), (2, 60)):
+        found = values(topics, partition)
+        assert [offset for offset, _ in found] == list(range(count))
+        assert len({value for _, value in found}) == count
+    for name in "abc":
+        mine = [int(value[1:]) for _, value in values(topics, 2) if value[0] == name]
+        assert mine == sorted(mine)
+
+
+# --- a store that fails ---------------------------------------------------------------------------
+
+
+def break_link(monkeypatch: pytest.MonkeyPatch, error: BaseException, works: bool) -> None:
+    monkeypatch.setattr(commit.os, "link", Once(os.link, error, works))
+
+
+@pytest.mark.parametrize("works", [True, False], ids=["made", "not made"])
+def test_a_commit_whose_outcome_is_not_known_is_made_once(
+    root: str, monkeypatch: pytest.MonkeyPatch, works: bool
+) -> None:
+    topic = make(root)
+    writer = appender(topic)
+    break_link(monkeypatch, BROKEN_DISK, works)
+    assert offsets(writer.append([batch(0, "a"), of_producer(0, "b")])) == [0, 1]
+    assert offsets(writer.append([batch(0, "c"), of_producer(0, "b")])) == [2, 1]
+    assert values(opened(root)) == [(0, "a"), (1, "b"), (2, "c")]
+
+
+def test_a_commit_that_could_not_be_read_after_it_was_made_is_found_in_the_log(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make(root)
+    writer = appender(topic)
+    link, read_bytes = os.link, Path.read_bytes
+    unreadable: set[Path] = set()
+
+    def made(source: Path, target: Path) -> None:
+        link(source, target)
+        if not unreadable:
+            unreadable.add(target)
+            raise BROKEN_DISK
+
+    def read(path: Path) -> bytes:
+        if path in unreadable:
+            raise BROKEN_DISK
+        return read_bytes(path)
+
+    monkeypatch.setattr(commit.os, "link", made)
+    monkeypatch.setattr(commit.Path, "read_bytes", read)
+    assert offsets(writer.append([batch(0, "a")])) == [0]
+    assert unreadable
+    assert values(opened(root)) == [(0, "a")]
+
+
+def test_a_commit_that_stays_unknown_is_said_to_be(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make(root)
+    writer = appender(topic)
+
+    def fails(*_: object) -> None:
+        raise CommitStateUnknown("the store does not answer")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("pipeline.topics.log_appender._SETTLE_S", 0)
+        broken.setattr(writer._commits, "commit", fails)
+        poll = writer._segments.poll
+        looks = iter([False])
+
+        def unreadable() -> bool:
+            if next(looks, True):
+                raise BROKEN_DISK
+            return poll()
+
+        broken.setattr(writer._segments, "poll", unreadable)
+        with pytest.raises(CommitStateUnknown, match="records were appended to 't'"):
+            writer.append([batch(0, "a")])
+    assert files_of(topic.table) == 1, "the file stays: a commit may name it"
+    assert offsets(writer.append([batch(0, "b")])) == [0]
+
+
+def test_an_append_that_the_disk_refused_leaves_nothing(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make(root)
+    writer = appender(topic)
+    break_link(monkeypatch, NO_SPACE, works=False)
+    with pytest.raises(OSError, match="No space left"):
+        writer.append([batch(0, "a")])
+    assert files_of(topic.table) == 0
+    assert offsets(writer.append([batch(0, "b")])) == [0]
+
+
+# --- idempotent producers -------------------------------------------------------------------------
+
+
+def test_a_repeated_batch_is_written_once_also_through_another_gateway(root: str) -> None:
+    topic = make(root)
+    first = appender(topic)
+    assert offsets(first.append([of_producer(0, "a", "b")])) == [0]
+    again = [of_producer(0, "a", "b"), of_producer(2, "c"), of_producer(2, "c")]
+    assert offsets(first.append(again)) == [0, 2, 2]
+    assert offsets(appender(topic).append([of_producer(2, "c"), of_producer(3, "d")])) == [2, 3]
+    assert offsets(first.append([of_producer(3, "d")])) == [3]
+    assert [value for _, value in values(opened(root))] == ["a", "b", "c", "d"]
+
+
+def test_sequences_follow_each_other_as_in_kafka(root: str) -> None:
+    topic = make(root)
+    writer = appender(topic)
+    # Of a producer that nobody knows any sequence may come first.
+    assert offsets(writer.append([of_producer(5, "a"), of_producer(8, "gap")])) == [
+        0,
+        "OutOfOrderSequence",
+    ]
+    assert offsets(writer.append([of_producer(6, "b", "c"), of_producer(6, "b")])) == [
+        1,
+        "OutOfOrderSequence",
+    ]
+    newer = [of_producer(1, "x", epoch=1), of_producer(0, "d", epoch=1), of_producer(8, "old")]
+    assert offsets(writer.append(newer)) == ["OutOfOrderSequence", 3, "InvalidProducerEpoch"]
+    assert offsets(writer.append([of_producer(0, "elsewhere", partition=1)])) == [0]
+
+
+def test_sequences_begin_anew_after_the_last_one(root: str) -> None:
+    writer = appender(make(root))
+    last = 2**31 - 1
+    batches = [
+        of_producer(last - 1, "a", "b", "c"),
+        of_producer(1, "d"),
+        of_producer(last - 1, *"abc"),
+    ]
+    assert offsets(writer.append(batches)) == [0, 3, 0]
+
+
+def test_five_batches_may_come_twice(root: str) -> None:
+    writer = appender(make(root))
+    batches = [of_producer(number, str(number)) for number in range(6)]
+    assert offsets(writer.append(batches)) == [0, 1, 2, 3, 4, 5]
+    assert offsets(writer.append(batches)) == ["OutOfOrderSequence", 1, 2, 3, 4, 5]
+    assert len(values(opened(writer_root(writer)))) == 6
+
+
+def writer_root(writer: Any) -> str:
+    return str(Path(writer._topic.table).parent.parent)
+
+
+def test_what_producers_wrote_outlives_the_logs_clean_up(root: str) -> None:
+    topic = make(root)
+    writer = appender(topic)
+    for number in range(3):
+        writer.append([of_producer(number, str(number)), batch(1, "x")])
+    DeltaTable(topic.table).create_checkpoint()
+    for each in Path(topic.table, "_delta_log").glob("*.json"):
+        each.unlink()
+    assert offsets(appender(topic).append([of_producer(2, "2"), of_producer(3, "3")])) == [2, 3]
+    assert [offset for offset, _ in values(opened(root))] == [0, 1, 2, 3]
+
+
+def test_a_reader_whose_log_was_cleaned_up_reads_the_table_anew(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.delta.commit_reader.GONE_CHECK_S", 0.0)
+    topic = make(root)
+    writer = appender(topic)
+    topics = opened(root)
+    for number in range(3):
+        writer.append([batch(0, str(number))])
+    DeltaTable(topic.table).create_checkpoint()
+    for each in Path(topic.table, "_delta_log").glob("*.json"):
+        each.unlink()
+    assert [offset for offset, _ in values(caught_up(topics))] == [0, 1, 2]
+
+
+# --- other engines --------------------------------------------------------------------------------
+
+
+def test_a_table_that_was_optimized_is_read_by_the_same_offsets(root: str) -> None:
+    topic = make(root)
+    writer = appender(topic)
+    for number in range(6):
+        writer.append([batch(0, *(f"{number}-{n}" for n in range(number * 20 + 1)))])
+    before = values(opened(root))
+    topics = opened(root)
+    DeltaTable(topic.table).optimize.compact(target_size=6_000)
+    assert values(caught_up(topics)) == before
+    assert values(opened(root)) == before
+    assert offsets(writer.append([batch(0, "next")])) == [len(before)]

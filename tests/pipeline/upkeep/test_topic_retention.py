@@ -1,0 +1,122 @@
+"""Topics' own tables: old records go in whole files, small files become one, offsets stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from pipeline.clock import clock_ms
+from pipeline.delta.data_files import data_files
+from pipeline.tables.topics import delete_topic
+from pipeline.topics import OffsetOutOfRange, create_log_topic
+from pipeline.upkeep.retention import LEAST_FILES, RetentionResult
+from pipeline.upkeep.topic_retention import retain_topics
+from pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
+from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values
+from tests.pipeline.topics.tables import caught_up, opened
+
+NOON = 20_000 * DAY_MS + 12 * HOUR_MS
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    return str(tmp_path / "root")
+
+
+def retain(root: str, now: int = NOON) -> dict[str, RetentionResult]:
+    results = retain_topics(root, UpkeepSettings(), now, lambda _: None)
+    assert [result.failure for result in results if result.failure] == []
+    return {result.table: result for result in results}
+
+
+def test_records_past_their_time_go_and_the_log_start_rises(root: str) -> None:
+    topic = make(root, 1, retention_ms=str(HOUR_MS))
+    writer = appender(topic)
+    for number, age in enumerate((3 * HOUR_MS, 2 * HOUR_MS, 60_000, 2 * HOUR_MS)):
+        writer.append([batch(0, str(number), at=NOON - age)])
+    topics = opened(root)
+    assert retain(root)["t"].records_after == 2
+    caught_up(topics)
+    assert (topics.log_start("t", 0), topics.log_end("t", 0)) == (2, 4)
+    assert values(topics) == [(2, "2"), (3, "3")], "only the oldest go, as in Kafka"
+    with pytest.raises(OffsetOutOfRange):
+        topics.read("t", 0, 1, 1_000, 10)
+
+
+def test_a_partition_without_records_goes_on_from_its_end(root: str) -> None:
+    topic = make(root, 1, retention_ms="0")
+    writer = appender(topic)
+    writer.append([batch(0, "a", "b")])
+    retain(root)
+    topics = opened(root)
+    assert (topics.log_start("t", 0), topics.log_end("t", 0)) == (2, 2)
+    assert topics.read("t", 0, 2, 1_000, 10) == []
+    assert offsets(appender(topic).append([batch(0, "c")])) == [2]
+    assert offsets(writer.append([batch(0, "d")])) == [3]
+
+
+def test_more_than_its_bytes_a_partition_does_not_keep(root: str) -> None:
+    topic = make(root, 2, retention_bytes="5000", retention_ms="-1")
+    writer = appender(topic)
+    for number in range(10):
+        writer.append([batch(0, str(number)), *([batch(1, "other")] if number == 0 else [])])
+    sizes = [file.size for file in data_files(DeltaTable(topic.table))]
+    assert sum(sizes) > 10_000
+    retain(root)
+    topics = opened(root)
+    kept = [offset for offset, _ in values(topics)]
+    assert kept == list(range(kept[0], 10))
+    assert 0 < len(kept) < 7
+    assert values(topics, 1) == [(0, "other")]
+
+
+def test_small_files_become_one_and_readers_and_writers_go_on(root: str) -> None:
+    topic = make(root, 2)
+    writer, topics = appender(topic), opened(root)
+    for number in range(LEAST_FILES + 2):
+        writer.append([of_producer(number, f"v{number}"), batch(0, "x"), batch(1, "y")])
+    before = values(caught_up(topics))
+    result = retain(root, 2_000)["t"]
+    assert (result.records_before, result.records_after) == (30, 30)
+    assert (result.files_before, result.files_after) == (20, 2)
+    assert values(caught_up(topics)) == before == values(opened(root))
+    # What the producer wrote last is known from the packed file, too.
+    again = [of_producer(LEAST_FILES + 1, f"v{LEAST_FILES + 1}"), of_producer(LEAST_FILES + 2, "z")]
+    assert offsets(appender(topic).append(again)) == [18, 20]
+    assert offsets(writer.append(again)) == [18, 20]
+
+
+def test_files_of_different_days_are_not_packed_together(root: str) -> None:
+    topic = make(root, 1, retention_ms="-1")
+    writer = appender(topic)
+    for number in range(2 * LEAST_FILES):
+        day = NOON if number < LEAST_FILES else NOON + DAY_MS
+        writer.append([batch(0, str(number), at=day)])
+    assert retain(root)["t"].files_after == 2
+
+
+def test_a_file_that_was_packed_and_deleted_is_read_from_the_packed_one(root: str) -> None:
+    topic = make(root, 1)
+    writer = appender(topic)
+    for number in range(LEAST_FILES):
+        writer.append([batch(0, str(number))])
+    topics = opened(root)
+    retain(root, 2_000)
+    DeltaTable(topic.table).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    # The reader has not looked at the log since.
+    assert [record.offset for record in topics.read("t", 0, 3, 1_000, 2)] == [3, 4]
+
+
+def test_the_table_of_a_deleted_topic_goes(root: str) -> None:
+    topic = make(root)
+    appender(topic).append([batch(0, "a")])
+    delete_topic(root, "t")
+    now = clock_ms()
+    retain(root, now)
+    assert Path(topic.table).exists(), "it may be one that is just being created"
+    create_log_topic(root, "t", 1)
+    retain(root, now + 2 * HOUR_MS)
+    assert not Path(topic.table).exists()
+    assert values(opened(root)) == []
