@@ -41,6 +41,8 @@ class GroupCoordinatorConfig(Struct, frozen=True, forbid_unknown_fields=True, re
     group_initial_rebalance_delay_ms: NonNegative = 3000
     group_max_size: Positive = 2**31 - 1
     max_message_bytes: Positive = 1_048_588
+    super_users: str = ""
+    allow_everyone_if_no_acl_found: bool = False
 
     @property
     def offsets_retention_ms(self) -> int:

@@ -1,9 +1,147 @@
-"""Principals, resources and access control lists, by Kafka's names.
+"""Principals, resources and access control lists, by Kafka's names and numbers.
 
-Source: Apache Kafka, org.apache.kafka.common.acl and .resource.
+Source: Apache Kafka, org.apache.kafka.common.acl and .resource; KIP-11, KIP-290 (prefixes).
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
+
+from msgspec import Struct
+
 # Who asks without having said who it is.
 ANONYMOUS = "User:ANONYMOUS"
+# As an ACL's principal, host or literal name: each of them.
+ANY_PRINCIPAL = "User:*"
+ANY_HOST = "*"
+ANY_NAME = "*"
+# The one resource of the type CLUSTER.
+CLUSTER_NAME = "kafka-cluster"
+
+
+class ResourceType(IntEnum):
+    """What an ACL is about; ANY in a filter only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How an ACL's name is meant. ANY in a filter only; MATCH there: whatever covers the name."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(IntEnum):
+    """What may be done; ANY in a filter only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(IntEnum):
+    """Whether an ACL allows or denies; ANY in a filter only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+class AclBinding(Struct, frozen=True, order=True, array_like=True):
+    """One ACL: a resource pattern, and who from which host may, or may not, do what to it.
+
+    Types, operation and permission are the names of the enumerations here.
+    """
+
+    resource_type: str
+    resource_name: str
+    pattern_type: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+
+
+class AclFilter(Struct, frozen=True):
+    """Which ACLs are meant; a null, and ANY, is each. Source: Kafka's AclBindingFilter."""
+
+    resource_type: str = ResourceType.ANY.name
+    resource_name: str | None = None
+    pattern_type: str = PatternType.ANY.name
+    principal: str | None = None
+    host: str | None = None
+    operation: str = Operation.ANY.name
+    permission: str = Permission.ANY.name
+
+    def matches(self, acl: AclBinding) -> bool:
+        """Whether the ACL is meant."""
+        return (
+            self.resource_type in ("ANY", acl.resource_type)
+            and self._matches_name(acl)
+            and self.principal in (None, acl.principal)
+            and self.host in (None, acl.host)
+            and self.operation in ("ANY", acl.operation)
+            and self.permission in ("ANY", acl.permission)
+        )
+
+    def _matches_name(self, acl: AclBinding) -> bool:
+        name = self.resource_name
+        if self.pattern_type == "MATCH":
+            if name is None:
+                return True
+            if acl.pattern_type == "PREFIXED":
+                return name.startswith(acl.resource_name)
+            return acl.resource_name in (name, ANY_NAME)
+        return self.pattern_type in ("ANY", acl.pattern_type) and name in (None, acl.resource_name)
+
+
+def problem_of(acl: AclBinding) -> str | None:
+    """Why this cannot be an ACL, None if it can. Source: Kafka's AclControlManager.validate."""
+    if acl.resource_type not in _REAL_RESOURCES:
+        return f"Invalid resource type {acl.resource_type}"
+    if acl.pattern_type not in ("LITERAL", "PREFIXED"):
+        return f"Invalid pattern type {acl.pattern_type}"
+    if acl.operation not in _REAL_OPERATIONS:
+        return f"Invalid operation type {acl.operation}"
+    if acl.permission not in ("ALLOW", "DENY"):
+        return f"Invalid permission type {acl.permission}"
+    if not acl.resource_name:
+        return "Resource name should not be empty"
+    if acl.resource_type == "CLUSTER" and acl.resource_name != CLUSTER_NAME:
+        return f"The only valid name for the CLUSTER resource is {CLUSTER_NAME}"
+    kind, colon, name = acl.principal.partition(":")
+    if not (kind and colon and name):
+        return (
+            f"Could not parse principal from `{acl.principal}` (no colon is present separating "
+            "the principal type from the principal name)"
+        )
+    return None if acl.host else "The host should not be empty"
+
+
+_REAL_RESOURCES = frozenset(each.name for each in ResourceType if each > ResourceType.ANY)
+_REAL_OPERATIONS = frozenset(each.name for each in Operation if each > Operation.ANY)

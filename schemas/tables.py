@@ -95,6 +95,26 @@ class TopicIndexEntry(Struct, frozen=True):
     partition_values: str | None = None
 
 
+class AclChange(Struct, frozen=True):
+    """A row of `acls`: an ACL was added or removed (`schemas.acls.AclBinding`).
+
+    Of an ACL the row with the greatest `number` counts. The rows of one change share a number.
+    `changed_by` is the principal that asked for the change of a gateway.
+    """
+
+    number: Int64
+    added: bool
+    resource_type: str
+    resource_name: str
+    pattern_type: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+    at: Timestamp
+    changed_by: str | None = None
+
+
 class GatewayEvent(Struct, frozen=True):
     """A row of `gateways`: a gateway began to serve at an address, or stopped in order.
 
@@ -212,7 +232,9 @@ TOPIC_TABLES = table_of("topic_tables", TopicTable)
 TOPIC_INDEX = table_of("topic_index", TopicIndexEntry)
 # Made with the first gateway.
 GATEWAYS = table_of("gateways", GatewayEvent)
-ON_DEMAND = (TOPICS, TOPIC_TABLES, TOPIC_INDEX, GATEWAYS)
+# Made with the first ACL: without the table everything is allowed to everybody.
+ACLS = table_of("acls", AclChange)
+ON_DEMAND = (TOPICS, TOPIC_TABLES, TOPIC_INDEX, GATEWAYS, ACLS)
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 # The table of a topic that has a table of its own, one for each: the columns of Spark's Kafka
 # source, so that code which was written for that source reads it.

@@ -165,6 +165,20 @@ SELECT
 FROM committed_offsets JOIN groups USING (group_id)
 WHERE state = 'Empty';
 
+-- The ACLs in force: the newest row of each that added it. `acl_changes` is the table `acls` itself.
+CREATE VIEW acls AS
+SELECT
+    resource_type, resource_name, pattern_type, principal, host, operation, permission,
+    "at" AS added_at, changed_by AS added_by
+FROM (
+    SELECT *, row_number() OVER (
+        PARTITION BY resource_type, resource_name, pattern_type, principal, host, operation, permission
+        ORDER BY "number" DESC
+    ) AS age
+    FROM acl_changes
+)
+WHERE age = 1 AND added;
+
 -- The topics of the catalogue, where there is one: its newest row of each, and the table whose rows are the
 -- topic's records, if it has one. `topic_changes` is the table `topics` itself, with every row. A row of
 -- `topic_tables` is in force if the topic was created at the same time.

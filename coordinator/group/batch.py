@@ -32,6 +32,7 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
+from coordinator.authorization import Authorizer, super_users_of
 from coordinator.config import GroupCoordinatorConfig
 from coordinator.group.control import (
     UNLOAD_EVENT,
@@ -51,6 +52,7 @@ from coordinator.group.snapshot import Snapshot, decode, encode
 from coordinator.group.step import Step, Turn
 from coordinator.group.timers import next_deadline, restart_timers, shift_timers
 from coordinator.group.topic_deletion import delete_offsets, deleted_since
+from schemas.acls import AclBinding
 from schemas.catalogue import Catalogue
 from schemas.errors import ERROR_NAMES, ErrorCode
 from schemas.messages import (
@@ -80,7 +82,8 @@ class BatchSettings(Struct, frozen=True):
     `start_epoch` is the epoch of the coordinator's start. A timer that is later than
     `silence_tolerance_ms` means that the coordinator was silent. `topics` is the catalogue.
     `claims` maps each offsets partition that the coordinator owns to the epoch of its claim; None:
-    it owns all of them without claims. `unloading` maps those that it is giving up likewise.
+    it owns all of them without claims. `unloading` maps those that it is giving up likewise. `acls`
+    are those in force; None: there never was one, and everything is allowed to everybody.
     """
 
     config: GroupCoordinatorConfig = GroupCoordinatorConfig()
@@ -92,6 +95,7 @@ class BatchSettings(Struct, frozen=True):
     topics: Catalogue | None = None
     claims: dict[int, int] | None = None
     unloading: dict[int, int] = {}
+    acls: tuple[AclBinding, ...] | None = None
 
 
 class GroupOutput(Struct, array_like=True):
@@ -150,6 +154,7 @@ class BatchMachine:
             owner_of=lambda _partition: settings.node,
         )
         self.set_topics(settings.topics)
+        self.set_acls(settings.acls)
 
     def process(
         self, group_id: str | None, state: bytes | None, events: list[str], now: int
@@ -182,6 +187,16 @@ class BatchMachine:
         """Decide by this catalogue from now on; None accepts every topic."""
         self.settings = replace(self.settings, topics=catalogue)
         self.coordinator.topics = None if catalogue is None else catalogue.partitions
+
+    def set_acls(self, acls: tuple[AclBinding, ...] | None) -> None:
+        """Decide by these ACLs from now on; None allows everything to everybody."""
+        self.settings = replace(self.settings, acls=acls)
+        config = self.settings.config
+        self.coordinator.authorizer = None
+        if acls is not None:
+            self.coordinator.authorizer = Authorizer(
+                acls, super_users_of(config.super_users), config.allow_everyone_if_no_acl_found
+            )
 
     def _claim_of(self, group_id: str | None) -> int | None:
         """The epoch of this coordinator's claim of the group's partition, None without a claim."""

@@ -13,7 +13,9 @@ from enum import Enum
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from coordinator.authorization import NEEDED_OF_GROUP, Authorizer
 from coordinator.config import GroupCoordinatorConfig
 from coordinator.group.delete import delete_groups
 from coordinator.group.describe import describe_groups
@@ -33,6 +35,7 @@ from coordinator.group.state import GroupState
 from coordinator.group.step import Append, NewId, Step, Turn, shape_join, shape_sync
 from coordinator.group.sync import sync_group
 from coordinator.group.timers import Timer, TimerKind, due_timers, is_running, next_deadline
+from schemas.acls import ANONYMOUS
 from schemas.errors import ErrorCode
 from schemas.messages import (
     NEWEST_VERSION,
@@ -98,7 +101,8 @@ class GroupCoordinator:
     `new_id` makes the unique part of a member id from a request id. `append_to_log` says whether
     the log takes records; by default it refuses batches over max.message.bytes. `topics` maps each
     topic to its number of partitions; None takes every name. `owner_of` names the node that
-    coordinates an offsets partition, None if there is none now.
+    coordinates an offsets partition, None if there is none now. `authorizer` says who may do what;
+    None allows everything to everybody.
     """
 
     def __init__(
@@ -108,8 +112,10 @@ class GroupCoordinator:
         owner_of: Callable[[int], Node | None],
         append_to_log: Append | None = None,
         topics: dict[str, int] | None = None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.config = config
+        self.authorizer = authorizer
         self.topics = topics
         self._new_id = new_id
         self._owner_of = owner_of
@@ -134,6 +140,9 @@ class GroupCoordinator:
     ) -> None:
         """Decide one well-formed request within a turn that may hold several."""
         turn.request_id = event.request_id
+        if self.authorizer is not None and not self.authorizer.allows_event(event):
+            _deny(turn, event)
+            return
         if event.api == "find_coordinator":
             self._find_coordinator(turn, event)
             return
@@ -217,7 +226,14 @@ class GroupCoordinator:
     def turn(self, group_id: str, group: Group | None, now: int) -> Turn:
         """Begin a turn over a group at time `now` (ms)."""
         return Turn(
-            group_id, group, now, self.config, self._new_id, self._append_to_log, self.topics
+            group_id,
+            group,
+            now,
+            self.config,
+            self._new_id,
+            self._append_to_log,
+            self.topics,
+            self.authorizer,
         )
 
     def _check(self, event: RequestEvent, ownership: Ownership) -> ErrorCode:
@@ -270,6 +286,14 @@ def _step(turn: Turn) -> Step:
     group = turn.group
     deadline = None if group is None else next_deadline(group)
     return Step(turn.responses, turn.records, turn.events, group, deadline)
+
+
+def _deny(turn: Turn, event: RequestEvent) -> None:
+    """Answer a request whose sender may not ask it, and tell the sender what it would need."""
+    refuse(turn, event, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    needed = NEEDED_OF_GROUP[event.api]
+    message = f"{event.principal or ANONYMOUS} has no {needed} on group {event.group_id!r}"
+    turn.responses.append(replace(turn.responses.pop(), error_message=message))
 
 
 def refuse(turn: Turn, event: RequestEvent, code: ErrorCode) -> None:

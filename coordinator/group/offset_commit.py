@@ -5,6 +5,7 @@ Source: Apache Kafka, OffsetMetadataManager.commitOffset, ClassicGroup.validateO
 
 from __future__ import annotations
 
+from coordinator.authorization import READ
 from coordinator.group.group import Group
 from coordinator.group.log import append_error
 from coordinator.group.rebalance import start_session
@@ -37,6 +38,9 @@ def offset_commit(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) ->
     codes: Codes = []
     wanted: Wanted = []
     for topic in body.topics:
+        if not turn.allows(event, READ, topic.name):
+            codes += [ErrorCode.TOPIC_AUTHORIZATION_FAILED] * len(topic.partitions)
+            continue
         for partition in topic.partitions:
             if is_known_partition(turn.topics, topic.name, partition.partition_index):
                 wanted.append((topic.name, partition, len(codes)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coordinator.authorization import READ
 from coordinator.group.group import Group
 from coordinator.group.log import append_error
 from coordinator.group.offset_commit import is_known_partition
@@ -23,13 +24,22 @@ REASON = "offset deleted by request"
 
 def offset_delete(turn: Turn, event: RequestEvent, body: OffsetDeleteRequest) -> None:
     """Delete committed offsets of topics that the group does not consume."""
+    denied = frozenset(
+        topic.name for topic in body.topics if not turn.allows(event, READ, topic.name)
+    )
+    if denied and all(topic.name in denied for topic in body.topics):
+        turn.answer(event, ErrorCode.NONE, OffsetDeleteResponse(tuple(map(_denied, body.topics))))
+        return
     code = _validate(turn.group)
     if code is not ErrorCode.NONE:
         turn.answer(event, code, OffsetDeleteResponse())
         return
     group = turn.present
     records: list[Record] = []
-    topics = tuple(_decide(turn, topic, records) for topic in body.topics)
+    topics = tuple(
+        _denied(topic) if topic.name in denied else _decide(turn, topic, records)
+        for topic in body.topics
+    )
     if records:
         error = turn.append(*records)
         if error is not ErrorCode.NONE:
@@ -48,6 +58,11 @@ def _validate(group: Group | None) -> ErrorCode:
     if group.state is not GroupState.EMPTY and not group.uses_consumer_protocol:
         return ErrorCode.NON_EMPTY_GROUP
     return ErrorCode.NONE
+
+
+def _denied(topic: OffsetDeleteTopic) -> TopicResult:
+    code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return TopicResult(topic.name, tuple(PartitionResult(each, code) for each in topic.partitions))
 
 
 def _decide(turn: Turn, topic: OffsetDeleteTopic, records: list[Record]) -> TopicResult:

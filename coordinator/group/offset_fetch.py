@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from coordinator.authorization import DESCRIBE
 from coordinator.group.offsets import Topics
 from coordinator.group.step import Turn
 from schemas.errors import ErrorCode
@@ -31,21 +32,24 @@ def offset_fetch(turn: Turn, event: RequestEvent, body: OffsetFetchRequest) -> N
         asked = [(name, tuple(sorted(partitions))) for name, partitions in sorted(offsets.items())]
     else:
         asked = [(topic.name, topic.partition_indexes) for topic in body.topics]
-    topics = tuple(
-        OffsetFetchTopicResult(
-            name,
-            tuple(
-                _result(index, offsets.get(name, {}).get(index), with_epoch) for index in indexes
-            ),
-        )
-        for name, indexes in asked
-    )
-    turn.answer(event, ErrorCode.NONE, OffsetFetchResponse(topics))
+    topics = []
+    for name, indexes in asked:
+        found, code = offsets.get(name, {}), ErrorCode.NONE
+        if not turn.allows(event, DESCRIBE, name):
+            # Who asks for all topics is not even told that there are others.
+            if body.topics is None:
+                continue
+            found, code = {}, ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        results = tuple(_result(index, found.get(index), with_epoch, code) for index in indexes)
+        topics.append(OffsetFetchTopicResult(name, results))
+    turn.answer(event, ErrorCode.NONE, OffsetFetchResponse(tuple(topics)))
 
 
-def _result(index: int, value: OffsetCommitValue | None, with_epoch: bool) -> OffsetFetchPartition:
+def _result(
+    index: int, value: OffsetCommitValue | None, with_epoch: bool, code: ErrorCode
+) -> OffsetFetchPartition:
     no_epoch = NO_LEADER_EPOCH if with_epoch else None
     if value is None:
-        return OffsetFetchPartition(index, INVALID_OFFSET, no_epoch, "")
+        return OffsetFetchPartition(index, INVALID_OFFSET, no_epoch, "", code)
     epoch = value.leader_epoch if with_epoch else None
     return OffsetFetchPartition(index, value.offset, epoch, value.metadata)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
+from coordinator.authorization import Authorizer
 from coordinator.config import GroupCoordinatorConfig
 from coordinator.group.group import Group
 from coordinator.group.member import Member, ParkedRequest
@@ -62,6 +63,7 @@ class Turn:
 
     __slots__ = (
         "append_to_log",
+        "authorizer",
         "config",
         "events",
         "group",
@@ -83,6 +85,7 @@ class Turn:
         new_id: NewId,
         append_to_log: Append,
         topics: dict[str, int] | None,
+        authorizer: Authorizer | None = None,
     ) -> None:
         self.group_id = group_id
         self.group = group
@@ -91,6 +94,7 @@ class Turn:
         self.new_id = new_id
         self.append_to_log = append_to_log
         self.topics = topics
+        self.authorizer = authorizer
         self.request_id: str | None = None
         self.responses: list[Response] = []
         self.records: list[Record] = []
@@ -103,6 +107,10 @@ class Turn:
         if group is None:
             raise LookupError(f"there is no group {self.group_id!r}")
         return group
+
+    def allows(self, event: RequestEvent, operation: str, topic: str) -> bool:
+        """Whether whoever sent a request may do something to a topic."""
+        return self.authorizer is None or self.authorizer.allows_topic(event, operation, topic)
 
     # --- answers --------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import typer
 from pipeline.cli.options import Config, Root, progress
 
 if TYPE_CHECKING:
+    from coordinator.config import GroupCoordinatorConfig
     from pipeline.gateway.settings import GatewaySettings
 
 _END_S = 15.0
@@ -44,14 +45,16 @@ def gateway(
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Serve unmodified Kafka clients: the root's coordinator decides their requests."""
+    from coordinator.config import parse_config
     from pipeline.gateway.settings import gateway_settings
     from pipeline.settings import load_settings
 
-    settings = gateway_settings(load_settings(config))
+    loaded = load_settings(config)
+    settings, group = gateway_settings(loaded), parse_config(loaded.group)
     told = None if advertise is None else _address(advertise)
     if told is None and _address(listen)[0] in _ALL_ADDRESSES:
         raise typer.BadParameter(f"--listen {listen} needs --advertise HOST:PORT, for clients")
-    asyncio.run(_serve(root, _address(listen), told, settings, until_eof))
+    asyncio.run(_serve(root, _address(listen), told, settings, group, until_eof))
 
 
 async def _serve(
@@ -59,6 +62,7 @@ async def _serve(
     listen: tuple[str, int],
     advertise: tuple[str, int] | None,
     settings: GatewaySettings,
+    group: GroupCoordinatorConfig,
     until_eof: bool,
 ) -> None:
     from pipeline.gateway.server import running_gateway
@@ -71,7 +75,7 @@ async def _serve(
         loop.add_reader(sys.stdin, asked_to_stop.set)
     if not await _tables_are_there(root, asked_to_stop):
         return
-    async with running_gateway(root, listen, advertise, settings) as broker:
+    async with running_gateway(root, listen, advertise, settings, group) as broker:
         progress(f"gateway: broker {broker.node_id} at {broker.host}:{broker.port} serves {root}")
         for line in _who_may(settings, listen[0]):
             progress(f"gateway: {line}")

@@ -10,6 +10,7 @@ import sys
 
 import typer
 
+from pipeline.cli.acls import acls_app
 from pipeline.cli.bench import bench_app
 from pipeline.cli.demo import demo
 from pipeline.cli.gateway import gateway
@@ -42,6 +43,7 @@ app.add_typer(groups_app, name="groups")
 app.add_typer(offsets_app, name="offsets")
 app.add_typer(partitions_app, name="partitions")
 app.add_typer(topics_app, name="topics")
+app.add_typer(acls_app, name="acls")
 app.add_typer(users_app, name="users")
 app.add_typer(records_app, name="records")
 app.add_typer(bench_app, name="bench")

@@ -7,11 +7,13 @@ import itertools
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from coordinator.authorization import host_of
 from schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pipeline.gateway.acls import Acls
     from pipeline.gateway.api import Api
     from pipeline.gateway.brokers import Brokers
     from pipeline.gateway.coordinator_link import CoordinatorLink
@@ -31,6 +33,7 @@ class Services:
         link: CoordinatorLink,
         topics: Topics,
         producing: Producing,
+        acls: Acls,
         cluster_id: str,
         apis: Mapping[int, Api],
         settings: GatewaySettings,
@@ -39,6 +42,7 @@ class Services:
         self.link = link
         self.topics = topics
         self.producing = producing
+        self.acls = acls
         self.cluster_id = cluster_id
         self.apis = apis
         self.settings = settings
@@ -70,6 +74,20 @@ class Call:
         self.client_id = client_id
         self.client_host = client_host
         self.principal = principal
+
+    def may(self, operation: str, resource_type: str, name: str) -> bool:
+        """Whether the client may do something to a resource (`coordinator.authorization`)."""
+        authorizer = self.services.acls.authorizer
+        return authorizer is None or authorizer.allows(
+            self.principal, host_of(self.client_host), operation, resource_type, name
+        )
+
+    def may_any(self, operation: str, resource_type: str) -> bool:
+        """Whether the client may do something to at least one resource of a type."""
+        authorizer = self.services.acls.authorizer
+        return authorizer is None or authorizer.allows_any(
+            self.principal, host_of(self.client_host), operation, resource_type
+        )
 
     async def ask(self, api: str, group_id: str, body: Any) -> Response:
         """Have the coordinator decide a request of a group; see `CoordinatorLink.ask`."""

@@ -33,6 +33,10 @@ class Outcome(NamedTuple):
     message: str | None
 
 
+# What a client is told that may not make a change: not whether the topic exists.
+DENIED = Outcome(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "Authorization failed.")
+
+
 async def change(topics: Topics, make: Callable[[], object]) -> Outcome:
     """Make a change in another thread; when it is made, the gateway's own view has it."""
     try:

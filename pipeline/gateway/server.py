@@ -9,8 +9,10 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
+from coordinator.config import GroupCoordinatorConfig
 from pipeline.client import ProducerSettings, RequestClient
 from pipeline.errors import Failure
+from pipeline.gateway.acls import Acls
 from pipeline.gateway.apis import APIS
 from pipeline.gateway.brokers import LOOK_EVERY_S, Broker, Brokers, cluster_id
 from pipeline.gateway.call import Services
@@ -144,24 +146,27 @@ async def running_gateway(
     listen: tuple[str, int],
     advertise: tuple[str, int] | None = None,
     settings: GatewaySettings | None = None,
+    group: GroupCoordinatorConfig | None = None,
 ) -> AsyncIterator[Broker]:
     """Serve a root while the block runs; gives the broker as clients reach it.
+
+    `group` are the coordinator's settings, of which super.users and the like are obeyed here too.
 
     Raises NoTables where no coordinator has run yet, Address, CertificateError and UsersError.
     """
     limits = settings or GatewaySettings()
     topics = Topics(root)
+    acls = Acls(root, group or GroupCoordinatorConfig())
     with RequestClient(root, _PRODUCER) as client:
         link, producing = CoordinatorLink(client), Producing(root, topics)
-        services = Services(root, link, topics, producing, cluster_id(root), APIS, limits)
+        services = Services(root, link, topics, producing, acls, cluster_id(root), APIS, limits)
         gateway = Gateway(services, limits)
         host, port = listen
         port = await gateway.bind(host, port)
         services.brokers = brokers = Brokers(root, *(advertise or (host, port)))
         await gateway.listen()
-        tasks = [
-            asyncio.create_task(each) for each in (topics.follow(), gateway.sweep(), _look(brokers))
-        ]
+        beside = (topics.follow(), acls.follow(), gateway.sweep(), _look(brokers))
+        tasks = [asyncio.create_task(each) for each in beside]
         try:
             yield brokers.own
         finally:

@@ -2,11 +2,12 @@
 
 A batch that was cut off is run again after a restart, and what its first run has written stays. If
 the second run decided by other settings, it could contradict the first: a commit could be in the
-offsets topic and be answered 3, UNKNOWN_TOPIC_OR_PARTITION. So settings, claims and the catalogue
-of topics are part of a batch's input, as its requests and its time are.
+offsets topic and be answered 3, UNKNOWN_TOPIC_OR_PARTITION. So settings, claims, the catalogue of
+topics and the ACLs are part of a batch's input, as its requests and its time are.
 
 They are pinned in a table beside the streaming checkpoint, before any batch is decided by them: a
-row for each run of the query, and one for each batch from which on a run knows another catalogue.
+row for each run of the query, and one for each batch from which on a run knows another catalogue or
+other ACLs.
 The offset of a batch, which Spark logs before the batch runs, names the run that planned the batch
 (`pipeline.stream.offset`). So a batch that another run had planned takes what that run had pinned
 for it; all others take what is so now.
@@ -31,6 +32,7 @@ from coordinator.group.batch import BatchSettings
 from pipeline.delta.open import open_appender, raise_epoch
 from pipeline.delta.table import open_delta
 from pipeline.stream.offset import offset_of
+from pipeline.tables.acls import AclWatcher
 from pipeline.tables.store import ensure_table, table_uri
 from pipeline.tables.topic_watcher import TopicWatcher
 from schemas.messages import Int64
@@ -58,9 +60,9 @@ class Pin(Struct, frozen=True):
 class PinnedSettings:
     """The settings of each batch of one run of a query; `run` is the run's number.
 
-    `settings` are what the run decides by, but for the catalogue of topics, which is looked for
-    here. `planned` is the last batch that the streaming checkpoint had planned before this run.
-    Raises FencedError as every writer of a node does.
+    `settings` are what the run decides by, but for the catalogue of topics and the ACLs, which are
+    looked for here. `planned` is the last batch that the streaming checkpoint had planned before
+    this run. Raises FencedError as every writer of a node does.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class PinnedSettings:
         self._appender = open_appender(self._uri, epoch)
         self._planned = planned
         self._watcher = TopicWatcher(root)
+        self._acls = AclWatcher(root)
         self._settings = settings
         self._text = self._present()
         self.run = self._begin()
@@ -96,7 +99,8 @@ class PinnedSettings:
 
     def _present(self) -> str:
         self._watcher.poll()
-        return _encode(replace(self._settings, topics=self._watcher.catalogue)).decode()
+        settings = replace(self._settings, topics=self._watcher.catalogue, acls=self._acls.poll())
+        return _encode(settings).decode()
 
     def _begin(self) -> int:
         """Pin the settings of a new run; return its number."""

@@ -37,7 +37,7 @@ class Result(Struct):
 
 
 # Tables of changes are shown under these names: a view of the present state has the table's own.
-LOGS = {"topics": "topic_changes", "coordinators": "coordinator_events"}
+LOGS = {"topics": "topic_changes", "acls": "acl_changes", "coordinators": "coordinator_events"}
 
 
 class Catalog:

@@ -40,6 +40,7 @@ CHECKPOINT_INTERVAL = "100"
 LOG_RETENTION = {
     "requests": "interval 30 days",
     "topics": "interval 30 days",
+    "acls": "interval 30 days",
     "coordinators": "interval 10 minutes",
 }
 DEFAULT_LOG_RETENTION = "interval 1 hours"

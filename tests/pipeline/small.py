@@ -15,6 +15,7 @@ from pipeline.delta.tail import follow
 from pipeline.replay.trace_replay import to_json
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.sink import Sink
+from pipeline.tables.acls import AclWatcher
 from pipeline.tables.store import table_uri
 from pipeline.tables.topic_watcher import TopicWatcher
 from schemas.tables import REQUESTS
@@ -31,6 +32,7 @@ class SmallCoordinator:
         self._sink = Sink(root, CoordinatorSettings())
         self._machine = BatchMachine(BatchSettings(config=parse_config(dict(settings or {}))))
         self._topics = TopicWatcher(root)
+        self._acls = AclWatcher(root)
         self._states: dict[str | None, bytes | None] = {}
         self._deadlines: dict[str | None, int] = {}
         self._stopping = threading.Event()
@@ -73,6 +75,9 @@ class SmallCoordinator:
         outputs = []
         self._topics.poll()
         self._machine.set_topics(self._topics.catalogue)
+        acls = self._acls.poll()
+        if acls is not self._machine.settings.acls:
+            self._machine.set_acls(acls)
         for group_id, texts in events.items():
             result = self._machine.process(group_id, self._states.get(group_id), texts, now)
             self._deadlines.pop(group_id, None)

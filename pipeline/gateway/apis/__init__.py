@@ -3,10 +3,13 @@
 from pipeline.gateway.api import Api
 from pipeline.gateway.apis import (
     api_versions,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -30,10 +33,13 @@ from pipeline.gateway.apis import (
 
 _MODULES = (
     api_versions,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import CreatePartitionsRequest, CreatePartitionsResponse
 
+from coordinator.authorization import ALTER, TOPIC
 from pipeline.gateway.api import Api
-from pipeline.gateway.catalogue import change
+from pipeline.gateway.catalogue import DENIED, change
 from pipeline.tables.topics import alter_topic, check_more_partitions
 
 if TYPE_CHECKING:
@@ -22,7 +23,9 @@ async def _answer(call: Call, request: CreatePartitionsRequest) -> CreatePartiti
 
 async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
     make = partial(check_more_partitions if validate_only else alter_topic, call.services.root)
-    made = await change(call.services.topics, partial(make, topic.name, topic.count))
+    made = DENIED
+    if call.may(ALTER, TOPIC, topic.name):
+        made = await change(call.services.topics, partial(make, topic.name, topic.count))
     return CreatePartitionsResponse.CreatePartitionsTopicResult(
         name=topic.name, error_code=made.code, error_message=made.message
     )

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse
 
+from coordinator.authorization import CLUSTER, CREATE, TOPIC
 from pipeline.gateway.api import Api
-from pipeline.gateway.catalogue import change
+from pipeline.gateway.catalogue import DENIED, Outcome, change
 from pipeline.topics import check_log_topic, create_log_topic
+from schemas.acls import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from pipeline.gateway.call import Call
@@ -26,14 +28,20 @@ async def _answer(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespo
 
 
 async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
+    if not (call.may(CREATE, CLUSTER, CLUSTER_NAME) or call.may(CREATE, TOPIC, topic.name)):
+        return _result(topic.name, DENIED, -1)
     count = len(topic.assignments) or topic.num_partitions
     if count == _BROKER_DECIDES:
         count = call.services.settings.num_partitions
     config = {each.name: each.value for each in topic.configs}
     make = partial(check_log_topic if validate_only else create_log_topic, call.services.root)
     made = await change(call.services.topics, partial(make, topic.name, count, config))
+    return _result(topic.name, made, count)
+
+
+def _result(name: str, made: Outcome, count: int) -> Any:
     return CreateTopicsResponse.CreatableTopicResult(
-        name=topic.name,
+        name=name,
         error_code=made.code,
         error_message=made.message,
         num_partitions=-1 if made.code else count,

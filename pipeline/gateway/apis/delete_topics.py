@@ -8,9 +8,10 @@ from uuid import UUID
 
 from kafka.protocol.admin import DeleteTopicsRequest, DeleteTopicsResponse
 
+from coordinator.authorization import DELETE, TOPIC
 from pipeline.client.admin import delete_topic
 from pipeline.gateway.api import Api
-from pipeline.gateway.catalogue import Outcome, change
+from pipeline.gateway.catalogue import DENIED, Outcome, change
 from schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -34,7 +35,9 @@ async def _answer(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespo
 
 async def _delete(call: Call, name: str | None, topic_id: UUID) -> Any:
     made = _UNKNOWN_ID
-    if name is not None:
+    if name is not None and not call.may(DELETE, TOPIC, name):
+        made = DENIED
+    elif name is not None:
         services = call.services
         made = await change(services.topics, partial(delete_topic, services.root, name))
     return _Result(name=name, topic_id=topic_id, error_code=made.code, error_message=made.message)

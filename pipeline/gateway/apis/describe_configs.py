@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
+from coordinator.authorization import CLUSTER, DESCRIBE_CONFIGS, TOPIC
 from pipeline.gateway.api import Api
 from pipeline.gateway.settings import GatewaySettings
 from pipeline.topics import TopicConfig, decode_config
+from schemas.acls import CLUSTER_NAME
 from schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -79,6 +81,10 @@ def _result(call: Call, resource: Any, with_synonyms: bool) -> Any:
     code, message = ErrorCode.NONE, None
     configs: list[_Config] = []
     try:
+        if kind == _TOPIC and not call.may(DESCRIBE_CONFIGS, TOPIC, name):
+            raise _Unknown(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+        if kind == _BROKER and not call.may(DESCRIBE_CONFIGS, CLUSTER, CLUSTER_NAME):
+            raise _Unknown(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
         if kind == _TOPIC:
             configs = list(_of_topic(call, name))
         elif kind == _BROKER:

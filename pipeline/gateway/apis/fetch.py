@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
+from coordinator.authorization import READ, TOPIC
 from pipeline.clock import monotonic
 from pipeline.errors import Failure
 from pipeline.gateway.api import Api
@@ -41,7 +42,7 @@ async def _answer(call: Call, request: FetchRequest) -> FetchResponse:
     most = call.services.settings.fetch_max_bytes
     while True:
         seen = topics.news
-        reading = _Reading(request, min(request.max_bytes, most))
+        reading = _Reading(call, request, min(request.max_bytes, most))
         responses = await topics.with_logs(reading.run)
         left = until - monotonic()
         if reading.size >= request.min_bytes or reading.has_failed or left <= 0:
@@ -50,12 +51,18 @@ async def _answer(call: Call, request: FetchRequest) -> FetchResponse:
         await topics.wait_for_news(seen, left)
 
 
+class _Denied(Exception):
+    """The client may not read the topic, nor learn whether it exists."""
+
+
 class _Reading:
     """One reading of all partitions, within `max_bytes`."""
 
-    def __init__(self, request: FetchRequest, max_bytes: int) -> None:
+    def __init__(self, call: Call, request: FetchRequest, max_bytes: int) -> None:
         self._request = request
         self._max_bytes = max_bytes
+        names = {topic.topic for topic in request.topics}
+        self._allowed = {name for name in names if call.may(READ, TOPIC, name)}
         self.size = 0
         self.has_failed = False
 
@@ -72,8 +79,12 @@ class _Reading:
     def _partition(self, logs: TopicLogs, topic: str, asked: Any) -> Any:
         bounds, records, code = _UNKNOWN, b"", ErrorCode.NONE
         try:
+            if topic not in self._allowed:
+                raise _Denied
             bounds = logs.bounds(topic, asked.partition)
             records = self._records(logs, topic, asked)
+        except _Denied:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         except UnknownTopicOrPartition:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         except OffsetOutOfRange:

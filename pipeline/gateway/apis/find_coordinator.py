@@ -14,6 +14,7 @@ from kafka.protocol.metadata import (
     FindCoordinatorResponse,
 )
 
+from coordinator.authorization import DESCRIBE, GROUP
 from pipeline.gateway.api import Api
 from schemas.errors import ErrorCode
 
@@ -45,13 +46,9 @@ def _coordinator(call: Call, key: str, key_type: int) -> dict[str, Any]:
         if key_type == CoordinatorType.TRANSACTION:
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         message = f"key_type {key_type}: there are coordinators of consumer groups (0) only"
-        return {
-            "node_id": -1,
-            "host": "",
-            "port": -1,
-            "error_code": int(code),
-            "error_message": message,
-        }
+        return _none(code, message)
+    if not call.may(DESCRIBE, GROUP, key):
+        return _none(ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
     broker = call.services.brokers.serving(key)
     return {
         "node_id": broker.node_id,
@@ -59,6 +56,16 @@ def _coordinator(call: Call, key: str, key_type: int) -> dict[str, Any]:
         "port": broker.port,
         "error_code": 0,
         "error_message": None,
+    }
+
+
+def _none(code: ErrorCode, message: str | None) -> dict[str, Any]:
+    return {
+        "node_id": -1,
+        "host": "",
+        "port": -1,
+        "error_code": int(code),
+        "error_message": message,
     }
 
 

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
+from coordinator.authorization import CLUSTER, IDEMPOTENT_WRITE, TOPIC, WRITE
 from pipeline.errors import Failure, first_line
 from pipeline.gateway.api import Api
+from schemas.acls import CLUSTER_NAME
 from schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ _NONE = -1
 async def _answer(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
     if request.transactional_id is not None:
         return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if not (call.may(IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME) or call.may_any(WRITE, TOPIC)):
+        return _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     try:
         producer_id = await call.services.producing.new_producer_id()
     except (OSError, DeltaError, Failure) as error:

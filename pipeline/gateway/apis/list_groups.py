@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.admin.groups import ListGroupsRequest, ListGroupsResponse
 
+from coordinator.authorization import CLUSTER, DESCRIBE, GROUP
 from pipeline.gateway.api import Api
 from pipeline.tables.sql import Catalog
+from schemas.acls import CLUSTER_NAME
 
 if TYPE_CHECKING:
     from pipeline.gateway.call import Call
@@ -23,6 +25,8 @@ async def _answer(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
     types = {each.lower() for each in request.types_filter or ()}
     # DuckDB reads the tables in another thread: the loop serves everybody else meanwhile.
     found = await asyncio.to_thread(_groups, call.services.root)
+    if not call.may(DESCRIBE, CLUSTER, CLUSTER_NAME):
+        found = [group for group in found if call.may(DESCRIBE, GROUP, group[0])]
     return ListGroupsResponse(
         groups=[
             ListGroupsResponse.ListedGroup(

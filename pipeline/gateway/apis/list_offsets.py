@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
+from coordinator.authorization import DESCRIBE, TOPIC
 from pipeline.errors import Failure
 from pipeline.gateway.api import Api
 from pipeline.topics import UnknownTopicOrPartition
@@ -32,12 +33,17 @@ _EPOCH = 0
 
 
 async def _answer(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    names = {topic.name for topic in request.topics}
+    allowed = {name for name in names if call.may(DESCRIBE, TOPIC, name)}
+
     def read(logs: TopicLogs) -> list[Any]:
         return [
             _Topic(
                 name=topic.name,
                 partitions=[
                     _partition(logs, topic.name, each.partition_index, each.timestamp)
+                    if topic.name in allowed
+                    else _result(each.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                     for each in topic.partitions
                 ],
             )
@@ -72,6 +78,10 @@ def _partition(logs: TopicLogs, topic: str, partition: int, timestamp: int) -> A
         # Clients ask again after a while; whoever runs the gateway reads why.
         log.warning("%s-%d cannot be read: %s", topic, partition, error)
         code = ErrorCode.KAFKA_STORAGE_ERROR
+    return _result(partition, code, offset, of_time)
+
+
+def _result(partition: int, code: ErrorCode, offset: int = _NONE, of_time: int = _NONE) -> Any:
     return _Topic.ListOffsetsPartitionResponse(
         partition_index=partition,
         error_code=int(code),

@@ -15,10 +15,12 @@ from uuid import UUID
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
+from coordinator.authorization import CLUSTER, CREATE, DESCRIBE, TOPIC
 from pipeline.gateway.api import Api
 from pipeline.gateway.catalogue import change
 from pipeline.tables.topics import InvalidTopic, check_name
 from pipeline.topics import create_log_topic
+from schemas.acls import CLUSTER_NAME
 from schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -39,7 +41,11 @@ async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
     counts = call.services.topics.counts()
     # Version 0 has no null: no topics are all topics.
     if request.topics is None or (call.version == 0 and not request.topics):
-        topics = [_topic(call, name, counts[name]) for name in sorted(counts)]
+        topics = [
+            _topic(call, name, counts[name])
+            for name in sorted(counts)
+            if call.may(DESCRIBE, TOPIC, name)
+        ]
     else:
         topics = [_asked_for(call, each.name, each.topic_id, counts) for each in request.topics]
     return MetadataResponse(
@@ -60,16 +66,25 @@ async def _create_missing(call: Call, request: MetadataRequest) -> None:
     services = call.services
     wanted = {each.name for each in request.topics or () if each.name is not None}
     for name in sorted(wanted - services.topics.counts().keys()):
+        if not (call.may(DESCRIBE, TOPIC, name) and _may_create(call, name)):
+            continue
         make = partial(create_log_topic, services.root, name, services.settings.num_partitions, {})
         made = await change(services.topics, make)
         if made.code:
             log.warning("topic %r is not created: %s", name, made.message)
 
 
+def _may_create(call: Call, name: str) -> bool:
+    return call.may(CREATE, CLUSTER, CLUSTER_NAME) or call.may(CREATE, TOPIC, name)
+
+
 def _asked_for(call: Call, name: str | None, topic_id: UUID, counts: Mapping[str, int]) -> Any:
     if name is None:
         code = int(ErrorCode.UNKNOWN_TOPIC_ID)
         return _Topic(error_code=code, name=None, topic_id=topic_id, partitions=[])
+    if not call.may(DESCRIBE, TOPIC, name):
+        code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return _Topic(error_code=code, name=name, topic_id=_NO_ID, partitions=[])
     if name in counts:
         return _topic(call, name, counts[name])
     code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

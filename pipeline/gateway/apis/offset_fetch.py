@@ -55,10 +55,10 @@ async def _answer(call: Call, request: Sequence[OffsetFetch]) -> list[Fetched]:
 async def _fetch(call: Call, group: OffsetFetch) -> Fetched:
     decided = await call.ask("offset_fetch", group.group_id, group.body)
     topics: Sequence[messages.OffsetFetchTopicResult] = ()
-    if decided.offset_fetch is not None:
-        topics = decided.offset_fetch.topics
-    elif call.version < _WITH_CODE:
+    if decided.error_code and call.version < _WITH_CODE:
         topics = _all_failed(group.body.topics or (), decided.error_code)
+    elif decided.offset_fetch is not None:
+        topics = decided.offset_fetch.topics
     return Fetched(group.group_id, topics, decided.error_code)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from deltalake.exceptions import DeltaError
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
+from coordinator.authorization import TOPIC, WRITE
 from pipeline.errors import Failure, first_line
 from pipeline.gateway.api import Api
 from pipeline.gateway.fields import InvalidFrame
@@ -88,6 +89,8 @@ async def _append(call: Call, request: ProduceRequest, topic: str, asked: Sequen
 
 async def _definition(call: Call, request: ProduceRequest, topic: str) -> TopicTable:
     """The topic's own table, made now if an earlier release created the topic. Raises Refused."""
+    if not call.may(WRITE, TOPIC, topic):
+        raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     if request.acks not in _ACKS:
         raise Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: -1, 0 or 1 go")
     if request.transactional_id is not None:

@@ -14,7 +14,9 @@ from coordinator.group.coordinator import Node
 from pipeline.delta.epoch import Epoch, FencedError
 from pipeline.stream.offset import Offset, Planned, Position, Selection
 from pipeline.stream.pinned_settings import PinnedSettings
+from pipeline.tables.acls import add_acls, remove_acls
 from pipeline.tables.topics import alter_topic, create_topic, delete_topic
+from schemas.acls import AclBinding, AclFilter
 from schemas.catalogue import Catalogue
 
 OURS = BatchSettings(
@@ -24,6 +26,8 @@ OURS = BatchSettings(
     claims={0: 4, 3: 5},
     unloading={6: 5, 7: 5},
 )
+
+ALLOWED = AclBinding("GROUP", "g", "LITERAL", "User:alice", "*", "READ", "ALLOW")
 
 
 @pytest.fixture
@@ -128,3 +132,16 @@ def test_an_earlier_start_pins_nothing_more(root: str, checkpoint: str) -> None:
         zombie.of_batch(0)
     with pytest.raises(FencedError):
         PinnedSettings(root, checkpoint, OURS, epoch=Epoch(1, 4))
+
+
+def test_a_batch_that_is_run_again_is_decided_by_the_same_acls(root: str, checkpoint: str) -> None:
+    running = PinnedSettings(root, checkpoint, OURS)
+    assert of(running, 0).acls is None
+    add_acls(root, [ALLOWED])
+    assert of(running, 1).acls == (ALLOWED,)
+    remove_acls(root, [AclFilter()])
+    assert of(running, 2).acls == ()
+    for batch, acls in ((0, None), (1, (ALLOWED,)), (2, ())):
+        restarted = PinnedSettings(root, checkpoint, OURS, planned(running, batch))
+        assert of(restarted, batch).acls == acls
+        assert of(restarted, batch + 1).acls == ()

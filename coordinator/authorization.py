@@ -1,0 +1,171 @@
+"""Who may do what: Kafka's ACLs, decided. Pure: the ACLs and the question are arguments.
+
+An ACL that denies wins over all that allow; what no ACL allows is denied. To allow Read, Write,
+Delete or Alter is to allow Describe, and to allow AlterConfigs DescribeConfigs; a denial implies
+nothing. Super users may do everything.
+
+Source: Apache Kafka, StandardAuthorizerData; KIP-11, KIP-290. Which operation each API needs:
+KafkaApis, ControllerApis and AclApis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from schemas.acls import ANONYMOUS, ANY_HOST, ANY_NAME, ANY_PRINCIPAL, AclBinding
+
+if TYPE_CHECKING:
+    from schemas.messages import RequestEvent
+
+TOPIC, GROUP, CLUSTER = "TOPIC", "GROUP", "CLUSTER"
+READ, WRITE, CREATE, DELETE, ALTER = "READ", "WRITE", "CREATE", "DELETE", "ALTER"
+DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS = "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"
+IDEMPOTENT_WRITE = "IDEMPOTENT_WRITE"
+_ALL, _ALLOW, _DENY = "ALL", "ALLOW", "DENY"
+_LITERAL, _PREFIXED = "LITERAL", "PREFIXED"
+
+# The operations that, allowed, allow the one.
+_IMPLIED_BY = {
+    DESCRIBE: (_ALL, DESCRIBE, READ, WRITE, DELETE, ALTER),
+    DESCRIBE_CONFIGS: (_ALL, DESCRIBE_CONFIGS, ALTER_CONFIGS),
+}
+# What each API needs of its group.
+NEEDED_OF_GROUP = {
+    "find_coordinator": DESCRIBE,
+    "join_group": READ,
+    "sync_group": READ,
+    "heartbeat": READ,
+    "leave_group": READ,
+    "offset_commit": READ,
+    "offset_fetch": DESCRIBE,
+    "describe_groups": DESCRIBE,
+    "delete_groups": DELETE,
+    "offset_delete": DELETE,
+}
+# Decisions that are remembered; beyond so many they are made anew.
+_MOST_REMEMBERED = 100_000
+
+
+class Authorizer:
+    """Decides by some ACLs; immutable but for what it remembers of its decisions."""
+
+    def __init__(
+        self,
+        acls: Iterable[AclBinding],
+        super_users: Collection[str] = (),
+        allow_everyone_if_no_acl_found: bool = False,
+    ) -> None:
+        self._super_users = frozenset(super_users)
+        self._without_acls = allow_everyone_if_no_acl_found
+        self._by_type: dict[str, list[AclBinding]] = {}
+        self._by_name: dict[tuple[str, str, str], list[AclBinding]] = {}
+        self._prefix_lengths: dict[str, set[int]] = {}
+        for acl in acls:
+            name = acl.resource_name
+            self._by_type.setdefault(acl.resource_type, []).append(acl)
+            self._by_name.setdefault((acl.resource_type, acl.pattern_type, name), []).append(acl)
+            if acl.pattern_type == _PREFIXED:
+                self._prefix_lengths.setdefault(acl.resource_type, set()).add(len(name))
+        self._remembered: dict[tuple[str, str, str, str, str], bool] = {}
+
+    def allows(
+        self, principal: str, host: str, operation: str, resource_type: str, name: str
+    ) -> bool:
+        """Whether a principal may, from a host, do something to a resource."""
+        question = (principal, host, operation, resource_type, name)
+        answer = self._remembered.get(question)
+        if answer is None:
+            answer = self._decide(*question)
+            if len(self._remembered) >= _MOST_REMEMBERED:
+                self._remembered.clear()
+            self._remembered[question] = answer
+        return answer
+
+    def allows_any(self, principal: str, host: str, operation: str, resource_type: str) -> bool:
+        """Whether the principal may do it to at least one resource of a type, be it there or not.
+
+        Source: Authorizer.authorizeByResourceType.
+        """
+        if principal in self._super_users:
+            return True
+        if self._without_acls and resource_type not in self._by_type:
+            return True
+        mine = [
+            acl
+            for acl in self._by_type.get(resource_type, ())
+            if _concerns(acl, principal, host, operation)
+        ]
+        denied = [acl for acl in mine if acl.permission == _DENY]
+        return any(
+            not any(_covers(each, acl) for each in denied)
+            for acl in mine
+            if acl.permission == _ALLOW
+        )
+
+    def allows_event(self, event: RequestEvent) -> bool:
+        """Whether whoever sent a request may ask it of its group."""
+        return self.allows(*_sender(event), NEEDED_OF_GROUP[event.api], GROUP, event.group_id)
+
+    def allows_topic(self, event: RequestEvent, operation: str, topic: str) -> bool:
+        """Whether whoever sent a request may do something to a topic that it names."""
+        return self.allows(*_sender(event), operation, TOPIC, topic)
+
+    def _decide(
+        self, principal: str, host: str, operation: str, resource_type: str, name: str
+    ) -> bool:
+        if principal in self._super_users:
+            return True
+        found = allowed = False
+        for acl in self._about(resource_type, name):
+            found = True
+            if _concerns(acl, principal, host, operation):
+                if acl.permission == _DENY:
+                    return False
+                allowed = True
+        return allowed or (self._without_acls and not found)
+
+    def _about(self, resource_type: str, name: str) -> Iterator[AclBinding]:
+        """The ACLs whose pattern a resource matches."""
+        by_name = self._by_name
+        yield from by_name.get((resource_type, _LITERAL, name), ())
+        if name != ANY_NAME:
+            yield from by_name.get((resource_type, _LITERAL, ANY_NAME), ())
+        for length in self._prefix_lengths.get(resource_type, ()):
+            if length <= len(name):
+                yield from by_name.get((resource_type, _PREFIXED, name[:length]), ())
+
+
+def _concerns(acl: AclBinding, principal: str, host: str, operation: str) -> bool:
+    """Whether the ACL allows, or denies, this operation to this principal from this host."""
+    if acl.principal not in (principal, ANY_PRINCIPAL) or acl.host not in (host, ANY_HOST):
+        return False
+    if acl.permission == _ALLOW:
+        return acl.operation in _IMPLIED_BY.get(operation, (_ALL, operation))
+    return acl.operation in (_ALL, operation)
+
+
+def _covers(acl: AclBinding, other: AclBinding) -> bool:
+    """Whether every name that the other's pattern matches is matched by this one's."""
+    if acl.pattern_type == _PREFIXED:
+        return other.resource_name.startswith(acl.resource_name) and (
+            other.pattern_type == _PREFIXED or other.resource_name != ANY_NAME
+        )
+    if acl.resource_name == ANY_NAME:
+        return True
+    return other.pattern_type == _LITERAL and other.resource_name == acl.resource_name
+
+
+def _sender(event: RequestEvent) -> tuple[str, str]:
+    """Who sent a request, and from where; Kafka writes an address with a slash before it."""
+    return event.principal or ANONYMOUS, host_of(event.client_host)
+
+
+def host_of(client_host: str | None) -> str:
+    """A client's host as ACLs have it: an address without the slash that Kafka's rows have."""
+    return "" if client_host is None else client_host.removeprefix("/")
+
+
+def super_users_of(setting: str) -> tuple[str, ...]:
+    """The principals of Kafka's setting super.users, which stand between semicolons."""
+    return tuple(each.strip() for each in setting.split(";") if each.strip())

@@ -1,0 +1,247 @@
+"""`acls`: who may do what, with the options of Kafka's kafka-acls.sh."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from pipeline.cli.options import Json, Root, encoded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from schemas.acls import AclBinding
+
+acls_app = typer.Typer(help="Who may do what: Kafka's ACLs.", no_args_is_help=True)
+
+Names = list[str] | None
+Topic = Annotated[Names, typer.Option("--topic", help="A topic; `*` is every one.")]
+Group = Annotated[Names, typer.Option("--group", help="A group; `*` is every one.")]
+Cluster = Annotated[bool, typer.Option("--cluster", help="The cluster.")]
+Transactional = Annotated[Names, typer.Option("--transactional-id", help="A transactional id.")]
+Pattern = Annotated[
+    str,
+    typer.Option(
+        "--resource-pattern-type", help="literal, prefixed; to list or remove also any and match."
+    ),
+]
+AllowPrincipal = Annotated[
+    Names, typer.Option("--allow-principal", help="User:NAME; `User:*` is everybody.")
+]
+DenyPrincipal = Annotated[Names, typer.Option("--deny-principal", help="As --allow-principal.")]
+AllowHost = Annotated[Names, typer.Option("--allow-host", help="An address; all by default.")]
+DenyHost = Annotated[Names, typer.Option("--deny-host", help="An address; all by default.")]
+Operations = Annotated[
+    Names, typer.Option("--operation", help="Read, Write, Describe, ...; All by default.")
+]
+Producer = Annotated[bool, typer.Option("--producer", help="What a producer to --topic needs.")]
+Consumer = Annotated[
+    bool, typer.Option("--consumer", help="What a consumer of --topic in --group needs.")
+]
+# What the two options stand for, by kind of resource. Source: Kafka's AclCommand.
+_PRODUCER = {"TOPIC": ("WRITE", "DESCRIBE", "CREATE"), "TRANSACTIONAL_ID": ("WRITE", "DESCRIBE")}
+_CONSUMER = {"TOPIC": ("READ", "DESCRIBE"), "GROUP": ("READ",)}
+
+
+@acls_app.command("add")
+def acls_add(
+    root: Root,
+    allow_principal: AllowPrincipal = None,
+    deny_principal: DenyPrincipal = None,
+    allow_host: AllowHost = None,
+    deny_host: DenyHost = None,
+    operation: Operations = None,
+    topic: Topic = None,
+    group: Group = None,
+    cluster: Cluster = False,
+    transactional_id: Transactional = None,
+    pattern_type: Pattern = "literal",
+    producer: Producer = False,
+    consumer: Consumer = False,
+) -> None:
+    """Add ACLs. From the first one on, what no ACL allows is denied.
+
+    A coordinator obeys from its next batch on, a gateway within a second.
+    """
+    from pipeline.tables.acls import add_acls, read_acls
+
+    resources = _resources(topic, group, cluster, transactional_id)
+    wanted = _bindings(
+        resources,
+        pattern_type.upper(),
+        [
+            *_who(allow_principal, allow_host, "ALLOW"),
+            *_who(deny_principal, deny_host, "DENY"),
+        ],
+        operation,
+        [each for each, asked in ((_PRODUCER, producer), (_CONSUMER, consumer)) if asked],
+    )
+    if not wanted:
+        raise typer.BadParameter(
+            "say which resource (--topic, --group, --cluster, --transactional-id), and whom to "
+            "allow or deny (--allow-principal, --deny-principal)"
+        )
+    is_first = read_acls(root) is None
+    _show("Adding ACLs for", wanted)
+    add_acls(root, wanted)
+    if is_first:
+        typer.echo("These are the first ACLs: from now on, what no ACL allows is denied.")
+
+
+@acls_app.command("list")
+def acls_list(
+    root: Root,
+    topic: Topic = None,
+    group: Group = None,
+    cluster: Cluster = False,
+    transactional_id: Transactional = None,
+    pattern_type: Pattern = "any",
+    principal: Annotated[Names, typer.Option("--principal", help="Of this principal only.")] = None,
+    json: Json = False,
+) -> None:
+    """List the ACLs in force, all of them or those of some resources."""
+    from pipeline.tables.acls import read_acls
+    from schemas.acls import AclFilter
+
+    resources: list[tuple[str, str | None]] = [
+        *_resources(topic, group, cluster, transactional_id),
+    ]
+    principals: list[str | None] = [*(principal or ())]
+    filters = [
+        AclFilter(kind, name, pattern_type.upper(), who)
+        for (kind, name), who in product(resources or [("ANY", None)], principals or [None])
+    ]
+    acls = read_acls(root)
+    found = [acl for acl in acls or () if any(each.matches(acl) for each in filters)]
+    if json:
+        for acl in found:
+            typer.echo(encoded(_fields(acl)))
+    else:
+        _show("Current ACLs for", found)
+    if acls is None:
+        typer.echo("there are no ACLs: everything is allowed to everybody", err=True)
+
+
+@acls_app.command("remove")
+def acls_remove(
+    root: Root,
+    allow_principal: AllowPrincipal = None,
+    deny_principal: DenyPrincipal = None,
+    allow_host: AllowHost = None,
+    deny_host: DenyHost = None,
+    operation: Operations = None,
+    topic: Topic = None,
+    group: Group = None,
+    cluster: Cluster = False,
+    transactional_id: Transactional = None,
+    pattern_type: Pattern = "literal",
+    producer: Producer = False,
+    consumer: Consumer = False,
+    force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
+) -> None:
+    """Remove ACLs; without a principal, all those of the resources.
+
+    When none is left, nothing is allowed to anybody but super users.
+    """
+    from pipeline.tables.acls import remove_acls
+    from schemas.acls import AclFilter
+
+    resources = _resources(topic, group, cluster, transactional_id)
+    if not resources:
+        raise typer.BadParameter("say which: --topic, --group, --cluster, --transactional-id")
+    named = [
+        *_who(allow_principal, allow_host, "ALLOW"),
+        *_who(deny_principal, deny_host, "DENY"),
+    ]
+    if named:
+        kinds = [each for each, asked in ((_PRODUCER, producer), (_CONSUMER, consumer)) if asked]
+        acls = _bindings(resources, pattern_type.upper(), named, operation, kinds)
+        filters = [AclFilter(**_fields(acl)) for acl in acls]
+    else:
+        filters = [AclFilter(kind, name, pattern_type.upper()) for kind, name in resources]
+    if not force:
+        typer.confirm(f"Remove the ACLs of {_named(resources)}?", abort=True)
+    _show("Removed ACLs of", remove_acls(root, filters))
+
+
+def _resources(
+    topics: Names, groups: Names, cluster: bool, transactional_ids: Names
+) -> list[tuple[str, str]]:
+    from schemas.acls import CLUSTER_NAME
+
+    return [
+        *(("TOPIC", name) for name in topics or ()),
+        *(("GROUP", name) for name in groups or ()),
+        *([("CLUSTER", CLUSTER_NAME)] if cluster else ()),
+        *(("TRANSACTIONAL_ID", name) for name in transactional_ids or ()),
+    ]
+
+
+def _who(principals: Names, hosts: Names, permission: str) -> list[tuple[str, str, str]]:
+    from schemas.acls import ANY_HOST
+
+    return [
+        (principal, host, permission)
+        for principal, host in product(principals or (), hosts or [ANY_HOST])
+    ]
+
+
+def _bindings(
+    resources: Iterable[tuple[str, str]],
+    pattern_type: str,
+    who: Sequence[tuple[str, str, str]],
+    operations: Names,
+    kinds: Sequence[dict[str, tuple[str, ...]]],
+) -> list[AclBinding]:
+    from schemas.acls import AclBinding
+
+    found = []
+    for kind, name in resources:
+        needed = [each for of in kinds for each in of.get(kind, ())]
+        if not kinds:
+            needed = [_operation(each) for each in operations or ["All"]]
+        for (principal, host, permission), operation in product(who, needed):
+            found.append(
+                AclBinding(kind, name, pattern_type, principal, host, operation, permission)
+            )
+    return list(dict.fromkeys(found))
+
+
+def _operation(name: str) -> str:
+    """Kafka's name of an operation, which may be written `DescribeConfigs` or DESCRIBE_CONFIGS."""
+    from schemas.acls import Operation
+
+    wanted = name.replace("_", "").replace("-", "").upper()
+    for each in Operation:
+        if each > Operation.ANY and each.name.replace("_", "") == wanted:
+            return each.name
+    raise typer.BadParameter(f"{name!r} is no operation")
+
+
+def _fields(acl: AclBinding) -> dict[str, Any]:
+    return {name: getattr(acl, name) for name in acl.__struct_fields__}
+
+
+def _named(resources: Iterable[tuple[str, str]]) -> str:
+    return ", ".join(f"{kind.lower()} {name!r}" for kind, name in resources)
+
+
+def _show(what: str, acls: Iterable[AclBinding]) -> None:
+    """As kafka-acls.sh shows them."""
+    by_resource: dict[tuple[str, str, str], list[AclBinding]] = {}
+    for acl in acls:
+        pattern = (acl.resource_type, acl.resource_name, acl.pattern_type)
+        by_resource.setdefault(pattern, []).append(acl)
+    for (kind, name, pattern_type), found in by_resource.items():
+        typer.echo(
+            f"{what} resource `ResourcePattern(resourceType={kind}, name={name}, "
+            f"patternType={pattern_type})`:"
+        )
+        for acl in found:
+            typer.echo(
+                f" \t(principal={acl.principal}, host={acl.host}, operation={acl.operation}, "
+                f"permissionType={acl.permission})"
+            )
+        typer.echo("")

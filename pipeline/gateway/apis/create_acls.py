@@ -1,0 +1,68 @@
+"""CreateAcls (API key 30)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import CreateAclsRequest, CreateAclsResponse
+
+from coordinator.authorization import ALTER, CLUSTER
+from pipeline.gateway.acl_codes import STORE_FAILS, name_of
+from pipeline.gateway.api import Api
+from pipeline.tables.acls import add_acls
+from schemas.acls import (
+    CLUSTER_NAME,
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    problem_of,
+)
+from schemas.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from pipeline.gateway.call import Call
+
+
+async def _answer(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
+    if not call.may(ALTER, CLUSTER, CLUSTER_NAME):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        denied = [_result(code, "Cluster authorization failed.") for _ in request.creations]
+        return CreateAclsResponse(results=denied)
+    wanted = [_binding(each) for each in request.creations]
+    problems = [problem_of(acl) for acl in wanted]
+    good = [acl for acl, problem in zip(wanted, problems, strict=True) if problem is None]
+    code, why = ErrorCode.NONE, None
+    if good:
+        try:
+            await asyncio.to_thread(add_acls, call.services.root, good, call.principal)
+            await call.services.acls.look()
+        except STORE_FAILS as error:
+            code, why = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+    return CreateAclsResponse(
+        results=[
+            _result(code, why) if problem is None else _result(ErrorCode.INVALID_REQUEST, problem)
+            for problem in problems
+        ]
+    )
+
+
+def _binding(asked: Any) -> AclBinding:
+    return AclBinding(
+        resource_type=name_of(ResourceType, asked.resource_type),
+        resource_name=asked.resource_name,
+        pattern_type=name_of(PatternType, asked.resource_pattern_type),
+        principal=asked.principal,
+        host=asked.host,
+        operation=name_of(Operation, asked.operation),
+        permission=name_of(Permission, asked.permission_type),
+    )
+
+
+def _result(code: ErrorCode, why: str | None) -> Any:
+    return CreateAclsResponse.AclCreationResult(error_code=int(code), error_message=why)
+
+
+API = Api(CreateAclsRequest, 1, 3, _answer)

@@ -1,0 +1,71 @@
+"""DeleteAcls (API key 31): removes the ACLs that filters match, and tells which."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import DeleteAclsRequest, DeleteAclsResponse
+
+from coordinator.authorization import ALTER, CLUSTER
+from pipeline.gateway.acl_codes import STORE_FAILS, code_of, filter_of
+from pipeline.gateway.api import Api
+from pipeline.tables.acls import remove_acls
+from schemas.acls import (
+    CLUSTER_NAME,
+    AclBinding,
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from schemas.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline.gateway.call import Call
+
+_Result = DeleteAclsResponse.DeleteAclsFilterResult
+
+
+async def _answer(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
+    if not call.may(ALTER, CLUSTER, CLUSTER_NAME):
+        code, why = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
+        return DeleteAclsResponse(filter_results=[_result(code, why) for _ in request.filters])
+    results = [await _remove(call, filter_of(each)) for each in request.filters]
+    return DeleteAclsResponse(filter_results=results)
+
+
+async def _remove(call: Call, wanted: AclFilter) -> Any:
+    try:
+        removed = await asyncio.to_thread(remove_acls, call.services.root, [wanted], call.principal)
+        await call.services.acls.look()
+    except STORE_FAILS as error:
+        return _result(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+    return _result(ErrorCode.NONE, None, removed)
+
+
+def _result(code: ErrorCode, why: str | None, removed: Iterable[AclBinding] = ()) -> Any:
+    return _Result(
+        error_code=int(code),
+        error_message=why,
+        matching_acls=[
+            _Result.DeleteAclsMatchingAcl(
+                error_code=0,
+                error_message=None,
+                resource_type=code_of(ResourceType, acl.resource_type),
+                resource_name=acl.resource_name,
+                pattern_type=code_of(PatternType, acl.pattern_type),
+                principal=acl.principal,
+                host=acl.host,
+                operation=code_of(Operation, acl.operation),
+                permission_type=code_of(Permission, acl.permission),
+            )
+            for acl in removed
+        ],
+    )
+
+
+API = Api(DeleteAclsRequest, 1, 3, _answer)

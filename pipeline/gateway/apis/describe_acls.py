@@ -1,0 +1,61 @@
+"""DescribeAcls (API key 29): the ACLs that a filter matches, by resource."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
+
+from coordinator.authorization import CLUSTER, DESCRIBE
+from pipeline.gateway.acl_codes import code_of, filter_of
+from pipeline.gateway.api import Api
+from schemas.acls import CLUSTER_NAME, AclBinding, Operation, PatternType, Permission, ResourceType
+from schemas.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline.gateway.call import Call
+
+_Resource = DescribeAclsResponse.DescribeAclsResource
+
+
+async def _answer(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    if not call.may(DESCRIBE, CLUSTER, CLUSTER_NAME):
+        return DescribeAclsResponse(
+            error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
+            error_message="Cluster authorization failed.",
+            resources=[],
+        )
+    # So that whoever has just created an ACL by another gateway sees it.
+    await call.services.acls.look()
+    wanted = filter_of(request)
+    found = [acl for acl in call.services.acls.acls or () if wanted.matches(acl)]
+    return DescribeAclsResponse(error_code=0, error_message=None, resources=_by_resource(found))
+
+
+def _by_resource(acls: Iterable[AclBinding]) -> list[Any]:
+    resources: dict[tuple[str, str, str], list[AclBinding]] = {}
+    for acl in acls:
+        pattern = (acl.resource_type, acl.resource_name, acl.pattern_type)
+        resources.setdefault(pattern, []).append(acl)
+    return [
+        _Resource(
+            resource_type=code_of(ResourceType, kind),
+            resource_name=name,
+            pattern_type=code_of(PatternType, pattern_type),
+            acls=[
+                _Resource.AclDescription(
+                    principal=acl.principal,
+                    host=acl.host,
+                    operation=code_of(Operation, acl.operation),
+                    permission_type=code_of(Permission, acl.permission),
+                )
+                for acl in found
+            ],
+        )
+        for (kind, name, pattern_type), found in resources.items()
+    ]
+
+
+API = Api(DescribeAclsRequest, 1, 3, _answer)

@@ -1,0 +1,151 @@
+"""The ACLs of a root: an append-only log of those that were added and removed.
+
+The first ACL makes the table. Without it everything is allowed to everybody; with it only what an
+ACL allows, also when all ACLs were removed again, so that nobody opens a root by removing too much.
+
+Changes are in one order, whoever makes them, as in `pipeline.tables.topics`: each is the next
+version of one application in Delta's transaction identifiers.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.clock import clock_ms
+from pipeline.delta.log import LogGone
+from pipeline.delta.open import open_appender
+from pipeline.delta.tail import follow
+from pipeline.errors import Failure
+from pipeline.tables.store import ensure_table, has_table, open_table, table_uri
+from schemas.acls import AclBinding, AclFilter, problem_of
+from schemas.tables import ACLS, AclChange, from_arrow, to_arrow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from pipeline.delta.tail import Tail
+
+_APP_ID = "acls"
+
+
+class InvalidAcl(Failure):
+    """An ACL that cannot be; the message says why."""
+
+
+def add_acls(root: str, acls: Iterable[AclBinding], by: str | None = None) -> list[AclBinding]:
+    """Add ACLs, the first of which makes the table; returns those that were not there before.
+
+    `by` is the principal that asked for it. Raises InvalidAcl.
+    """
+    wanted = list(dict.fromkeys(acls))
+    for acl in wanted:
+        problem = problem_of(acl)
+        if problem is not None:
+            raise InvalidAcl(problem)
+    ensure_table(root, ACLS)
+    return _change(root, True, lambda now: [acl for acl in wanted if acl not in now], by)
+
+
+def remove_acls(root: str, filters: Sequence[AclFilter], by: str | None = None) -> list[AclBinding]:
+    """Remove the ACLs that a filter matches; returns them."""
+
+    def matching(now: frozenset[AclBinding]) -> list[AclBinding]:
+        return sorted(acl for acl in now if any(each.matches(acl) for each in filters))
+
+    return _change(root, False, matching, by) if has_table(root, ACLS) else []
+
+
+def read_acls(root: str) -> tuple[AclBinding, ...] | None:
+    """The ACLs in force, in order; None if there never was one."""
+    watcher = AclWatcher(root)
+    return watcher.poll()
+
+
+def _change(
+    root: str,
+    added: bool,
+    choose: Callable[[frozenset[AclBinding]], list[AclBinding]],
+    by: str | None,
+) -> list[AclBinding]:
+    appender = open_appender(table_uri(root, ACLS))
+    while True:
+        # The version is read before the rows: a change that is committed between the two reads
+        # takes the version, and this one is decided again.
+        number = appender.last_version(_APP_ID) + 1
+        chosen = choose(_in_force(_read(root)))
+        at = clock_ms()
+        rows = [AclChange(number, added, **_columns(acl), at=at, changed_by=by) for acl in chosen]
+        if not rows or appender.append(to_arrow(ACLS, rows), _APP_ID, number):
+            return chosen
+        appender.forget()
+
+
+def _read(root: str) -> list[AclChange]:
+    return from_arrow(AclChange, open_table(root, ACLS).to_pyarrow_table())
+
+
+def _columns(acl: AclBinding) -> dict[str, str]:
+    return {name: getattr(acl, name) for name in AclBinding.__struct_fields__}
+
+
+def _in_force(changes: Iterable[AclChange]) -> frozenset[AclBinding]:
+    """The ACLs after all changes that there were."""
+    return _after(changes, frozenset())
+
+
+def _after(changes: Iterable[AclChange], before: frozenset[AclBinding]) -> frozenset[AclBinding]:
+    now = set(before)
+    for change in sorted(changes, key=lambda each: each.number):
+        acl = AclBinding(**{name: getattr(change, name) for name in AclBinding.__struct_fields__})
+        if change.added:
+            now.add(acl)
+        else:
+            now.discard(acl)
+    return frozenset(now)
+
+
+class AclWatcher:
+    """The ACLs of a root as they change; not for two threads at once.
+
+    A look is one attempt to open the table's next commit; while there is no table, one test whether
+    its log exists.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._tail: Tail | None = None
+        self._now: frozenset[AclBinding] = frozenset()
+        self._number = -1
+        self.acls: tuple[AclBinding, ...] | None = None
+
+    def poll(self) -> tuple[AclBinding, ...] | None:
+        """Look for changes; returns the ACLs in force, in order, None if there never was one."""
+        if self._tail is None:
+            if has_table(self._root, ACLS):
+                self._read()
+            return self.acls
+        try:
+            rows = self._tail.poll()
+        except LogGone:
+            self._read()
+            return self.acls
+        if rows is not None:
+            self._take(from_arrow(AclChange, rows))
+        return self.acls
+
+    def _read(self) -> None:
+        # The tail begins before the rows are read: a change that is committed between the two is
+        # read twice instead of being missed.
+        self._tail = follow(table_uri(self._root, ACLS), ACLS.schema.names)
+        self._now, self._number = frozenset(), -1
+        self._take(_read(self._root))
+
+    def _take(self, changes: list[AclChange]) -> None:
+        # Read a second time, an ACL that was removed since would be in force again.
+        new = [change for change in changes if change.number > self._number]
+        self._number = max([self._number, *(change.number for change in new)])
+        now = _after(new, self._now)
+        # An unchanged tuple tells whoever keeps something made from it that it still holds.
+        if self.acls is None or now != frozenset(self.acls):
+            self.acls = tuple(sorted(now))
+        self._now = now

@@ -1,0 +1,87 @@
+"""The table of ACLs: added, removed, followed, shown, and in one order whoever changes it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.tables import acls as module
+from pipeline.tables.acls import AclWatcher, InvalidAcl, add_acls, read_acls, remove_acls
+from pipeline.tables.sql import Catalog
+from schemas.acls import AclBinding, AclFilter
+
+ONE = AclBinding("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
+TWO = AclBinding("GROUP", "g-", "PREFIXED", "User:bob", "*", "READ", "ALLOW")
+
+
+def test_the_first_acl_makes_the_table(root: str) -> None:
+    watcher = AclWatcher(root)
+    assert watcher.poll() is None
+    assert remove_acls(root, [AclFilter()]) == []
+    assert read_acls(root) is None
+    assert add_acls(root, [ONE, TWO, ONE], by="User:admin") == [ONE, TWO]
+    assert add_acls(root, [TWO]) == []
+    assert watcher.poll() == read_acls(root) == (TWO, ONE)
+    assert watcher.poll() is watcher.poll()
+
+
+def test_when_all_were_removed_there_are_none_but_they_are_obeyed(root: str) -> None:
+    add_acls(root, [ONE, TWO])
+    watcher = AclWatcher(root)
+    watcher.poll()
+    assert remove_acls(root, [AclFilter(resource_type="GROUP")]) == [TWO]
+    assert watcher.poll() == (ONE,)
+    assert remove_acls(root, [AclFilter()]) == [ONE]
+    assert watcher.poll() == read_acls(root) == ()
+    add_acls(root, [ONE])
+    assert watcher.poll() == read_acls(root) == (ONE,)
+
+
+def test_an_acl_that_cannot_be_changes_nothing(root: str) -> None:
+    with pytest.raises(InvalidAcl, match="no colon"):
+        add_acls(root, [ONE, AclBinding(*("TOPIC", "t", "LITERAL", "bob", "*", "READ", "ALLOW"))])
+    assert read_acls(root) is None
+
+
+def test_two_changes_at_once_are_one_after_the_other(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_acls(root, [TWO])
+    read = module._read
+    others = [lambda: add_acls(root, [ONE])]
+
+    def read_too_early(of: str) -> object:
+        found = read(of)
+        if others:
+            others.pop()()
+        return found
+
+    monkeypatch.setattr(module, "_read", read_too_early)
+    assert add_acls(root, [ONE]) == [], "it was added meanwhile"
+    assert read_acls(root) == (TWO, ONE)
+
+
+def test_a_change_that_is_read_twice_counts_once(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_acls(root, [TWO])
+    follow = module.follow
+
+    def follow_and_change(uri: str, columns: list[str]) -> object:
+        tail = follow(uri, columns)
+        monkeypatch.setattr(module, "follow", follow)
+        add_acls(root, [ONE])
+        remove_acls(root, [AclFilter(resource_type="TOPIC")])
+        return tail
+
+    monkeypatch.setattr(module, "follow", follow_and_change)
+    watcher = AclWatcher(root)
+    assert [watcher.poll(), watcher.poll()] == [(TWO,), (TWO,)]
+
+
+def test_sql_shows_the_acls_in_force(root: str) -> None:
+    add_acls(root, [ONE, TWO], by="User:admin")
+    remove_acls(root, [AclFilter(principal="User:bob")])
+    catalog = Catalog(root)
+    found = catalog.query("SELECT resource_name, principal, added_by FROM acls").rows
+    assert found == [("orders", "User:alice", "User:admin")]
+    assert catalog.query("SELECT count(*) FROM acl_changes").rows == [(3,)]
