@@ -29,7 +29,8 @@ def _kafka_name(field: str) -> str:
 class GroupCoordinatorConfig(Struct, frozen=True, forbid_unknown_fields=True, rename=_kafka_name):
     """Settings of the group coordinator; each field is Kafka's key with `.` written `_`.
 
-    Source: GroupCoordinatorConfig of Apache Kafka 4.1, and the offsets topic's `max.message.bytes`.
+    Source: GroupCoordinatorConfig of Apache Kafka 4.1, the offsets topic's `max.message.bytes`, and
+    the settings of StandardAuthorizer.
     """
 
     offsets_topic_num_partitions: Positive = 50

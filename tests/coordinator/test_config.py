@@ -22,6 +22,8 @@ def test_the_defaults_are_those_of_kafka_4_1() -> None:
         "group.initial.rebalance.delay.ms": 3_000,
         "group.max.size": 2**31 - 1,
         "max.message.bytes": 1_048_588,
+        "super.users": "",
+        "allow.everyone.if.no.acl.found": False,
     }
 
 
