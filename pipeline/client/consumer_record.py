@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from coordinator.consumer.protocol import TopicPartition
     from pipeline.topics import Record
 
-CREATE_TIME = 0
-
 
 class ConsumerRecord(Struct, frozen=True, gc=False):
     """A record of a topic.
@@ -39,7 +37,7 @@ def consumer_records(one: TopicPartition, records: list[Record]) -> list[Consume
             partition,
             each.offset,
             each.timestamp_ms,
-            CREATE_TIME,
+            each.timestamp_type,
             each.key,
             each.value,
             each.headers,

@@ -47,7 +47,7 @@ class TopicLogs:
         return self._tables.definition(topic)
 
     def refresh(self, topic: str) -> bool:
-        """Look for new records of a topic with a table of its own; whether there are any."""
+        """Look for records of a topic that other processes know of; whether there are any."""
         return self._tables.refresh(topic)
 
     def bounds(self, topic: str, partition: int) -> Bounds:
@@ -86,9 +86,6 @@ class TopicLogs:
         OSError where the table cannot be read.
         """
         if self._has_table(topic, partition):
-            if offset > self._tables.log_end(topic, partition):
-                # Another gateway may have served records that this one has not looked for yet.
-                self._tables.refresh(topic)
             return self._tables.read(topic, partition, offset, max_bytes, _MOST_RECORDS)
         if offset != 0:
             raise OffsetOutOfRange(f"topic {topic!r} has no records, so no offset {offset}")

@@ -143,12 +143,12 @@ class TableTopics:
         return changed
 
     def refresh(self, topic: str) -> bool:
-        """Take in what was appended to one topic with a table of its own; whether there was any.
+        """Take in what others appended to a topic, or indexed of it; return whether there was any.
 
-        Another process may have appended since the last `poll`, and told its client so.
+        Another process may have done so since the last `poll`, and told its client of it.
         """
-        found = self._logs.get(topic)
-        return found is not None and self._poll_log(found)
+        own = self._logs.get(topic)
+        return self._index.poll() if own is None else self._poll_log(own)
 
     def _poll_log(self, topic: LogReader) -> bool:
         try:
@@ -295,6 +295,10 @@ class TableTopics:
         goes on after them. Raises UnknownTopicOrPartition, OffsetOutOfRange, TableReplaced, and
         Failure for a row that cannot be written as a record.
         """
+        if offset > self.log_end(topic, partition):
+            # A consumer that another process has served may be further than the last `poll` here.
+            # Told that its offset is out of range, it would begin anew or leave records out.
+            self.refresh(topic)
         if topic in self._logs:
             return self._log(topic, partition).read(partition, offset, max_bytes, max_records)
         index = self._index_of(topic, partition)

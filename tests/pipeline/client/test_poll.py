@@ -23,7 +23,13 @@ from pipeline.client import (
 )
 from pipeline.client import TopicPartition as Tp
 from pipeline.tables.topics import create_topic
-from pipeline.topics import TableTopics, create_table_topic
+from pipeline.topics import (
+    LogAppender,
+    NewBatch,
+    TableTopics,
+    create_log_topic,
+    create_table_topic,
+)
 from tests.pipeline.small import SmallCoordinator
 
 WAIT_S = 30.0
@@ -220,6 +226,25 @@ def test_a_topic_that_is_no_table_has_no_records(join: Any, root: str) -> None:
         assert member.poll(20) == {}
     assert member.end_offsets(plain) == dict.fromkeys(plain, 0)
     assert member.offsets_for_times({plain[0]: 0}) == {plain[0]: None}
+
+
+def test_a_topic_with_a_table_of_its_own_is_polled_as_any_other(join: Any, root: str) -> None:
+    create_log_topic(root, "own", 2)
+    topics = TableTopics(root)
+    topics.poll()
+    topic = topics.definition("own")
+    assert topic is not None
+    member = join(topics=["own"], whole_rows=False, max_partition_fetch_bytes=1)
+    appender = LogAppender(topic, False)
+    for first in (0, 3):
+        values: list[bytes | None] = [f"{first + number}".encode() for number in range(3)]
+        headers = [(("h", b"1"),)] * 3
+        appender.append([NewBatch(1, [b"k"] * 3, values, [first] * 3, headers)])
+    found = gather(member, 6)
+    assert [(each.partition, each.offset) for each in found] == [(1, n) for n in range(6)]
+    assert [each.value for each in found] == [b"0", b"1", b"2", b"3", b"4", b"5"]
+    assert (found[5].key, found[5].timestamp, found[5].headers) == (b"k", 3, (("h", b"1"),))
+    assert member.offsets_for_times({Tp("own", 1): 1}) == {Tp("own", 1): OffsetAndTimestamp(3, 3)}
 
 
 # --- positions ------------------------------------------------------------------------------------

@@ -210,6 +210,20 @@ def test_offsets_and_names_that_do_not_exist_are_named(root: str, uri: str) -> N
     assert ends(topics) == [(0, 3)]
 
 
+def test_an_offset_that_another_process_has_served_is_not_out_of_range(root: str, uri: str) -> None:
+    append(uri, range(3))
+    define(root, uri, 1)
+    behind, ahead = opened(root), opened(root)
+    for first in (3, 6):
+        append(uri, range(first, first + 3))
+        caught_up(ahead)
+    assert (behind.log_end("t", 0), ahead.log_end("t", 0)) == (3, 9)
+    assert behind.read("t", 0, 9, 100, 9) == []
+    assert behind.log_end("t", 0) == 9
+    with pytest.raises(OffsetOutOfRange):
+        behind.read("t", 0, 10, 100, 9)
+
+
 def test_a_file_is_decoded_once_for_all_partitions(
     root: str, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
