@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from deltalake.exceptions import DeltaError
@@ -17,12 +18,12 @@ if TYPE_CHECKING:
 
     from pipeline.gateway.topics import Topics
 
+log = logging.getLogger(__name__)
+
 _CODES: dict[type[Failure], ErrorCode] = {
     InvalidTopic: ErrorCode.INVALID_TOPIC_EXCEPTION,
     InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
-    TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     InvalidConfig: ErrorCode.INVALID_CONFIG,
-    UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 
 
@@ -37,14 +38,28 @@ class Outcome(NamedTuple):
 DENIED = Outcome(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "Authorization failed.")
 
 
-async def change(topics: Topics, make: Callable[[], object]) -> Outcome:
-    """Make a change in another thread; when it is made, the gateway's own view has it."""
+async def change(topics: Topics, name: str, make: Callable[[], object]) -> Outcome:
+    """Change a topic in another thread; when that is done, the gateway's own view has it.
+
+    A client is told in Kafka's words, and nothing of where the tables are: that is in the log.
+    """
     try:
         await asyncio.to_thread(make)
-    except Failure as refused:
-        code = _CODES.get(type(refused), ErrorCode.UNKNOWN_SERVER_ERROR)
-        return Outcome(int(code), str(refused))
+    except TopicExists:
+        return Outcome(int(ErrorCode.TOPIC_ALREADY_EXISTS), f"Topic '{name}' already exists.")
+    except UnknownTopic:
+        # Clients have a sentence of their own for it.
+        return Outcome(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None)
+    except (InvalidTopic, InvalidPartitions, InvalidConfig) as refused:
+        return Outcome(int(_CODES[type(refused)]), str(refused))
+    except Failure as error:
+        return _failed(name, ErrorCode.UNKNOWN_SERVER_ERROR, error)
     except (DeltaError, OSError) as error:
-        return Outcome(int(ErrorCode.KAFKA_STORAGE_ERROR), str(error))
+        return _failed(name, ErrorCode.KAFKA_STORAGE_ERROR, error)
     await topics.look()
     return Outcome(int(ErrorCode.NONE), None)
+
+
+def _failed(name: str, code: ErrorCode, error: Exception) -> Outcome:
+    log.warning("topic %r cannot be changed: %s", name, error)
+    return Outcome(int(code), "the catalogue of topics cannot be changed at present")

@@ -39,7 +39,7 @@ async def _delete(call: Call, name: str | None, topic_id: UUID) -> Any:
         made = DENIED
     elif name is not None:
         services = call.services
-        made = await change(services.topics, partial(delete_topic, services.root, name))
+        made = await change(services.topics, name, partial(delete_topic, services.root, name))
     return _Result(name=name, topic_id=topic_id, error_code=made.code, error_message=made.message)
 
 

@@ -69,7 +69,7 @@ async def _create_missing(call: Call, request: MetadataRequest) -> None:
         if not (call.may(DESCRIBE, TOPIC, name) and _may_create(call, name)):
             continue
         make = partial(create_log_topic, services.root, name, services.settings.num_partitions, {})
-        made = await change(services.topics, make)
+        made = await change(services.topics, name, make)
         if made.code:
             log.warning("topic %r is not created: %s", name, made.message)
 

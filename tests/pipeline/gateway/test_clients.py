@@ -159,6 +159,22 @@ def test_topics_are_created_grow_and_go(broker: Broker) -> None:
     assert code(named) == confluent_kafka.KafkaError.TOPIC_EXCEPTION
 
 
+def test_what_cannot_be_done_is_said_in_kafka_s_words(broker: Broker) -> None:
+    """And nothing is said of where the tables are, which is the server's affair."""
+    admin = AdminClient({"bootstrap.servers": address(broker)})
+
+    def said(futures: dict[str, Any]) -> str:
+        (future,) = futures.values()
+        error = future.exception(30).args[0]
+        return str(error.str())
+
+    again = said(admin.create_topics([NewTopic("orders", num_partitions=2)]))
+    assert again == "Topic 'orders' already exists."
+    unknown = "Broker: Unknown topic or partition"
+    assert said(admin.create_partitions([NewPartitions("nothing", 5)])) == unknown
+    assert said(admin.delete_topics(["nothing"])) == unknown
+
+
 def test_the_cluster_is_described(broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": address(broker)})
     found = admin.describe_cluster().result(30)
