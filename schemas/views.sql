@@ -180,11 +180,12 @@ FROM (
 WHERE age = 1 AND added;
 
 -- The topics of the catalogue, where there is one: its newest row of each, and the table whose rows are the
--- topic's records, if it has one. `topic_changes` is the table `topics` itself, with every row. A row of
--- `topic_tables` is in force if the topic was created at the same time.
+-- topic's records, if it has one: a user's, or with a `config` the topic's own, which lies within the root.
+-- `topic_changes` is the table `topics` itself, with every row. A row of `topic_tables` is in force if the topic
+-- was created at the same time.
 CREATE VIEW topics AS
 SELECT newest.topic, partitions, newest."at" AS changed_at, "table", key_column, partition_column,
-       value_column, timestamp_column
+       value_column, timestamp_column, config
 FROM (
     SELECT
         topic,

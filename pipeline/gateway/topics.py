@@ -98,5 +98,7 @@ class Topics:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread, and the looks that have not begun."""
+        for look in self._looking.values():
+            look.cancel()
         self._thread.shutdown()

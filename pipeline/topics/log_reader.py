@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from pipeline.topics.errors import OffsetOutOfRange
 from pipeline.topics.record import Record
+from pipeline.topics.row_groups import plain_types
 from pipeline.topics.segments import PartitionSegments, Segments
 from schemas.tables import TOPIC_RECORDS
 
@@ -133,8 +134,10 @@ class LogReader:
         offsets = rows.column("offset").to_pylist()
         times = _millis(rows).tolist()
         keys = rows.column("key").to_pylist()
-        json = self._json
-        values = rows.column("value").to_pylist() if json is None else json.encode(rows)
+        if self._json is None:
+            values = rows.column("value").to_pylist()
+        else:
+            values = self._json.encode(plain_types(rows, {}))
         headers = rows.column("headers")
         types = rows.column("timestampType").to_pylist()
         if headers.null_count == len(headers):

@@ -100,7 +100,7 @@ class OpenFile:
         # Handing columns to threads takes longer than reading a small row group.
         use_threads = self.row_groups[number] > _SMALL_ROWS
         rows = self._parquet.read_row_group(number, columns=names, use_threads=use_threads)
-        rows = _plain(rows, self._columns.types)
+        rows = plain_types(rows, self._columns.types)
         if not rows.num_columns:
             # A table without columns has no rows either.
             placeholder = pa.nulls(self.row_groups[number])
@@ -113,7 +113,7 @@ class OpenFile:
         return RowGroup(rows, partitions, self._columns.timestamps(rows, committed_at))
 
 
-def _plain(rows: pa.Table, declared: Mapping[str, pa.DataType]) -> pa.Table:
+def plain_types(rows: pa.Table, declared: Mapping[str, pa.DataType]) -> pa.Table:
     """Bring columns to the types that are the same whichever writer a file is from.
 
     delta-rs writes views of strings, which cannot be taken from, others write dictionaries, and

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import socket
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -344,3 +347,52 @@ def test_producer_ids_are_given_once(empty_root: Path, tmp_path: Path) -> None:
     given = [each.take() for _ in range(1_001) for each in (first, second)]
     given.append(ProducerIds(root).take())
     assert len(set(given)) == 2_003
+
+
+@pytest.mark.long
+def test_a_gateway_that_is_killed_again_and_again_writes_each_record_once(
+    empty_root: Path, tmp_path: Path
+) -> None:
+    root = str(tmp_path / "root")
+    shutil.copytree(empty_root, root)
+    create_log_topic(root, "killed", 3)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, "-m", "pipeline", "gateway", "--root", root, "--listen", listen]
+    count, kills = 30_000, 10
+    told: list[Any] = []
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": listen, "enable.idempotence": True, "linger.ms": 1, "log_level": 0}
+    )
+    process = subprocess.Popen(command)
+    chance = random.Random(5)
+    try:
+        for number in range(count):
+            producer.produce(
+                "killed",
+                b"%d" % number,
+                partition=number % 3,
+                on_delivery=lambda error, _: told.append(error),
+            )
+            if number % (count // kills) == count // kills - 1:
+                producer.poll(chance.uniform(0.2, 1))
+                process.kill()
+                process.wait()
+                process = subprocess.Popen(command)
+            elif number % 10 == 0:
+                producer.poll(0.001)
+        assert producer.flush(120) == 0
+    finally:
+        process.kill()
+        process.wait()
+    assert told == [None] * count
+    topics = TableTopics(root)
+    while topics.poll():
+        pass
+    for partition in range(3):
+        records: list[Record] = []
+        while len(records) < topics.log_end("killed", partition):
+            records += topics.read("killed", partition, len(records), 1 << 20, 10_000)
+        assert [record.offset for record in records] == list(range(len(records)))
+        assert [int(record.value or b"") for record in records] == list(range(partition, count, 3))
