@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 _MOST_BYTES = 32 << 20
 # Topics that are written to at once; a commit mostly waits for the store.
 _THREADS = 4
-# How long a commit waits for others to come with it, ms: each commit is a file for each partition.
-LINGER_MS = 5.0
 
 
 class Produced(NamedTuple):
@@ -60,7 +58,7 @@ class _Request(NamedTuple):
 class Producing:
     """Appends to the topics of a root that have tables of their own; for one event loop."""
 
-    def __init__(self, root: str, topics: Topics, linger_ms: float = LINGER_MS) -> None:
+    def __init__(self, root: str, topics: Topics, linger_ms: int) -> None:
         self._topics = topics
         self._ids = ProducerIds(root)
         self._giving = asyncio.Lock()

@@ -158,7 +158,7 @@ async def running_gateway(
     topics = Topics(root)
     acls = Acls(root, group or GroupCoordinatorConfig())
     with RequestClient(root, _PRODUCER) as client:
-        link, producing = CoordinatorLink(client), Producing(root, topics)
+        link, producing = CoordinatorLink(client), Producing(root, topics, limits.produce_linger_ms)
         services = Services(root, link, topics, producing, acls, cluster_id(root), APIS, limits)
         gateway = Gateway(services, limits)
         host, port = listen

@@ -1,4 +1,7 @@
-"""DeleteTopics (API key 20): takes topics out of the catalogue; a table stays as it is."""
+"""DeleteTopics (API key 20): takes topics out of the catalogue.
+
+A user's table stays as it is; a table of the topic's own is deleted by upkeep.
+"""
 
 from __future__ import annotations
 

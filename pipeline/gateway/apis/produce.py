@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 
 _Topic = ProduceResponse.TopicProduceResponse
 _NONE = -1
-_ACKS = (-1, 0, 1)
+_ALL = -1
+_ACKS = (_ALL, 0, 1)
 _CODES: dict[type[Failure], ErrorCode] = {
     OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -69,9 +70,10 @@ async def _append(call: Call, request: ProduceRequest, topic: str, asked: Sequen
             else:
                 data = None if each.records is None else bytes(each.records)
                 batches.append(Produced(each.index, data, call.version))
-        outcomes = await asyncio.wait_for(
-            call.services.producing.append(definition, batches), max(request.timeout_ms, 1) / 1000
-        )
+        # As in Kafka, the time is that of acks=all alone.
+        timeout_s = max(request.timeout_ms, 1) / 1000 if request.acks == _ALL else None
+        appending = call.services.producing.append(definition, batches)
+        outcomes = await asyncio.wait_for(appending, timeout_s)
     except asyncio.TimeoutError:
         late = Refused(ErrorCode.REQUEST_TIMED_OUT, f"{request.timeout_ms} ms have passed")
         outcomes = [late] * len(batches)

@@ -159,7 +159,7 @@ def test_this_gateway_is_the_coordinator(client: Client, broker: Broker, version
 def test_a_transaction_has_no_coordinator(client: Client) -> None:
     request = FindCoordinatorRequest(key="t", key_type=1)
     answer = client.ask(request, FindCoordinatorResponse, 2)
-    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert answer.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def test_requests_of_a_connection_are_answered_in_order(client: Client) -> None:
