@@ -75,7 +75,9 @@ class LogReader:
         size = 0
         self.check_range(partition, offset)
         for _ in range(MOST_OPENED):
-            some = self._read(partition, offset, max_bytes - size, max_records - len(found))
+            # KIP-74: a first record that is too large is given all the same, a later one is not.
+            least = 0 if found else 1
+            some = self._read(partition, offset, max_bytes - size, max_records - len(found), least)
             if not some:
                 break
             found += some
@@ -113,8 +115,8 @@ class LogReader:
 
     # --- rows -------------------------------------------------------------------------------------
 
-    def _read(self, partition: int, offset: int, room: int, most: int) -> list[Record]:
-        """Records of one row group; the first also where there is no room for it."""
+    def _read(self, partition: int, offset: int, room: int, most: int, least: int) -> list[Record]:
+        """Records of one row group, `least` of them also where there is no room."""
         if most < 1:
             return []
         found = self._rows(partition, offset)
@@ -127,7 +129,7 @@ class LogReader:
             pc.fill_null(pc.binary_length(rows.column("value")), 0),
         )
         total = np.cumsum(sizes.to_numpy())
-        fitting = max(1, int(np.searchsorted(total, room, side="right")))
+        fitting = max(least, int(np.searchsorted(total, room, side="right")))
         return self._records(rows.slice(0, fitting))
 
     def _records(self, rows: pa.Table) -> list[Record]:

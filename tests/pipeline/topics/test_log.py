@@ -90,6 +90,17 @@ def test_batches_of_several_partitions_are_one_commit(root: str) -> None:
     assert values(opened(root)) == [(0, "a"), (1, "b"), (2, "d"), (3, "e")]
 
 
+def test_a_large_record_ends_a_read_that_has_found_others(root: str) -> None:
+    """And is given alone to the next read, or nobody would get past it (KIP-74)."""
+    writer = appender(make(root, 1))
+    for value in ("small", "large" * 1_000, "after"):
+        writer.append([batch(0, value)])
+    topics = opened(root)
+    assert [each.offset for each in topics.read("t", 0, 0, 100, 10)] == [0]
+    assert [each.offset for each in topics.read("t", 0, 1, 100, 10)] == [1]
+    assert [each.offset for each in topics.read("t", 0, 0, 20_000, 10)] == [0, 1, 2]
+
+
 def test_an_offset_is_found_by_its_time(root: str) -> None:
     writer = appender(make(root, 1))
     writer.append([batch(0, "a", "b", at=500)])
