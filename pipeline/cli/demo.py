@@ -15,7 +15,10 @@ def demo(
         Path | None, typer.Option("--keep", help="Keep the tables in this folder.")
     ] = None,
 ) -> None:
-    """See it work: recorded clients of a real broker, live, then workers that share a table."""
+    """See it work: recorded clients of a real broker; workers and Kafka clients that share tables.
+
+    The Kafka clients are confluent-kafka's; without it their scene is left out.
+    """
     from pipeline.replay.demo import run_demo
 
     if not run_demo(keep):

@@ -2,7 +2,8 @@
 
 Nothing is staged: the coordinator is the real one in a process of its own, the requests are rows
 that are appended to its table, and what the demo prints is read from the tables that it writes.
-Then workers share a table (`pipeline.replay.demo_workers`).
+Then workers share a table (`pipeline.replay.demo_workers`), and consumers of an unmodified Kafka
+client share another one through a gateway (`pipeline.replay.demo_consumers`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pipeline.delta.tail import Tail, follow
 from pipeline.node.process import CoordinatorProcess
+from pipeline.replay.demo_consumers import ConsumersScene
 from pipeline.replay.demo_workers import WorkersScene
 from pipeline.replay.trace import TOPICS, load_trace, trace_names
 from pipeline.replay.trace_replay import TraceReplay, to_answers
@@ -78,7 +80,7 @@ class Demo:
         )
 
     def run(self) -> bool:
-        """Run it; True if every answer came, and every row of the workers' table was put out."""
+        """Run it; True if every answer came, and every row of the tables went to somebody."""
         console = self._console
         total = sum(replay.total for replay in self._replays)
         brokers = {replay.trace.broker for replay in self._replays}
@@ -99,6 +101,7 @@ class Demo:
             follow(table_uri(self._root, GROUP_EVENTS), GROUP_EVENTS.schema.names),
             follow(table_uri(self._root, OFFSETS_TOPIC), ["group_id", "record_type"]),
         )
+        consumers = ConsumersScene(self._root, self._log.parent, console)
         coordinator = CoordinatorProcess(self._root, self._config, self._log)
         try:
             with console.status("starting the coordinator (the first start downloads its jars)"):
@@ -106,10 +109,14 @@ class Demo:
             console.print(f"coordinator ready after {seconds:.1f} s")
             self._play(coordinator, tails)
             answered = self._conclude()
+            # Spark starts while the workers share their table.
+            consumers.begin()
             shared = WorkersScene(self._root, self._log.parent, console).run(coordinator.check)
+            consumed = consumers.run(coordinator.check)
         finally:
+            consumers.end()
             coordinator.stop()
-        return answered and shared
+        return answered and shared and consumed
 
     # --- the conversations ----------------------------------------------------------------------
 

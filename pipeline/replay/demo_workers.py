@@ -8,9 +8,6 @@ commit are put out again by another worker; they are counted.
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -22,7 +19,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from rich.console import Console
 
-from pipeline.errors import Failure
+from pipeline.replay.child import Child
 from pipeline.replay.trace import load_trace, trace_names
 from pipeline.tables.sql import Catalog
 from pipeline.terminal import grid
@@ -64,59 +61,27 @@ def recorded_rows() -> list[dict[str, Any]]:
     ]
 
 
-class _WorkerProcess:
+class _Worker(Child):
     """A worker's process, the rows that it put out and its partitions."""
 
     def __init__(self, number: int, root: str, folder: Path) -> None:
-        self.name = f"worker {number}"
-        self.killed = False
         self.partitions: set[int] = set()
         self.ids: list[str] = []
-        self._paths = [folder / f"worker-{number}.{kind}" for kind in ("rows", "log")]
-        self._read = [0, 0]
         options = ["--root", root, "--group", GROUP, "--topic", TOPIC, "--json"]
         for key, value in _SETTINGS.items():
             options += ["--consumer-property", f"{key}={value}"]
-        with self._paths[0].open("wb") as out, self._paths[1].open("wb") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "pipeline", "worker", *options],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=log,
-                start_new_session=True,
-            )
+        super().__init__(f"worker {number}", ["pipeline", "worker", *options], folder)
 
     def kill(self) -> None:
         """Kill the process: it neither commits nor leaves the group."""
-        self.killed = True
-        self._process.kill()
-        self._process.wait()
+        super().kill()
         self.partitions = set()
-
-    def stop(self) -> None:
-        """Ask the worker to commit and leave the group."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-
-    def wait(self) -> None:
-        """Wait for the process to end, and kill it after 30 s."""
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def check(self) -> None:
-        """Raise Failure if the worker ended by itself."""
-        if self._process.poll() is not None and not self.killed:
-            lines = self._paths[1].read_text("utf-8", "replace").splitlines()
-            raise Failure(f"{self.name} ended: {' '.join(lines[-3:])}")
 
     def listen(self) -> list[str]:
         """Read the worker's new output; returns lines about its partitions for the screen."""
-        self.ids += [row["row"]["id"] for row in self._new(0)]
+        self.ids += [row["row"]["id"] for row in self.told()]
         lines = []
-        for said in self._new(1):
+        for said in self.logged():
             if "event" not in said or self.killed:
                 continue
             if said["event"] == "assigned":
@@ -127,15 +92,6 @@ class _WorkerProcess:
             lines.append(f"{self.name} {said['event']} {numbers}, generation {said['generation']}")
         return lines
 
-    def _new(self, which: int) -> list[dict[str, Any]]:
-        """The complete new lines of a file that are JSON objects; other lines are log messages."""
-        with self._paths[which].open("rb") as file:
-            file.seek(self._read[which])
-            content = file.read()
-        whole = content[: content.rfind(b"\n") + 1]
-        self._read[which] += len(whole)
-        return [msgspec.json.decode(line) for line in whole.splitlines() if line.startswith(b"{")]
-
 
 class WorkersScene:
     """One run of the scene, on a root with a running coordinator."""
@@ -145,7 +101,7 @@ class WorkersScene:
         self._folder = folder
         self._table = str(folder / TOPIC)
         self._console = console
-        self._workers: list[_WorkerProcess] = []
+        self._workers: list[_Worker] = []
         self._rows = recorded_rows()
         self._fed = 0
         self._began = time.monotonic()
@@ -227,9 +183,9 @@ class WorkersScene:
         write_deltalake(self._table, pa.Table.from_pylist(chunk), mode="append")
         self._fed += len(chunk)
 
-    def _start(self) -> _WorkerProcess:
+    def _start(self) -> _Worker:
         number = len(self._workers) + 1
-        self._workers.append(_WorkerProcess(number, self._root, self._folder))
+        self._workers.append(_Worker(number, self._root, self._folder))
         return self._workers[-1]
 
     def _say(self, text: str, style: str = "") -> None:

@@ -338,7 +338,8 @@ class TableTopics:
                 break
             try:
                 group = self._row_group(topic, span)
-            except FileNotFoundError:
+            except (FileNotFoundError, Failure):
+                # The records before a file that is gone or torn are read all the same.
                 if pieces:
                     break
                 raise

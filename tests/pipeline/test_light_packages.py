@@ -18,7 +18,8 @@ print(json.dumps(sorted(sys.modules)))
 
 
 @pytest.mark.parametrize(
-    "package", ["pipeline.delta", "pipeline.tables", "pipeline.topics", "pipeline.upkeep"]
+    "package",
+    ["pipeline.client", "pipeline.delta", "pipeline.tables", "pipeline.topics", "pipeline.upkeep"],
 )
 def test_no_module_imports_spark_or_pandas(package: str) -> None:
     ended = subprocess.run(

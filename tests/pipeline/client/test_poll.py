@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from pipeline.client import (
     CannotFollow,
     ConsumerRecord,
     CoordinatorTimeoutError,
+    Failure,
     GroupMember,
     OffsetAndTimestamp,
     OffsetOutOfRangeError,
@@ -73,6 +75,13 @@ def append(uri: str, numbers: Any, text: str = "x") -> None:
 
 def define(root: str, uri: str) -> None:
     create_table_topic(root, "t", PARTITIONS, uri, partition="p", value="text", timestamp="at")
+
+
+def _added_path(uri: str, version: int) -> str:
+    """The path of the one file that a commit added."""
+    lines = Path(uri, "_delta_log", f"{version:020}.json").read_text().splitlines()
+    (added,) = [json.loads(line)["add"] for line in lines if "add" in json.loads(line)]
+    return str(added["path"])
 
 
 @pytest.fixture
@@ -398,6 +407,23 @@ def test_a_store_that_fails_for_a_while_costs_time_and_no_row(
     failures["poll"] = 1 << 30
     with pytest.raises(CoordinatorTimeoutError, match="could not be read within 50 ms"):
         member.end_offsets(T[:1], timeout_ms=50)
+
+
+def test_a_file_that_was_torn_is_named_after_the_rows_before_it_and_can_be_passed_over(
+    join: Any, table: str, root: str
+) -> None:
+    topics = TableTopics(root)
+    while topics.poll():
+        pass
+    torn = Path(table, _added_path(table, 1))
+    torn.write_bytes(torn.read_bytes()[:-100])
+    member = join()
+    assert numbers(gather(member, 20)) == list(range(20))
+    with pytest.raises(Failure, match=f"{torn.name} is no Parquet file"):
+        gather(member, 1)
+    for one, found in member.offsets_for_times(dict.fromkeys(T, 40_000)).items():
+        member.seek(one, found.offset)
+    assert numbers(gather(member, 20)) == list(range(40, 60))
 
 
 def test_a_defect_of_the_reader_is_told_to_the_program(

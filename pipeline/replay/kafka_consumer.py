@@ -1,0 +1,65 @@
+"""A consumer of the demo's, as any user of confluent-kafka writes it; it knows nothing of ours.
+
+    python -m pipeline.replay.kafka_consumer BOOTSTRAP GROUP TOPIC
+
+A line on stdout says which partitions it was assigned or revoked, or which records it was given.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+
+def say(**line: Any) -> None:
+    """Write a JSON object."""
+    print(json.dumps(line), flush=True)
+
+
+def main(bootstrap: str, group: str, topic: str) -> None:
+    """Consume until SIGTERM."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "partition.assignment.strategy": "cooperative-sticky",
+        }
+    )
+
+    stopping = False
+
+    def tell(event: str) -> Any:
+        def on_change(_: Consumer, partitions: list[TopicPartition]) -> None:
+            say(event=event, partitions=sorted(one.partition for one in partitions))
+
+        return on_change
+
+    def stop(*_: object) -> None:
+        nonlocal stopping
+        stopping = True
+
+    signal.signal(signal.SIGTERM, stop)
+    consumer.subscribe([topic], on_assign=tell("assigned"), on_revoke=tell("revoked"))
+    while not stopping:
+        records = [
+            [
+                one.partition(),
+                one.offset(),
+                (one.key() or b"").decode(),
+                (one.value() or b"").decode(),
+            ]
+            for one in consumer.consume(1_000, 0.5)
+            if one.error() is None
+        ]
+        if records:
+            say(records=records)
+    consumer.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
