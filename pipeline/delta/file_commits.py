@@ -51,6 +51,9 @@ class FileCommits:
                 raise
             return
         refresh(self._handle)
+        # delta-rs looks for conflicts from the handle's version on.
+        if self._handle.version() != version:
+            raise RewriteConflict(self._handle.table_uri, f"version {version} is not the newest")
         commit_elsewhere(self._handle, rewrite)
 
     def checkpoint(self, version: int) -> None:
