@@ -176,7 +176,7 @@ def test_writers_at_once_leave_no_gap_and_no_offset_twice(root: str) -> None:
 
     def write(name: str) -> None:
         writer = appender(topic)
-        for number in range(20):
+        for number in range(10):
             writer.append([batch(number % 2, f"{name}{number}"), batch(2, f"{name}{number}")])
 
     threads = [threading.Thread(target=write, args=(name,)) for name in "abc"]
@@ -185,7 +185,7 @@ def test_writers_at_once_leave_no_gap_and_no_offset_twice(root: str) -> None:
     for thread in threads:
         thread.join()
     topics = opened(root)
-    for partition, count in ((0, 30), (1, 30), (2, 60)):
+    for partition, count in ((0, 15), (1, 15), (2, 30)):
         found = values(topics, partition)
         assert [offset for offset, _ in found] == list(range(count))
         assert len({value for _, value in found}) == count
