@@ -7,6 +7,11 @@ part of a commit, and the link fails if the version is taken.
 A link that fails may have been made all the same: a disk reports EIO after it, a network file
 system sends it again and finds its own. So after an error the commit is read, and its content tells
 whose it is.
+
+A version is free as well once its commit was cleaned up. A writer that stood still between its look
+at the log and its link, while others went on and the log was cleaned up beyond it, creates a commit
+that no reader sees. A clean-up keeps the newest version, and so the one before each version that
+may be created: a commit whose predecessor is missing came too late, or was itself cleaned past.
 """
 
 from __future__ import annotations
@@ -72,7 +77,8 @@ class Commit:
         """Create the commit of a version; `folder` is the log's.
 
         Raises FileExistsError if the version is another writer's, CommitStateUnknown if it may be
-        this commit or may not, and another OSError if this commit is certainly not there.
+        this commit or may not or if the log was cleaned up beyond it meanwhile, and another OSError
+        if this commit is certainly not there.
         """
         target = commit_path(folder, version)
         partial = write_partial(folder, self._content, self._flushed)
@@ -89,6 +95,11 @@ class Commit:
             except OSError as error:
                 # The link alone decides whether the commit stands.
                 log.warning("%s is left behind: %s", partial, error)
+        if version and not commit_path(folder, version - 1).exists():
+            raise CommitStateUnknown(
+                f"it is not known whether version {version} of {folder.parent} was written: the "
+                "log was cleaned up beyond it meanwhile"
+            )
 
     def _settle(self, target: Path, error: OSError) -> None:
         """Return if the target is this commit; raise what `create` raises if it is not."""

@@ -1,13 +1,15 @@
-"""Telling a file that is no Parquet file from one that could not be read just now.
+"""Telling a file that is damaged from one that could not be read just now.
 
 pyarrow raises the same errors for both. A file of a table never changes: what is certainly no
-Parquet file will never be one. But a store that fails today may answer tomorrow, and rows that were
-given up for its failure would be lost.
+Parquet file, or a row group that its bytes do not decode to, will never be one. But a store that
+fails today may answer tomorrow, and rows that were given up for its failure would be lost.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,9 +17,42 @@ import pyarrow.parquet as pq
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+# What pyarrow raises for a damaged file, and for a store that fails.
+UNREAD = (pa.ArrowException, OSError)
+
 _MAGIC = b"PAR1"
 # The length of the footer, and the magic.
 _END_BYTES = 8
+# Rows that are decoded at once to find out whether they can be: a text may repeat in each of them.
+_TRIED_ROWS = 1_024
+
+
+class Substitute(Protocol):
+    """Makes the rows that stand for what is certainly damaged."""
+
+    def for_file(self, path: str, why: str) -> pa.Table:
+        """Return the rows of a file that is no Parquet file, as if it had one row group."""
+        ...
+
+    def for_row_group(
+        self, files: FileSystem, path: str, row_group: int, first: int, why: str
+    ) -> pa.Table:
+        """Return the rows from row `first` on of a row group that cannot be decoded, as many."""
+        ...
+
+
+def open_parquet(files: FileSystem, path: str, file: pa.NativeFile) -> pq.ParquetFile | str:
+    """Open a file as Parquet; return why it is certainly none.
+
+    Raises pyarrow's error if it may be one.
+    """
+    try:
+        return pq.ParquetFile(file)
+    except UNREAD:
+        why = why_no_parquet(files, path)
+        if why is None:
+            raise
+        return why
 
 
 def why_no_parquet(files: FileSystem, path: str) -> str | None:
@@ -41,6 +76,87 @@ def why_no_parquet(files: FileSystem, path: str) -> str | None:
     except (pa.ArrowException, OSError) as error:
         return f"its footer cannot be read: {error}"
     return None
+
+
+def why_undecodable(
+    files: FileSystem, path: str, row_group: int, columns: Sequence[str]
+) -> str | None:
+    """Return why a row group's columns certainly cannot be decoded, None if they may be.
+
+    They cannot be if all bytes were read that pyarrow asked for. `columns` that the file does not
+    have are left out.
+    """
+    with files.open_input_file(path) as opened:
+        watched = _Watched(opened)
+        try:
+            footer = pq.read_metadata(opened)
+            texts = [
+                column.path_in_schema
+                for index in range(footer.num_columns)
+                if (column := footer.row_group(row_group).column(index)).physical_type
+                == "BYTE_ARRAY"
+            ]
+            source = pa.PythonFile(watched, mode="r")
+            parquet = pq.ParquetFile(source, read_dictionary=texts, metadata=footer)
+            for _ in parquet.iter_batches(_TRIED_ROWS, [row_group], list(columns)):
+                pass
+        except pa.ArrowMemoryError:
+            return None
+        except UNREAD as error:
+            return None if watched.has_failed else str(error)
+    return None
+
+
+def why_damaged(files: FileSystem, path: str) -> str | None:
+    """Return why a file certainly cannot be read whole, None if it may be.
+
+    Raises OSError if its bytes cannot be read.
+    """
+    why = why_no_parquet(files, path)
+    if why is not None:
+        return why
+    with files.open_input_file(path) as file:
+        footer = pq.read_metadata(file)
+    names = footer.schema.to_arrow_schema().names
+    for index in range(footer.num_row_groups):
+        why = why_undecodable(files, path, index, names)
+        if why is not None:
+            return f"row group {index} cannot be decoded: {why}"
+    return None
+
+
+class _Watched(io.RawIOBase):
+    """A file of a store, and whether the store has ever not returned what it was asked for."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        super().__init__()
+        self.has_failed = False
+        self._file = file
+        self._size = file.size()
+
+    def read(self, size: int = -1) -> bytes:
+        at = self._file.tell()
+        wanted = self._size - at if size < 0 else min(size, self._size - at)
+        try:
+            found = bytes(self._file.read(wanted))
+        except OSError:
+            self.has_failed = True
+            raise
+        if len(found) != wanted:
+            self.has_failed = True
+        return found
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._file.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._file.tell())
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
 
 
 def _read(file: pa.NativeFile, start: int, length: int) -> bytes:

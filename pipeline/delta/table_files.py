@@ -23,6 +23,7 @@ from pipeline.clock import clock_ms
 from pipeline.delta.data_files import DataFile, new_path
 from pipeline.delta.engine import quoted
 from pipeline.delta.flush import flush
+from pipeline.delta.parquet_file import why_damaged
 from pipeline.delta.protocol import check_readable, check_removable, writer_features
 from pipeline.delta.rewrite import Rewrite, commit_elsewhere, commit_locally
 from pipeline.delta.table import local_folder, refresh
@@ -88,6 +89,10 @@ class TableFiles:
             f"(FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
         )
         return self.written(path, records, partition, modified_ms)
+
+    def why_damaged(self, file: DataFile) -> str | None:
+        """Return why a file certainly cannot be read whole, None if it may be."""
+        return why_damaged(fs.LocalFileSystem(), str(self.local(file)))
 
     def new_file(self, partition: Mapping[str, str | None] | None = None) -> tuple[str, Path]:
         """Name a new file of the table; returns its path there, and where to write it."""

@@ -16,7 +16,7 @@ from pyarrow.fs import FileSystem
 from pipeline.delta.actions import parse_commit
 from pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
 from pipeline.delta.log import LogGone
-from pipeline.delta.parquet_file import why_no_parquet
+from pipeline.delta.parquet_file import UNREAD, Substitute, open_parquet, why_undecodable
 from pipeline.delta.table import open_delta
 
 
@@ -39,8 +39,6 @@ class RowGroup(NamedTuple):
     number: int
 
 
-# Rows that stand for a file that is no Parquet file: its version, its path, and why it is none.
-Unreadable = Callable[[int, str, str], pa.Table]
 # Reads these columns of a row group, from a row on, page by page.
 ReadPages = Callable[[RowGroup, Sequence[str], int], Iterator[pa.Table]]
 
@@ -64,23 +62,22 @@ def appended(
     columns: Sequence[str],
     end: Position | None = None,
     read: ReadPages = whole_row_group,
-    unreadable: Unreadable | None = None,
+    substitute: Substitute | None = None,
 ) -> Iterator[tuple[pa.Table | None, Position]]:
     """Read what was appended from `start` up to `end`, or to the table's present end.
 
     Yields the pages that `read` makes of each row group with the position after each, and after the
     last row group of a version None with the position at the beginning of the next. A commit that
     removes files is a rewrite, and none of its rows is new. Columns that a file does not have are
-    left out. Raises FileNotFoundError for a data file that is gone. A file that is certainly no
-    Parquet file has the rows that `unreadable` makes, as one row group; without it, pyarrow's error
-    is raised.
+    left out. Raises FileNotFoundError for a data file that is gone. A file or a row group that is
+    certainly damaged has the rows that `substitute` makes; without it, pyarrow's error is raised.
     """
     at = start
     while end is None or at < end:
         content = read_commit(files, at.version)
         if content is None:
             return
-        for rows, before, after in _pages(files, content, columns, at, read, unreadable):
+        for rows, before, after in _pages(files, content, columns, at, read, substitute):
             if end is not None and after > end:
                 # It was read by another release, which cut its pages otherwise.
                 yield rows.slice(0, end.row - before.row), end
@@ -99,7 +96,7 @@ def _pages(
     columns: Sequence[str],
     start: Position,
     read: ReadPages,
-    unreadable: Unreadable | None,
+    substitute: Substitute | None,
 ) -> Iterator[tuple[pa.Table, Position, Position]]:
     """The pages of a commit from `start` on, with the positions before and after each."""
     actions = parse_commit(content)
@@ -111,27 +108,35 @@ def _pages(
             continue
         path = action.add.path
         with files.open_input_file(path) as file:
-            try:
-                parquet = pq.ParquetFile(file)
-            except (pa.ArrowException, OSError):
-                why = None if unreadable is None else why_no_parquet(files, path)
-                if unreadable is None or why is None:
-                    raise
+            parquet = (
+                pq.ParquetFile(file) if substitute is None else open_parquet(files, path, file)
+            )
+            if isinstance(parquet, str):
+                assert substitute is not None
                 if number >= start.row_group:
                     before, after = (Position(start.version, each) for each in (number, number + 1))
-                    yield unreadable(start.version, path, why), before, after
+                    yield substitute.for_file(path, parquet), before, after
                 number += 1
                 continue
             for index in range(parquet.num_row_groups):
                 if number >= start.row_group:
                     at = start if number == start.row_group else Position(start.version, number)
                     ends = parquet.metadata.row_group(index).num_rows
-                    for page in read(RowGroup(file, parquet, index), columns, at.row):
-                        before, row = at, at.row + page.num_rows
-                        at = at._replace(row=row)
-                        if row == ends:
-                            at = Position(start.version, number + 1)
-                        yield page, before, at
+                    try:
+                        for page in read(RowGroup(file, parquet, index), columns, at.row):
+                            before, row = at, at.row + page.num_rows
+                            at = at._replace(row=row)
+                            if row == ends:
+                                at = Position(start.version, number + 1)
+                            yield page, before, at
+                    except UNREAD:
+                        why = None
+                        if substitute is not None:
+                            why = why_undecodable(files, path, index, columns)
+                        if substitute is None or why is None:
+                            raise
+                        rows = substitute.for_row_group(files, path, index, at.row, why)
+                        yield rows, at, Position(start.version, number + 1)
                 number += 1
 
 

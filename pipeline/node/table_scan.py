@@ -15,13 +15,15 @@ import pyarrow.parquet as pq
 
 from pipeline.delta.commit_reader import open_files
 from pipeline.delta.data_files import data_files
-from pipeline.delta.parquet_file import why_no_parquet
+from pipeline.delta.parquet_file import UNREAD, open_parquet, why_undecodable
 from pipeline.stream.utf8 import valid_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from deltalake import DeltaTable
+
+    from pipeline.delta.parquet_file import Substitute
 
 # Of a row group's bytes, uncompressed: a request may hold a megabyte of assignments.
 _PAGE_BYTES = 16 << 20
@@ -31,19 +33,19 @@ _PAGE_ROWS = 65_536
 class TableScan:
     """Reads the files of the handle's version; partition columns are not in them.
 
-    A file that is certainly no Parquet file has the row that `unreadable` makes of its path;
-    without it, pyarrow's error is raised. With `modified_within_ms` only the files are read that
+    A file or a row group that is certainly damaged has the rows that `substitute` makes; without
+    it, pyarrow's error is raised. With `modified_within_ms` only the files are read that
     were written so long, or less, before `now_ms` or before the newest file, whichever is earlier.
     """
 
     def __init__(
         self,
         handle: DeltaTable,
-        unreadable: Callable[[str], pa.Table] | None = None,
+        substitute: Substitute | None = None,
         modified_within_ms: int | None = None,
         now_ms: int = 0,
     ) -> None:
-        self._unreadable = unreadable
+        self._substitute = substitute
         files = data_files(handle)
         if modified_within_ms is not None and files:
             since = min(now_ms, files[-1].modified_ms) - modified_within_ms
@@ -74,22 +76,36 @@ class TableScan:
                 yield wanted, page.take(pc.subtract(wanted, first))
 
     def _pages_of(self, path: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-        first = 0
+        begins = 0
+        substitute = self._substitute
         with self._files.open_input_file(path) as opened:
-            try:
-                parquet = pq.ParquetFile(opened)
-            except (pa.ArrowException, OSError):
-                if self._unreadable is None or why_no_parquet(self._files, path) is None:
-                    raise
-                yield 0, self._unreadable(path)
+            parquet = (
+                pq.ParquetFile(opened)
+                if substitute is None
+                else open_parquet(self._files, path, opened)
+            )
+            if isinstance(parquet, str):
+                assert substitute is not None
+                yield 0, substitute.for_file(path, parquet)
                 return
             for group in range(parquet.num_row_groups):
                 described = parquet.metadata.row_group(group)
                 row_bytes = described.total_byte_size // max(1, described.num_rows)
                 size = max(1, min(_PAGE_ROWS, _PAGE_BYTES // max(1, row_bytes)))
-                for batch in parquet.iter_batches(size, [group], list(columns)):
-                    yield first, _without_views(pa.Table.from_batches([batch]))
-                    first += batch.num_rows
+                first = begins
+                try:
+                    for batch in parquet.iter_batches(size, [group], list(columns)):
+                        yield first, _without_views(pa.Table.from_batches([batch]))
+                        first += batch.num_rows
+                except UNREAD:
+                    why = None
+                    if substitute is not None:
+                        why = why_undecodable(self._files, path, group, columns)
+                    if substitute is None or why is None:
+                        raise
+                    row = first - begins
+                    yield first, substitute.for_row_group(self._files, path, group, row, why)
+                begins += described.num_rows
 
 
 def _without_views(rows: pa.Table) -> pa.Table:

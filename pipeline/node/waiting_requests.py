@@ -19,7 +19,7 @@ from pipeline.settings import CoordinatorSettings
 from pipeline.stream.contract_types import in_contract_types, texts
 from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA, of_partitions
 from pipeline.stream.packing import pack_rows
-from pipeline.stream.request_pages import LONGEST_ID, bounded, refused_file
+from pipeline.stream.request_pages import LONGEST_ID, RefusedRequests, bounded
 from pipeline.tables.store import open_table
 from schemas.tables import REJECTED_REQUESTS, REQUESTS, RESPONSES
 
@@ -61,7 +61,7 @@ class WaitingRequests:
     def __init__(self, engine: Engine, root: str, requests: DeltaTable, most: int = MOST) -> None:
         self._engine = engine
         self._most = most
-        self._requests = TableScan(requests, refused_file)
+        self._requests = TableScan(requests, RefusedRequests())
         self._store("asked", _ASKED, self._asked())
         answered = TableScan(open_table(root, RESPONSES)).pages(["request_id"])
         self._store("answered", _ANSWERED, (rows.cast(_ANSWERED) for _, _, rows in answered))

@@ -21,7 +21,6 @@ before it must renew their sessions first.
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +38,7 @@ from pipeline.delta.tail import Position, appended
 from pipeline.stream.offset import Offset, Selection, from_plain
 from pipeline.stream.packed import AFTER_BOOTSTRAP, PACKED_SCHEMA, STREAM_COLUMNS, of_partitions
 from pipeline.stream.packing import pack_rows
-from pipeline.stream.request_pages import read_pages, refuse_packed, refused_file
+from pipeline.stream.request_pages import RefusedRequests, read_pages, refuse_packed
 from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS
 
@@ -49,8 +48,6 @@ if TYPE_CHECKING:
 
     from pipeline.settings import CoordinatorSettings
     from pipeline.stream.bootstrap import Bootstrap
-
-log = logging.getLogger(__name__)
 
 FORMAT = "group-coordinator-events"
 STREAM_SCHEMA = pa.schema([(name, pa.string()) for name in STREAM_COLUMNS])
@@ -266,7 +263,7 @@ class EventReader(SimpleDataSourceStreamReader):
         read = functools.partial(read_pages, most=most)
         number = first
         names = REQUESTS.schema.names
-        for rows, after in appended(_files(uri), start, names, end, read, _refuse_file):
+        for rows, after in appended(_files(uri), start, names, end, read, RefusedRequests()):
             if rows is None:
                 yield None, 0, after
                 continue
@@ -284,13 +281,6 @@ class EventReader(SimpleDataSourceStreamReader):
             else:
                 events = rows.cast(PACKED_SCHEMA)
                 yield refuse_packed(events, most), rows.nbytes, after
-
-
-def _refuse_file(version: int, path: str, why: str) -> pa.Table:
-    """One refused request for a file whose requests cannot be read; a line of the log says why."""
-    rows = refused_file(path)
-    log.warning("version %d of requests: %s is no Parquet file: %s", version, path, why)
-    return rows
 
 
 def _events_gone(uri: str, version: int) -> EventsGoneError:

@@ -12,27 +12,35 @@ group takes is told from its Parquet footer before it is read:
   says why. The group's machine answers it INVALID_REQUEST with that message, or rejects it if its
   ids are missing or too long themselves (`schemas.messages.decode_request`).
 * A file that is no Parquet file becomes one such row without ids, and so a rejected request that
-  names the file. A store that fails is another matter (`pipeline.delta.parquet_file`).
+  names the file. So does each request of a row group that its bytes do not decode to, with the ids
+  that can be decoded. A store that fails is another matter (`pipeline.delta.parquet_file`).
 
 A row that is a thousand times larger than any before costs its own size once, and nobody waits.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coordinator.group.control import is_control
+from pipeline.delta.parquet_file import why_undecodable
 from pipeline.delta.tail import RowGroup
 from pipeline.stream.contract_types import in_contract_types, texts
 from pipeline.stream.event_size import event_sizes
 from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
 from pipeline.stream.packing import pack_rows
 from schemas.messages import REFUSED, decode_request
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+log = logging.getLogger(__name__)
 
 # The size of a page, bytes, in Arrow as well as packed.
 PAGE_BYTES = 8 << 20
@@ -133,13 +141,31 @@ def _refuse_packed(group: str | None, text: str, most: int) -> tuple[str | None,
     return row["group_id"], key + row["event"][KEY_WIDTH:]
 
 
-def refused_file(path: str) -> pa.Table:
-    """Return the row that stands for the requests of a file that is no Parquet file.
+class RefusedRequests:
+    """Rows in place of requests that cannot be decoded; a line of the log says why."""
 
-    It has no ids, so that it can only be rejected; the reason names the file.
-    """
-    reason = f"{path} is no Parquet file, so that its requests cannot be read"
-    return _refused(pa.table({"request_id": pa.nulls(1)}), reason)
+    def for_file(self, path: str, why: str) -> pa.Table:
+        """Return the row that stands for the requests of a file that is no Parquet file.
+
+        It has no ids, so that it can only be rejected; the reason names the file.
+        """
+        log.warning("requests: %s is no Parquet file: %s", path, why)
+        reason = f"{path} is no Parquet file, so that its requests cannot be read"
+        return _refused(pa.table({"request_id": pa.nulls(1)}), reason)
+
+    def for_row_group(
+        self, files: FileSystem, path: str, row_group: int, first: int, why: str
+    ) -> pa.Table:
+        """Return the requests of a damaged row group from row `first` on as refused.
+
+        They have those of their ids that can be decoded.
+        """
+        log.warning("requests: row group %d of %s cannot be decoded: %s", row_group, path, why)
+        reason = f"row group {row_group} of {path} cannot be decoded"
+        ids = [name for name in _IDS if why_undecodable(files, path, row_group, [name]) is None]
+        with files.open_input_file(path) as file:
+            found = _ids_alone(pq.ParquetFile(file), row_group, first, reason, ids)
+            return pa.concat_tables(found)
 
 
 def _too_large(size: int, most: int) -> str:
@@ -168,13 +194,15 @@ def _from(batches: Iterator[pa.RecordBatch], first: int) -> Iterator[pa.Table]:
         first = max(0, first - batch.num_rows)
 
 
-def _ids_alone(parquet: pq.ParquetFile, index: int, first: int, reason: str) -> Iterator[pa.Table]:
-    """The requests of a row group as refused; ids that are large as well are not read either."""
+def _ids_alone(
+    parquet: pq.ParquetFile, index: int, first: int, reason: str, names: Sequence[str] = _IDS
+) -> Iterator[pa.Table]:
+    """The requests of a row group as refused, with those of the ids `names` that are small."""
     group = parquet.metadata.row_group(index)
     small = [
         column.path_in_schema
         for column in _columns(group)
-        if column.path_in_schema in _IDS and column.total_uncompressed_size <= PAGE_BYTES
+        if column.path_in_schema in names and column.total_uncompressed_size <= PAGE_BYTES
     ]
     if not small:
         yield _refused(pa.table({"request_id": pa.nulls(group.num_rows - first)}), reason)

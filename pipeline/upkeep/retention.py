@@ -178,17 +178,20 @@ def _retain_table(
 def _pack(engine: Engine, files: TableFiles, batch: Sequence[DataFile]) -> None:
     """Make one file of a batch.
 
-    A file whose rows do not fit the table stays as it is: it fails the batch, and is found by
-    halves. Otherwise one such file would keep all files of its table from being packed until it is
-    past the retention.
+    A file that is damaged, or whose rows do not fit the table, stays as it is: it fails the batch,
+    and is found by halves. Otherwise one such file would keep all files of its table from being
+    packed until it is past the retention. What fails for another reason fails the table.
     """
     engine.show("small_files", files, batch)
     newest_ms = max(file.modified_ms for file in batch)
     try:
         packed = files.write(engine, "SELECT * FROM small_files", batch[0].partition, newest_ms)
-    except UnfitRows as error:
+    except Failure as error:
         if len(batch) == 1:
-            log.warning("%s is not packed: %s", batch[0].path, error)
+            (file,) = batch
+            if not isinstance(error, UnfitRows) and files.why_damaged(file) is None:
+                raise
+            log.warning("%s is not packed: %s", file.path, error)
             return
         middle = len(batch) // 2
         _pack(engine, files, batch[:middle])

@@ -93,10 +93,15 @@ class _Decider(Struct, frozen=True):
 
 
 class _Renewal(Struct, frozen=True):
-    """When a member was last heard of: by the time of the batch, and when that read, true ms."""
+    """When a member was last heard of: in which batch, and when that read, true ms.
+
+    `elapsed_ms` is how far the coordinator's clock had gone by then, steps back left out.
+    """
 
     process: str
+    query_id: str
     batch_time: int
+    elapsed_ms: int
     read_at: float
 
 
@@ -125,11 +130,15 @@ class Observer:
         self._on_answer = on_answer
         self._next_offset: dict[int, int] = {}
         self._generations: dict[str, int] = {}
+        # What a group's generation was before the batch that last recorded one.
+        self._generations_before: dict[str, tuple[Batch | None, int]] = {}
         self._recorded: dict[str, dict[tuple[str, int], int]] = {}
         # The values that a key had in the course of the batch that last wrote it.
         self._values: dict[Key, tuple[Batch | None, set[int]]] = {}
         self._writers: dict[str, tuple[str, int]] = {}
         self._read_at: dict[Batch, float] = {}
+        # How far a query's batch times had gone by a batch, steps back left out, and its time.
+        self._elapsed: dict[Batch, tuple[int, int]] = {}
         self._decided: dict[Batch, tuple[dict[str | None, bytes], dict[int, int]]] = {}
         self._landed: set[Batch] = set()
         self._deciders: dict[str, _Decider] = {}
@@ -182,6 +191,9 @@ class Observer:
     def on_planned(self, query_id: str, batch: PlannedBatch, read_at: float) -> None:
         """Learn when a batch looked for requests, true ms."""
         self._read_at[query_id, batch.batch_id] = read_at
+        elapsed, time_ms = self._elapsed.get((query_id, batch.batch_id - 1), (0, batch.time_ms))
+        elapsed += max(0, batch.time_ms - time_ms)
+        self._elapsed[query_id, batch.batch_id] = elapsed, batch.time_ms
 
     def on_decided(
         self, query_id: str, planned: PlannedBatch, outputs: dict[str | None, bytes]
@@ -299,7 +311,7 @@ class Observer:
             if record.record_type == OFFSET_COMMIT:
                 self._take_offset(batch, record)
             elif record.record_type == GROUP_METADATA:
-                self._take_group(record)
+                self._take_group(batch, record)
             self._world.note("record", partition, offset, record.group_id, record.request_id)
 
     def _take_offset(self, batch: Batch | None, record: Record) -> None:
@@ -321,8 +333,12 @@ class Observer:
                 written[record.topic, record.topic_partition] = record.offset_commit.offset
         self._values[key] = (batch, values)
 
-    def _take_group(self, record: Record) -> None:
+    def _take_group(self, batch: Batch | None, record: Record) -> None:
         value = record.group_metadata
+        last, _ = self._generations_before.get(record.group_id, (None, 0))
+        if last is None or last != batch:
+            present = self._generations.get(record.group_id, 0)
+            self._generations_before[record.group_id] = batch, present
         if value is None:
             self._generations.pop(record.group_id, None)
             return
@@ -386,7 +402,10 @@ class Observer:
         elif response.offset_fetch is not None and not response.error_code:
             self._check_fetch(batch, event, response)
         elif response.join_group is not None and not response.error_code:
-            recorded = self._generations.get(response.group_id, 0)
+            # A batch may answer a join, and end the generation after that: its records come first.
+            last, recorded = self._generations_before.get(response.group_id, (None, 0))
+            if last is None or last != batch:
+                recorded = self._generations.get(response.group_id, 0)
             self._world.check(GENERATIONS_RISE)
             if response.join_group.generation_id < recorded:
                 self._world.violate(
@@ -469,14 +488,15 @@ class Observer:
         # In Kafka 4.1 a sync to a stable group renews nothing.
         if member_id and response.api in ("join_group", "heartbeat"):
             process, _ = self._writers[batch[0]]
+            elapsed_ms, batch_time = self._elapsed[batch]
             self._renewed[response.group_id, member_id] = _Renewal(
-                process, response.responded_at, self._read_at[batch]
+                process, batch[0], batch_time, elapsed_ms, self._read_at[batch]
             )
 
     def _take_expiry(self, batch: Batch | None, event: GroupEvent) -> None:
         """No member is given up within its session, by its coordinator's batch times.
 
-        A clock that is set back makes nobody's session longer: then true time tells.
+        A clock that is set back makes nobody's session longer: true time tells as well.
         """
         assert event.member_id is not None
         assert batch is not None
@@ -486,7 +506,10 @@ class Observer:
         read_at = self._read_at[batch]
         self._world.check(SESSIONS)
         if session_ms is not None and renewed is not None and renewed.process == process:
-            silent_ms = max(event.at - renewed.batch_time, read_at - renewed.read_at)
+            by_clock = event.at - renewed.batch_time
+            if renewed.query_id == batch[0]:
+                by_clock = self._elapsed[batch][0] - renewed.elapsed_ms
+            silent_ms = max(by_clock, read_at - renewed.read_at)
             if silent_ms < session_ms:
                 self._world.violate(
                     SESSIONS,

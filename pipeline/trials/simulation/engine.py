@@ -221,20 +221,18 @@ class SimulatedQuery:
                 self._run(*batch)
         # As Spark does: what a batch raises ends its query, and the node finds it so.
         except EXPECTED as error:
-            late = isinstance(error, EventsGoneError)
-            if isinstance(error, FileNotFoundError) or (
-                late and not self._engine.files.was_vacuumed(error)
-            ):
-                raise
-            if late:
+            if isinstance(error, EventsGoneError) and not self._is_fenced():
+                if not self._engine.files.was_vacuumed(error):
+                    raise
                 # As the error says; the reader lagged further than the tables keep files.
                 self._engine.delete_checkpoint(self._where)
+            elif isinstance(error, FileNotFoundError):
+                raise
             self._end(error)
             return
         except TableNotFoundError as error:
             if not self._is_fenced():
                 raise
-            # A later start of the node has taken this one's folder.
             self._end(error)
             return
         delay = _LOOK_MS if batch is None else _BATCH_OVERHEAD_MS
@@ -247,14 +245,21 @@ class SimulatedQuery:
         self.isActive = False
 
     def _is_fenced(self) -> bool:
+        """Whether a later start of the node took this one's folder, with the bootstrap in it."""
         try:
             self._sink.check_epoch()
         except FencedError:
             return True
         return False
 
+    def _check_taken(self) -> None:
+        """Raise ConcurrentUpdate if a later start has taken the folder."""
+        if not self._engine.has(self._where, self._checkpoint):
+            raise ConcurrentUpdate("another start has taken the streaming checkpoint")
+
     def _next_batch(self) -> tuple[PlannedBatch, Iterator[pa.RecordBatch]] | None:
         """The batch to run and its events; None if it is not yet time for one."""
+        self._check_taken()
         checkpoint, latest = self._checkpoint, self._checkpoint.latest
         if latest is not None and checkpoint.committed < latest.batch_id:
             self._world.tell(f"batch {latest.batch_id} is run again")
@@ -270,6 +275,7 @@ class SimulatedQuery:
             return None
         number = 0 if latest is None else latest.batch_id + 1
         batch = PlannedBatch(number, start, end, clock_ms())
+        self._check_taken()
         checkpoint.plan(batch)
         self._world.tell(f"batch {number} is planned: {_told(start)} to {_told(end)}")
         self._engine.listener.on_planned(self._checkpoint.query_id, batch, read_at)
@@ -288,6 +294,7 @@ class SimulatedQuery:
         frame = _Frame(self._checkpoint.query_id, lambda: self._decide(batch, list(events), groups))
         self._sink(frame, batch.batch_id)  # type: ignore[arg-type]
         self._engine.files.point(WRITTEN)
+        self._check_taken()
         self._checkpoint.commit(batch, groups)
         self._world.count("batches")
         source = {"startOffset": batch.start, "endOffset": batch.end}
@@ -300,6 +307,7 @@ class SimulatedQuery:
         groups: dict[str | None, Stored],
     ) -> list[bytes]:
         """Call the stateful function for each group with events, then for those that timed out."""
+        self._check_taken()
         rows: dict[str | None, list[str]] = {}
         for piece in pieces:
             names, texts = piece.column(0).to_pylist(), piece.column(1).to_pylist()
@@ -352,6 +360,10 @@ class SimulatedEngine:
         self._root = root
         self._settings = settings
         self._checkpoints = checkpoints
+
+    def has(self, checkpoint: str, content: StreamingCheckpoint) -> bool:
+        """Whether a streaming checkpoint is still where it was."""
+        return self._checkpoints.get(checkpoint) is content
 
     def last_planned(self, checkpoint: str) -> Planned | None:
         """The last batch that a streaming checkpoint has planned; None if none."""

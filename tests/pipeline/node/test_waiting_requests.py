@@ -48,6 +48,7 @@ from schemas.messages import (
     refusal,
 )
 from schemas.tables import REJECTED_REQUESTS, REQUESTS, to_arrow, to_requests
+from tests.pipeline.damage import damage, spoil
 from tests.pipeline.node.target import new_target, with_column
 from tests.pipeline.rows import heartbeat, output, response
 
@@ -248,12 +249,25 @@ def reject_all(root: str, most: int) -> list[str]:
 def test_a_file_that_is_no_parquet_file_is_rejected_by_name_once(root):
     RequestLog(root).append([heartbeat("waits")])
     RequestLog(root).append([heartbeat("lost")])
-    *_, path = sorted(Path(root, "requests").glob("*.parquet"), key=lambda p: p.stat().st_mtime_ns)
-    path.write_bytes(b"no Parquet")
+    name = spoil(root)
     (reason,) = reject_all(root, 1 << 20)
-    assert reason.startswith(f"{path.name} is no Parquet file")
+    assert reason.startswith(f"{name} is no Parquet file")
     assert ids_of(waiting_of(root)) == ["waits"]
     assert reject_all(root, 1 << 20) == []
+
+
+def test_requests_of_a_damaged_row_group_wait_for_their_refusal(root):
+    RequestLog(root).append([heartbeat("waits")])
+    RequestLog(root).append([heartbeat("lost 1"), heartbeat("lost 2")])
+    name = damage(root, "client_id")
+    texts = [event[KEY_WIDTH:] for _, event in waiting_of(root)]
+    refused = [refusal(text) for text in texts]
+    assert sorted(decode_request(text).request_id for text in texts) == [
+        "lost 1",
+        "lost 2",
+        "waits",
+    ]
+    assert refused.count(f"row group 0 of {name} cannot be decoded") == 2
 
 
 def test_a_request_that_is_too_large_is_never_packed_whole(root, monkeypatch):

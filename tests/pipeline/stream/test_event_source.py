@@ -29,6 +29,7 @@ from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import table_uri
 from schemas.messages import Malformed, RequestEvent, decode_request
 from schemas.tables import REQUESTS, to_requests
+from tests.pipeline.damage import damage, spoil
 from tests.pipeline.rows import heartbeat
 
 
@@ -417,15 +418,6 @@ def decoded(event: tuple[str | None, str]) -> RequestEvent | Malformed:
     return decode_request(event[1][KEY_WIDTH:])
 
 
-def spoil(root: str, content: bytes = b"no Parquet") -> str:
-    """Spoil the newest file of the requests; return its name."""
-    *_, path = sorted(
-        Path(root, "requests").glob("*.parquet"), key=lambda each: each.stat().st_mtime_ns
-    )
-    path.write_bytes(content)
-    return path.name
-
-
 def test_a_file_that_is_no_parquet_file_is_rejected_by_name_and_stops_nobody(
     log, read, root, caplog
 ):
@@ -442,7 +434,7 @@ def test_a_file_that_is_no_parquet_file_is_rejected_by_name_and_stops_nobody(
     refused = f"{name} is no Parquet file, so that its requests cannot be read"
     assert (group, json.loads(text[KEY_WIDTH:])) == (None, {"refused": refused})
     (line,) = caplog.messages
-    assert line.startswith(f"version 2 of requests: {name} is no Parquet file: it has 10 bytes")
+    assert line.startswith(f"requests: {name} is no Parquet file: it has 10 bytes")
     result = BatchMachine().process(None, None, unpack([text]), 5)
     (rejected,) = result.output.rejected
     assert rejected.reason == f"no group_id: {refused}"
@@ -467,6 +459,31 @@ def test_a_batch_may_end_with_a_file_that_is_no_parquet_file(log, read, root):
         found.append([group for group, _ in texts])
         at = end
     assert [groups for groups in found if groups] == [["g"], [None], ["g"]]
+
+
+@pytest.mark.parametrize(
+    ("column", "ids"), [("client_id", ["lost 1", "lost 2"]), ("request_id", [None, None])]
+)
+def test_requests_of_a_damaged_row_group_are_refused_by_their_ids_and_stop_nobody(
+    log, read, root, caplog, column, ids
+):
+    log.append([heartbeat("before")])
+    log.append([heartbeat("lost 1"), heartbeat("lost 2")])
+    name = damage(root, column)
+    log.append([heartbeat("after")])
+    reader = read()
+    start = reader.initialOffset()
+    batch, end = reader.read(start)
+    found = events(batch)
+    reason = f"row group 0 of {name} cannot be decoded"
+    before, *refused, after = [decoded(each) for each in found]
+    assert (before.request_id, after.request_id) == ("before", "after")
+    assert [(each.request_id, each.group_id, each.message) for each in refused] == [
+        (request_id, "g", reason) for request_id in ids
+    ]
+    assert events(read().readBetweenOffsets(start, end)) == found
+    assert reader.read(end)[1] == end
+    assert caplog.messages[0].startswith(f"requests: row group 0 of {name} cannot be decoded: ")
 
 
 def test_a_store_that_fails_is_not_taken_for_a_bad_file(log, read, monkeypatch):

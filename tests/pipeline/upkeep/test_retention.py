@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -17,6 +19,7 @@ from deltalake.transaction import RemoveAction
 from pipeline.clock import clock_ms
 from pipeline.delta import store_clock
 from pipeline.delta.data_files import DataFile, data_files
+from pipeline.delta.engine import Engine
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.tail import follow
 from pipeline.errors import Failure
@@ -28,6 +31,7 @@ from pipeline.upkeep.vacuum import vacuum
 from pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
 from schemas.messages import HeartbeatRequest, RequestEvent, Response
 from schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES, to_arrow, to_requests
+from tests.pipeline.damage import damage, spoil
 from tests.pipeline.offsets_log import Log, commit, upkeep
 
 # An hour between two UTC days: all that a test writes is of one day then.
@@ -201,6 +205,33 @@ def test_a_file_that_does_not_fit_its_table_stays_and_the_others_are_packed(
     assert result.files_after <= 6
     left = set(Path(table_uri(root, REQUESTS)).glob("*.parquet"))
     assert len(left) == result.files_before + result.files_after - 1, "no file that is nobody's"
+
+
+@pytest.mark.parametrize("harm", [spoil, partial(damage, column="request_id")])
+def test_a_damaged_file_stays_and_the_others_are_packed(root: str, harm: Callable[[str], str]):
+    ask(root, *(str(number) for number in range(LEAST_FILES)))
+    name = harm(root)
+    ask(root, *(str(number) for number in range(LEAST_FILES, 2 * LEAST_FILES)))
+    result = run(root, clock_ms())["requests"]
+    assert (result.records_before, result.records_after) == (16, 16)
+    assert result.files_after <= 6
+    assert name in {file.path for file in data_files(handle(root))}
+    left = set(Path(table_uri(root, REQUESTS)).glob("*.parquet"))
+    assert len(left) == result.files_before + result.files_after - 1, "no file that is nobody's"
+
+
+def test_a_store_that_fails_is_not_taken_for_damaged_files(
+    root: str, monkeypatch: pytest.MonkeyPatch
+):
+    ask(root, *(str(number) for number in range(LEAST_FILES)))
+
+    def fail(_engine: Engine, _sql: str) -> None:
+        raise Failure("DuckDB: the store does not answer")
+
+    monkeypatch.setattr(Engine, "run", fail)
+    failures = {each.table: each.failure for each in retain(root, upkeep(), clock_ms())}
+    assert failures["requests"] == "DuckDB: the store does not answer"
+    assert len(data_files(handle(root))) == LEAST_FILES
 
 
 def test_a_packed_file_says_that_no_data_changed(root: str):
