@@ -9,6 +9,7 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
 from pipeline.clock import monotonic, sleep
+from pipeline.delta.log import LogGone
 from pipeline.delta.log_trim import trim_log
 from pipeline.delta.table import local_folder, open_delta
 from pipeline.errors import Failure
@@ -125,7 +126,7 @@ class Serving:
             return 0
         try:
             return trim_log(self._requests.resolve(), version)
-        except OSError as error:
+        except (LogGone, DeltaError, OSError) as error:
             # A log that stays long only makes reading slower. If the root is gone, the query fails
             # and says so.
             log.warning("the log of requests was not trimmed: %s", error)

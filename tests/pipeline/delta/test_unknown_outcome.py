@@ -255,3 +255,58 @@ def test_a_rewrite_by_delta_rs_that_is_there_has_succeeded(folder, monkeypatch, 
 
     commit_elsewhere(Broken(), Rewrite(data_files(handle), [], [Transaction("run", 1)]))
     assert rows(folder) == []
+
+
+def clean_up(folder: Path) -> None:
+    """Let others append five rows, and clean the log up to their last one."""
+    busy = LocalAppender(folder)
+    for n in range(5):
+        busy.append(numbers(n))
+    newest = DeltaTable(str(folder)).version()
+    DeltaTable(str(folder)).create_checkpoint()
+    for old in range(newest):
+        commit_path(folder / "_delta_log", old).unlink(missing_ok=True)
+
+
+@pytest.fixture
+def slow_link(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next link is made after the log was cleaned up beyond its version."""
+    link = os.link
+
+    def slow(source: Path, target: Path) -> None:
+        monkeypatch.setattr(commit.os, "link", link)
+        clean_up(folder)
+        link(source, target)
+
+    monkeypatch.setattr(commit.os, "link", slow)
+
+
+def test_a_commit_that_comes_after_a_clean_up_beyond_its_version_is_not_taken_for_written(
+    folder: Path, slow_link: None
+):
+    appender = LocalAppender(folder)
+    with pytest.raises(CommitStateUnknown, match="cleaned up beyond it"):
+        appender.append(numbers(7), "app", 1)
+    assert rows(folder) == [0, 1, 2, 3, 4]
+    appender.forget()
+    assert appender.append(numbers(7), "app", 1)
+    assert rows(folder) == [0, 1, 2, 3, 4, 7]
+
+
+def test_a_commit_whose_version_was_cleaned_up_after_it_was_written_is_not_written_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    link = os.link
+
+    def link_and_sleep(source: Path, target: Path) -> None:
+        monkeypatch.setattr(commit.os, "link", link)
+        link(source, target)
+        clean_up(folder)
+
+    appender = LocalAppender(folder)
+    monkeypatch.setattr(commit.os, "link", link_and_sleep)
+    with pytest.raises(CommitStateUnknown):
+        appender.append(numbers(7), "app", 1)
+    appender.forget()
+    assert not appender.append(numbers(7), "app", 1)
+    assert rows(folder) == [0, 1, 2, 3, 4, 7]

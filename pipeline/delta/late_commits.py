@@ -1,0 +1,128 @@
+"""Commits that came after their place in the log was cleaned up, brought to the log's end.
+
+A writer reads a table's version, writes its files, and creates the next version's commit. While a
+version's commit is there no other can have its name. But once it was cleaned up the name is free
+again: a writer that took longer than that, such as Spark's INSERT of many rows, creates a commit
+where no reader looks, and is told that it is in the table. Delta keeps the log for thirty days for
+this reason; the log of a consumed table is trimmed after half a minute (`pipeline.delta.log_trim`).
+
+A clean-up deletes from the oldest commit on, so what it leaves has no gap. A commit below a gap
+that came into the folder after the one above the gap is late. Its files and transactions are
+committed again, as the newest version, unless the table has them already: who brings late commits
+may have been killed between that commit and the deletion of the late one, and a writer of ours
+writes again what came late. Only appends can be brought; of another commit a line of the log says
+that it is lost. Both times are the store's, and no other clock takes part.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from pipeline.delta.actions import Action, parse_commit
+from pipeline.delta.commit import Commit, commit_after
+from pipeline.delta.data_files import data_files
+from pipeline.delta.log import commit_path
+from pipeline.delta.table import open_delta
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from deltalake import DeltaTable
+
+log = logging.getLogger(__name__)
+
+_PLAIN = ("add", "txn", "commitInfo")
+
+
+class _Brought(Exception):
+    """Somebody else has brought the commit meanwhile."""
+
+
+def late_commits(log_folder: Path, versions: Sequence[int]) -> list[int]:
+    """Return which of the log's commits came late; `versions` are all commits, ascending."""
+    gaps = [at for at in range(1, len(versions)) if versions[at] - versions[at - 1] > 1]
+    if not gaps:
+        return []
+    first = max(gaps)
+    above_ns = commit_path(log_folder, versions[first]).stat().st_ctime_ns
+    return [
+        version
+        for version in versions[:first]
+        if commit_path(log_folder, version).stat().st_ctime_ns > above_ns
+    ]
+
+
+def bring(table: Path, version: int) -> int | None:
+    """Commit again what a late commit holds; return as which version, None if it is there already.
+
+    The late commit is deleted, or kept under another name if it is no append. Raises LogGone,
+    CommitStateUnknown, DeltaError and OSError; then it is tried again.
+    """
+    log_folder = table / "_delta_log"
+    late = commit_path(log_folder, version)
+    content = late.read_bytes()
+    lines: list[dict[str, Any]] = [msgspec.json.decode(line) for line in content.splitlines()]
+    if any(name not in _PLAIN for line in lines for name in line):
+        log.error(
+            "version %d of %s is lost: it came after the log was cleaned up beyond it, and does "
+            "more than append; what it was to do is to be done again",
+            version,
+            table,
+        )
+        late.rename(log_folder / f".late-{late.name}")
+        return None
+    actions = parse_commit(content)
+    handle = open_delta(str(table))
+    brought = None
+    if not _has(handle, table, actions):
+        brought = _commit(log_folder, handle.version(), lines, actions)
+    late.unlink()
+    if brought is not None:
+        log.warning(
+            "version %d of %s came after the log was cleaned up beyond it: it is version %d now",
+            version,
+            table,
+            brought,
+        )
+    return brought
+
+
+def _has(handle: DeltaTable, table: Path, actions: Sequence[Action]) -> bool:
+    """Whether the table has the commit's files or transactions, or the files are gone."""
+    there = {file.path for file in data_files(handle)}
+    paths = [action.add.path for action in actions if action.add is not None]
+    if any(path in there or not (table / path).exists() for path in paths):
+        return True
+    return any(
+        (handle.transaction_version(action.txn.app_id) or -1) >= action.txn.version
+        for action in actions
+        if action.txn is not None
+    )
+
+
+def _commit(
+    log_folder: Path, version: int, lines: Sequence[dict[str, Any]], actions: Sequence[Action]
+) -> int | None:
+    paths = {action.add.path for action in actions if action.add is not None}
+    app_ids = {action.txn.app_id for action in actions if action.txn is not None}
+    at = version
+
+    def check(others: list[Action]) -> None:
+        nonlocal at
+        at += 1
+        for other in others:
+            if other.add is not None and other.add.path in paths:
+                raise _Brought
+            if other.txn is not None and other.txn.app_id in app_ids:
+                raise _Brought
+
+    kept = [line for line in lines if "commitInfo" not in line]
+    try:
+        commit_after(log_folder, version, Commit(kept, is_blind_append=True), check)
+    except _Brought:
+        return None
+    return at + 1

@@ -1,0 +1,150 @@
+"""A commit of a writer that was slower than the clean-up of the log is brought to its end."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+
+from pipeline.delta import late_commits
+from pipeline.delta.commit import Commit, CommitStateUnknown
+from pipeline.delta.local_appender import LocalAppender
+from pipeline.delta.log import commit_path
+from pipeline.delta.log_trim import trim_log
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"n": pa.array(values, pa.int64())})
+
+
+def rows(table: Path) -> list[int]:
+    return sorted(DeltaTable(str(table)).to_pyarrow_table().column("n").to_pylist())
+
+
+def append(table: Path, *values: int) -> None:
+    appender = LocalAppender(table)
+    for n in values:
+        appender.append(numbers(n))
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """A table whose log was cleaned up to version 5, of the rows 1 to 6."""
+    table = tmp_path / "table"
+    DeltaTable.create(str(table), pa.schema([("n", pa.int64())]))
+    append(table, 1, 2, 3, 4, 5)
+    DeltaTable(str(table)).create_checkpoint()
+    append(table, 6)
+    assert trim_log(table, 6, grace_s=0)
+    return table
+
+
+def come_late(table: Path, version: int, write) -> None:
+    """Have `write` append to a copy of the table, as it was, and its commit be of this version."""
+    copy = table.with_name("copy")
+    shutil.copytree(table, copy)
+    write(copy)
+    newest = DeltaTable(str(copy)).version()
+    for file in copy.glob("*.parquet"):
+        shutil.copy(file, table)
+    shutil.copy(
+        commit_path(copy / "_delta_log", newest), commit_path(table / "_delta_log", version)
+    )
+    shutil.rmtree(copy)
+
+
+def by_delta_rs(table: Path) -> None:
+    write_deltalake(str(table), numbers(70, 71), mode="append")
+
+
+def test_what_came_late_is_brought_and_its_place_is_cleaned(table: Path, caplog) -> None:
+    come_late(table, 2, by_delta_rs)
+    assert rows(table) == [1, 2, 3, 4, 5, 6]
+    trim_log(table, 6, grace_s=0)
+    assert rows(table) == [1, 2, 3, 4, 5, 6, 70, 71]
+    assert DeltaTable(str(table)).version() == 7
+    assert not commit_path(table / "_delta_log", 2).exists()
+    (line,) = caplog.messages
+    assert line.endswith("came after the log was cleaned up beyond it: it is version 7 now")
+    trim_log(table, 6, grace_s=0)
+    assert DeltaTable(str(table)).version() == 7
+
+
+def test_what_was_brought_before_is_not_brought_again(table: Path, monkeypatch) -> None:
+    """Whoever brought it was killed before the deletion."""
+    come_late(table, 2, by_delta_rs)
+    with monkeypatch.context() as killed:
+        killed.setattr(Path, "unlink", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            trim_log(table, 6, grace_s=0)
+    trim_log(table, 6, grace_s=0)
+    assert rows(table) == [1, 2, 3, 4, 5, 6, 70, 71]
+
+
+def test_two_who_bring_at_once_bring_once(table: Path, monkeypatch) -> None:
+    come_late(table, 2, by_delta_rs)
+    create = Commit.create
+
+    def other_first(self: Commit, folder: Path, version: int) -> None:
+        monkeypatch.setattr(Commit, "create", create)
+        assert late_commits.bring(table, 2) == 7
+        create(self, folder, version)
+
+    monkeypatch.setattr(Commit, "create", other_first)
+    with pytest.raises(FileNotFoundError):
+        late_commits.bring(table, 2)
+    assert rows(table) == [1, 2, 3, 4, 5, 6, 70, 71]
+
+
+def test_what_its_writer_wrote_again_is_not_brought(table: Path) -> None:
+    properties = CommitProperties(app_transactions=[Transaction("app", 3)])
+    come_late(
+        table,
+        2,
+        lambda copy: write_deltalake(
+            str(copy), numbers(7), mode="append", commit_properties=properties
+        ),
+    )
+    LocalAppender(table).append(numbers(7), "app", 3)
+    trim_log(table, 6, grace_s=0)
+    assert rows(table) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_what_is_no_append_is_named_and_kept_aside(table: Path, caplog) -> None:
+    come_late(table, 2, lambda copy: DeltaTable(str(copy)).delete("n = 3"))
+    trim_log(table, 6, grace_s=0)
+    assert rows(table) == [1, 2, 3, 4, 5, 6]
+    assert caplog.messages[0].startswith(f"version 2 of {table} is lost")
+    assert len(list((table / "_delta_log").glob(".late-*2.json"))) == 1
+    trim_log(table, 6, grace_s=0)
+    assert len(caplog.messages) == 1
+
+
+def test_what_an_interrupted_clean_up_left_is_not_late(table: Path, tmp_path: Path) -> None:
+    """A clean-up of another release deletes in any order: its leftovers are older."""
+    append(table, *range(10, 20))
+    DeltaTable(str(table)).create_checkpoint()
+    log = table / "_delta_log"
+    for version in (8, 9):
+        commit_path(log, version).unlink()
+    assert late_commits.late_commits(log, [5, 6, 7, 10, 11, 12, 13, 14, 15, 16]) == []
+    before = rows(table)
+    assert trim_log(table, 20, grace_s=0)
+    assert (rows(table), DeltaTable(str(table)).version()) == (before, 16)
+
+
+def test_a_store_that_fails_leaves_it_for_the_next_time(table: Path, monkeypatch) -> None:
+    come_late(table, 2, by_delta_rs)
+
+    def fail(*_: object) -> None:
+        raise CommitStateUnknown("no answer")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(Commit, "create", fail)
+        with pytest.raises(CommitStateUnknown):
+            trim_log(table, 6, grace_s=0)
+    trim_log(table, 6, grace_s=0)
+    assert rows(table) == [1, 2, 3, 4, 5, 6, 70, 71]
