@@ -10,8 +10,9 @@ whose it is.
 
 A version is free as well once its commit was cleaned up. A writer that stood still between its look
 at the log and its link, while others went on and the log was cleaned up beyond it, creates a commit
-that no reader sees. A clean-up keeps the newest version, and so the one before each version that
-may be created: a commit whose predecessor is missing came too late, or was itself cleaned past.
+that no reader sees. A clean-up keeps the newest Delta checkpoint's version and all later ones: a
+commit whose predecessor is missing, and which is no later than that checkpoint, came too late or
+was itself cleaned past.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.delta.actions import commit_info, encode_commit
 from pipeline.delta.flush import flush
-from pipeline.delta.log import commit_path, next_commit
+from pipeline.delta.log import commit_path, last_checkpoint, next_commit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -95,7 +96,7 @@ class Commit:
             except OSError as error:
                 # The link alone decides whether the commit stands.
                 log.warning("%s is left behind: %s", partial, error)
-        if version and not commit_path(folder, version - 1).exists():
+        if _is_cleaned_beyond(folder, version):
             raise CommitStateUnknown(
                 f"it is not known whether version {version} of {folder.parent} was written: the "
                 "log was cleaned up beyond it meanwhile"
@@ -116,6 +117,14 @@ class Commit:
         if found != self._content:
             self.may_stand = False
             raise FileExistsError(f"{target} is another writer's") from error
+
+
+def _is_cleaned_beyond(folder: Path, version: int) -> bool:
+    """Whether the log was, or may have been, cleaned up to this version or a later one."""
+    if version == 0 or commit_path(folder, version - 1).exists():
+        return False
+    checkpoint = last_checkpoint(folder)
+    return checkpoint is None or checkpoint.version >= version
 
 
 def commit_after(
