@@ -53,6 +53,7 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     segment_bytes: Positive = field(name="segment.bytes", default=104_857_600)
     segment_ms: Positive = field(name="segment.ms", default=604_800_000)
     log_flush_enable: bool = field(name="log.flush.enable", default=False)
+    requests_keys_file: str = field(name="requests.keys.file", default="")
     request_dedup_window_ms: NotNegative = field(name="request.dedup.window.ms", default=60_000)
     request_dedup_max_ids: Positive = field(name="request.dedup.max.ids", default=131_072)
 

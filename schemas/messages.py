@@ -170,7 +170,7 @@ class RequestEvent(Struct, frozen=True, omit_defaults=True, gc=False):
 
     Exactly the body named by `api` is expected. `sent_at` is the producer's clock (ms); it dates
     latencies and orders the requests that a take-over finds waiting. It never decides whether a
-    member lives.
+    member lives. `signature` proves that `principal` sent it (`coordinator.signatures`).
     """
 
     request_id: str
@@ -191,6 +191,7 @@ class RequestEvent(Struct, frozen=True, omit_defaults=True, gc=False):
     describe_groups: DescribeGroupsRequest | None = None
     delete_groups: DeleteGroupsRequest | None = None
     offset_delete: OffsetDeleteRequest | None = None
+    signature: str | None = None
 
 
 # The newest version of each API in Kafka 4.1; a null `api_version` means this one.

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import traceback
 import uuid
+from collections.abc import Iterable
 from itertools import islice
 
 from msgspec import Struct
@@ -52,6 +53,7 @@ from coordinator.group.snapshot import Snapshot, decode, encode
 from coordinator.group.step import Step, Turn
 from coordinator.group.timers import next_deadline, restart_timers, shift_timers
 from coordinator.group.topic_deletion import delete_offsets, deleted_since
+from coordinator.signatures import RequestKey, Signatures
 from schemas.acls import AclBinding
 from schemas.catalogue import Catalogue
 from schemas.errors import ERROR_NAMES, ErrorCode
@@ -84,6 +86,8 @@ class BatchSettings(Struct, frozen=True):
     `claims` maps each offsets partition that the coordinator owns to the epoch of its claim; None:
     it owns all of them without claims. `unloading` maps those that it is giving up likewise. `acls`
     are those in force; None: there never was one, and everything is allowed to everybody.
+    `keys` are the names and fingerprints of those by which a request's principal is believed; None:
+    every principal is. The keys themselves are secret, and no part of the settings.
     """
 
     config: GroupCoordinatorConfig = GroupCoordinatorConfig()
@@ -96,6 +100,7 @@ class BatchSettings(Struct, frozen=True):
     claims: dict[int, int] | None = None
     unloading: dict[int, int] = {}
     acls: tuple[AclBinding, ...] | None = None
+    keys: dict[str, str] | None = None
 
 
 class GroupOutput(Struct, array_like=True):
@@ -140,9 +145,15 @@ def answer_malformed(event: Malformed, request_id: str, group_id: str, now: int)
 
 
 class BatchMachine:
-    """Processes one group of one batch at a time; holds settings, no group."""
+    """Processes one group of one batch at a time; holds settings, no group.
 
-    def __init__(self, settings: BatchSettings | None = None) -> None:
+    `keys` are the secrets to the settings' `keys`.
+    """
+
+    def __init__(
+        self, settings: BatchSettings | None = None, keys: Iterable[RequestKey] = ()
+    ) -> None:
+        self._signatures = Signatures(keys)
         self.set_settings(settings or BatchSettings())
 
     def set_settings(self, settings: BatchSettings) -> None:
@@ -152,6 +163,7 @@ class BatchMachine:
             settings.config,
             new_id=new_member_uuid,
             owner_of=lambda _partition: settings.node,
+            signatures=None if settings.keys is None else self._signatures.only(settings.keys),
         )
         self.set_topics(settings.topics)
         self.set_acls(settings.acls)

@@ -35,6 +35,7 @@ from coordinator.group.state import GroupState
 from coordinator.group.step import Append, NewId, Step, Turn, shape_join, shape_sync
 from coordinator.group.sync import sync_group
 from coordinator.group.timers import Timer, TimerKind, due_timers, is_running, next_deadline
+from coordinator.signatures import Signatures
 from schemas.acls import ANONYMOUS
 from schemas.errors import ErrorCode
 from schemas.messages import (
@@ -102,7 +103,8 @@ class GroupCoordinator:
     the log takes records; by default it refuses batches over max.message.bytes. `topics` maps each
     topic to its number of partitions; None takes every name. `owner_of` names the node that
     coordinates an offsets partition, None if there is none now. `authorizer` says who may do what;
-    None allows everything to everybody.
+    None allows everything to everybody. `signatures` says whose claim of a principal is believed;
+    None believes all.
     """
 
     def __init__(
@@ -113,9 +115,11 @@ class GroupCoordinator:
         append_to_log: Append | None = None,
         topics: dict[str, int] | None = None,
         authorizer: Authorizer | None = None,
+        signatures: Signatures | None = None,
     ) -> None:
         self.config = config
         self.authorizer = authorizer
+        self.signatures = signatures
         self.topics = topics
         self._new_id = new_id
         self._owner_of = owner_of
@@ -140,6 +144,11 @@ class GroupCoordinator:
     ) -> None:
         """Decide one well-formed request within a turn that may hold several."""
         turn.request_id = event.request_id
+        if self.signatures is not None:
+            problem = self.signatures.problem_of(event)
+            if problem is not None:
+                _refuse_because(turn, event, ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
+                return
         if self.authorizer is not None and not self.authorizer.allows_event(event):
             _deny(turn, event)
             return
@@ -290,10 +299,14 @@ def _step(turn: Turn) -> Step:
 
 def _deny(turn: Turn, event: RequestEvent) -> None:
     """Answer a request whose sender may not ask it, and tell the sender what it would need."""
-    refuse(turn, event, ErrorCode.GROUP_AUTHORIZATION_FAILED)
     needed = NEEDED_OF_GROUP[event.api]
-    message = f"{event.principal or ANONYMOUS} has no {needed} on group {event.group_id!r}"
-    turn.responses.append(replace(turn.responses.pop(), error_message=message))
+    why = f"{event.principal or ANONYMOUS} has no {needed} on group {event.group_id!r}"
+    _refuse_because(turn, event, ErrorCode.GROUP_AUTHORIZATION_FAILED, why)
+
+
+def _refuse_because(turn: Turn, event: RequestEvent, code: ErrorCode, why: str) -> None:
+    refuse(turn, event, code)
+    turn.responses.append(replace(turn.responses.pop(), error_message=why))
 
 
 def refuse(turn: Turn, event: RequestEvent, code: ErrorCode) -> None:

@@ -77,7 +77,7 @@ async def _serve(
         return
     async with running_gateway(root, listen, advertise, settings, group) as broker:
         progress(f"gateway: broker {broker.node_id} at {broker.host}:{broker.port} serves {root}")
-        for line in _who_may(settings, listen[0]):
+        for line in (*_who_may(settings, listen[0]), _what_may(root)):
             progress(f"gateway: {line}")
         await asked_to_stop.wait()
         progress("gateway: stopping; what is in flight is answered first")
@@ -101,6 +101,16 @@ def _who_may(settings: GatewaySettings, host: str) -> list[str]:
             "port may do all that the ACLs give to everybody, and without ACLs everything"
         )
     return lines
+
+
+def _what_may(root: str) -> str:
+    """Say at the start whether there are ACLs."""
+    from pipeline.tables.acls import read_acls
+
+    acls = read_acls(root)
+    if acls is None:
+        return "there are no ACLs: everything is allowed to everybody (`acls add` makes the first)"
+    return f"{len(acls)} ACLs say who may do what"
 
 
 def _is_loopback(host: str) -> bool:

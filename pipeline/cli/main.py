@@ -15,6 +15,7 @@ from pipeline.cli.bench import bench_app
 from pipeline.cli.demo import demo
 from pipeline.cli.gateway import gateway
 from pipeline.cli.groups import groups_app
+from pipeline.cli.keys import keys_app
 from pipeline.cli.offsets import offsets_app
 from pipeline.cli.partitions import partitions_app
 from pipeline.cli.records import records_app
@@ -44,6 +45,7 @@ app.add_typer(offsets_app, name="offsets")
 app.add_typer(partitions_app, name="partitions")
 app.add_typer(topics_app, name="topics")
 app.add_typer(acls_app, name="acls")
+app.add_typer(keys_app, name="keys")
 app.add_typer(users_app, name="users")
 app.add_typer(records_app, name="records")
 app.add_typer(bench_app, name="bench")

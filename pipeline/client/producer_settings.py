@@ -30,6 +30,8 @@ class ProducerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       On a local disk 2 wrote 33,000 requests/s where 1 wrote 40,000, and made up to twice as many
       commits of the same requests.
     * `delivery.timeout.ms`: how long after `send` a request is given up.
+    * `principal`: who the requests say they are of, if they do not say so themselves.
+    * `request.key.file`: the file with the key by which they are signed (`keys add`).
     * `retries`, `retry.backoff.ms`, `retry.backoff.max.ms`: how often a failed commit is retried,
       and after how long; the wait doubles each time, give or take a fifth.
     """
@@ -45,6 +47,8 @@ class ProducerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     retries: NotNegative = _MOST
     retry_backoff_ms: NotNegative = field(name="retry.backoff.ms", default=100)
     retry_backoff_max_ms: NotNegative = field(name="retry.backoff.max.ms", default=1_000)
+    principal: str | None = None
+    request_key_file: str = field(name="request.key.file", default="")
 
     def __post_init__(self) -> None:
         if self.delivery_timeout_ms <= self.linger_ms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
@@ -12,8 +13,16 @@ from schemas.acls import AclFilter, Operation, PatternType, Permission, Resource
 if TYPE_CHECKING:
     from enum import IntEnum
 
+log = logging.getLogger(__name__)
+
 # What reading or changing the table of ACLs may end in.
 STORE_FAILS = (DeltaError, OSError, Failure)
+
+
+def told(error: Exception) -> str:
+    """What a client is told of a failure: nothing of where the tables are. The log has the rest."""
+    log.warning("the ACLs cannot be read or changed: %s", error)
+    return "the ACLs cannot be read or changed at present"
 
 
 def name_of(kind: type[IntEnum], code: int) -> str:

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The producer must not block the loop that all connections share.
-_PRODUCER = ProducerSettings(max_block_ms=0)
 _SWEEP_EVERY_S = 5.0
 # How long what is in flight may take to end, s.
 _PATIENCE_S = 5.0
@@ -157,7 +155,9 @@ async def running_gateway(
     limits = settings or GatewaySettings()
     topics = Topics(root)
     acls = Acls(root, group or GroupCoordinatorConfig())
-    with RequestClient(root, _PRODUCER) as client:
+    # The producer must not block the loop that all connections share.
+    producer = ProducerSettings(max_block_ms=0, request_key_file=limits.request_key_file)
+    with RequestClient(root, producer) as client:
         link, producing = CoordinatorLink(client), Producing(root, topics, limits.produce_linger_ms)
         services = Services(root, link, topics, producing, acls, cluster_id(root), APIS, limits)
         gateway = Gateway(services, limits)

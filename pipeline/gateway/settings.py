@@ -45,6 +45,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sasl_server_max_receive_size: Positive = field(
         name="sasl.server.max.receive.size", default=524_288
     )
+    request_key_file: str = field(name="request.key.file", default="")
     ssl_certificate_location: str = field(name="ssl.certificate.location", default="")
     ssl_key_location: str = field(name="ssl.key.location", default="")
 

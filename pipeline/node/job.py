@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
@@ -25,11 +26,13 @@ from pipeline.node.node import CoordinatorNode, start
 from pipeline.settings import load_settings
 from pipeline.stream.session import create_session
 from pipeline.stream.spark_engine import SparkEngine
+from pipeline.tables.request_keys import read_keys
 from pipeline.upkeep.schedule import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coordinator.signatures import RequestKey
     from pipeline.settings import Settings
     from pipeline.stream.stateful import MachineFactory
 
@@ -43,12 +46,13 @@ def run(
     root: str,
     settings: Settings,
     master: str | None = None,
-    make_machine: MachineFactory = BatchMachine,
+    make_machine: MachineFactory | None = None,
 ) -> int:
     """Run a coordinator in the foreground; return the exit status.
 
     Prints `ready` once requests are being answered. SIGTERM and SIGINT stop it between batches,
-    with status 0; a failure is named in one line on standard error, with status 1.
+    with status 0; a failure is named in one line on standard error, with status 1. `make_machine`
+    makes what decides instead of BatchMachine, as a benchmark does.
     """
     stop = threading.Event()
     _stop_on_signals(stop)
@@ -58,7 +62,9 @@ def run(
         # Spark's own handler for Ctrl-C, just installed, would cancel the batch under way.
         _stop_on_signals(stop)
         try:
-            engine = SparkEngine(spark, root, settings.coordinator, make_machine)
+            keys = _keys(settings)
+            make_machine = make_machine or partial(BatchMachine, None, keys or ())
+            engine = SparkEngine(spark, root, settings.coordinator, make_machine, keys)
             coordinator = start(engine, root, settings)
             _watch(coordinator, stop, Upkeep(root, settings.upkeep, clock_ms))
         finally:
@@ -71,6 +77,12 @@ def run(
         print(f"group-coordinator: {one_line(error, root)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _keys(settings: Settings) -> tuple[RequestKey, ...] | None:
+    """The keys by which principals are believed; None if all are. Raises KeysError."""
+    path = settings.coordinator.requests_keys_file
+    return tuple(read_keys(path)) if path else None
 
 
 def _log_to_stderr() -> None:

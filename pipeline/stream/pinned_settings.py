@@ -31,6 +31,7 @@ from msgspec.structs import replace
 from coordinator.group.batch import BatchSettings
 from pipeline.delta.open import open_appender, raise_epoch
 from pipeline.delta.table import open_delta
+from pipeline.errors import Failure
 from pipeline.stream.offset import offset_of
 from pipeline.tables.acls import AclWatcher
 from pipeline.tables.store import ensure_table, table_uri
@@ -57,12 +58,16 @@ class Pin(Struct, frozen=True):
     settings: str
 
 
+class KeysGone(Failure):
+    """A batch cannot be run again: the keys of requests are not those that it was decided by."""
+
+
 class PinnedSettings:
     """The settings of each batch of one run of a query; `run` is the run's number.
 
     `settings` are what the run decides by, but for the catalogue of topics and the ACLs, which are
     looked for here. `planned` is the last batch that the streaming checkpoint had planned before
-    this run. Raises FencedError as every writer of a node does.
+    this run. Raises FencedError as every writer of a node does, and KeysGone.
     """
 
     def __init__(
@@ -128,7 +133,19 @@ class PinnedSettings:
         if not mine:
             raise LookupError(f"{self._uri} does not say what batch {batch_id} is decided by")
         pinned = _decode(max(mine, key=lambda pin: pin.batch_id).settings)
+        _check_keys(pinned, self._settings)
         return _encode(_still_held(pinned, self._settings)).decode()
+
+
+def _check_keys(pinned: BatchSettings, now: BatchSettings) -> None:
+    """Raise KeysGone unless the keys by which a batch's principals are believed are there."""
+    there = now.keys or {}
+    gone = [name for name, mark in (pinned.keys or {}).items() if there.get(name) != mark]
+    if gone:
+        raise KeysGone(
+            f"the key {gone[0]!r} of requests was changed or removed before a batch that knew it "
+            "was finished: put it back into requests.keys.file, start, and then change it"
+        )
 
 
 def _still_held(pinned: BatchSettings, now: BatchSettings) -> BatchSettings:

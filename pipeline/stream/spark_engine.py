@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from coordinator.group.batch import BatchMachine
+from coordinator.signatures import Signatures
 from pipeline.stream.checkpoint_files import delete_checkpoint, last_planned, move
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.serving import Serving, serve
 from pipeline.stream.sink import Sink
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
     from coordinator.group.batch import BatchSettings
+    from coordinator.signatures import RequestKey
     from pipeline.delta.epoch import Epoch
     from pipeline.settings import CoordinatorSettings
     from pipeline.stream.bootstrap import Bootstrap
@@ -24,7 +30,8 @@ if TYPE_CHECKING:
 class SparkEngine:
     """Runs the streaming queries of one node on a Spark session.
 
-    `make_machine` makes what decides, in each worker. `serving` is the query that was begun last.
+    `make_machine` makes what decides, in each worker. `keys` are those by which it believes a
+    request's principal, None if it believes all. `serving` is the query that was begun last.
     """
 
     def __init__(
@@ -33,12 +40,14 @@ class SparkEngine:
         root: str,
         settings: CoordinatorSettings,
         make_machine: MachineFactory = BatchMachine,
+        keys: Sequence[RequestKey] | None = None,
     ) -> None:
         self.serving: Serving | None = None
         self._spark = spark
         self._root = root
         self._settings = settings
         self._make_machine = make_machine
+        self._keys = None if keys is None else Signatures(keys).fingerprints
 
     def last_planned(self, checkpoint: str) -> Planned | None:
         """The last batch that a streaming checkpoint has planned; None if none."""
@@ -61,6 +70,7 @@ class SparkEngine:
         epoch: Epoch,
     ) -> Serving:
         """Begin a query; see `pipeline.node.engine.StreamEngine.begin`."""
+        batch = replace(batch, keys=self._keys)
         planned = self.last_planned(checkpoint)
         pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch)
         self.serving = serve(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from coordinator.config import parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings
+from coordinator.signatures import RequestKey, Signatures
 from pipeline.clock import clock_ms
 from pipeline.delta.tail import follow
 from pipeline.replay.trace_replay import to_json
@@ -24,13 +25,21 @@ from schemas.tables import REQUESTS
 class SmallCoordinator:
     """Answers what is appended to `requests` of a root, from its start until `stop`.
 
-    `settings` are Kafka's broker settings, under their names.
+    `settings` are Kafka's broker settings, under their names. With `keys` a request's principal is
+    believed by its signature only.
     """
 
-    def __init__(self, root: str, settings: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        root: str,
+        settings: Mapping[str, Any] | None = None,
+        keys: Sequence[RequestKey] | None = None,
+    ) -> None:
         self._tail = follow(table_uri(root, REQUESTS), REQUESTS.schema.names)
         self._sink = Sink(root, CoordinatorSettings())
-        self._machine = BatchMachine(BatchSettings(config=parse_config(dict(settings or {}))))
+        marks = None if keys is None else Signatures(keys).fingerprints
+        batch = BatchSettings(config=parse_config(dict(settings or {})), keys=marks)
+        self._machine = BatchMachine(batch, keys or ())
         self._topics = TopicWatcher(root)
         self._acls = AclWatcher(root)
         self._states: dict[str | None, bytes | None] = {}

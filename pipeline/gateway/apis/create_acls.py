@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import CreateAclsRequest, CreateAclsResponse
 
 from coordinator.authorization import ALTER, CLUSTER
-from pipeline.gateway.acl_codes import STORE_FAILS, name_of
+from pipeline.gateway.acl_codes import STORE_FAILS, name_of, told
 from pipeline.gateway.api import Api
 from pipeline.tables.acls import add_acls
 from schemas.acls import (
@@ -40,7 +40,7 @@ async def _answer(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
             await asyncio.to_thread(add_acls, call.services.root, good, call.principal)
             await call.services.acls.look()
         except STORE_FAILS as error:
-            code, why = ErrorCode.KAFKA_STORAGE_ERROR, str(error)
+            code, why = ErrorCode.KAFKA_STORAGE_ERROR, told(error)
     return CreateAclsResponse(
         results=[
             _result(code, why) if problem is None else _result(ErrorCode.INVALID_REQUEST, problem)

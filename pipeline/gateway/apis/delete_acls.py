@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DeleteAclsRequest, DeleteAclsResponse
 
 from coordinator.authorization import ALTER, CLUSTER
-from pipeline.gateway.acl_codes import STORE_FAILS, code_of, filter_of
+from pipeline.gateway.acl_codes import STORE_FAILS, code_of, filter_of, told
 from pipeline.gateway.api import Api
 from pipeline.tables.acls import remove_acls
 from schemas.acls import (
@@ -43,7 +43,7 @@ async def _remove(call: Call, wanted: AclFilter) -> Any:
         removed = await asyncio.to_thread(remove_acls, call.services.root, [wanted], call.principal)
         await call.services.acls.look()
     except STORE_FAILS as error:
-        return _result(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        return _result(ErrorCode.KAFKA_STORAGE_ERROR, told(error))
     return _result(ErrorCode.NONE, None, removed)
 
 

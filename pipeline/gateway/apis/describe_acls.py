@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
 
 from coordinator.authorization import CLUSTER, DESCRIBE
-from pipeline.gateway.acl_codes import code_of, filter_of
+from pipeline.gateway.acl_codes import STORE_FAILS, code_of, filter_of, told
 from pipeline.gateway.api import Api
 from schemas.acls import CLUSTER_NAME, AclBinding, Operation, PatternType, Permission, ResourceType
 from schemas.errors import ErrorCode
@@ -22,16 +22,19 @@ _Resource = DescribeAclsResponse.DescribeAclsResource
 
 async def _answer(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
     if not call.may(DESCRIBE, CLUSTER, CLUSTER_NAME):
-        return DescribeAclsResponse(
-            error_code=int(ErrorCode.CLUSTER_AUTHORIZATION_FAILED),
-            error_message="Cluster authorization failed.",
-            resources=[],
-        )
-    # So that whoever has just created an ACL by another gateway sees it.
-    await call.services.acls.look()
+        return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
+    try:
+        # So that whoever has just created an ACL by another gateway sees it.
+        await call.services.acls.look()
+    except STORE_FAILS as error:
+        return _failed(ErrorCode.KAFKA_STORAGE_ERROR, told(error))
     wanted = filter_of(request)
     found = [acl for acl in call.services.acls.acls or () if wanted.matches(acl)]
     return DescribeAclsResponse(error_code=0, error_message=None, resources=_by_resource(found))
+
+
+def _failed(code: ErrorCode, why: str) -> DescribeAclsResponse:
+    return DescribeAclsResponse(error_code=int(code), error_message=why, resources=[])
 
 
 def _by_resource(acls: Iterable[AclBinding]) -> list[Any]:

@@ -13,9 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import logging
-import os
 import secrets
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +21,7 @@ import msgspec
 from msgspec import Struct
 
 from pipeline.errors import Failure
+from pipeline.tables.private_file import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -202,16 +201,4 @@ def remove_user(path: Path, user: str) -> None:
 
 
 def _write(path: Path, credentials: Iterable[Credential]) -> None:
-    """Replace the file at once: who reads it sees all of the old one or all of the new one."""
-    lines = [msgspec.json.encode(each) + b"\n" for each in credentials]
-    # mkstemp makes a file that its owner alone can read.
-    handle, name = tempfile.mkstemp(dir=path.resolve().parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path.resolve())
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_private(path, map(msgspec.json.encode, credentials))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
+from coordinator.signatures import RequestKey
 from pipeline.gateway.brokers import Broker
 from pipeline.gateway.server import running_gateway
 from tests.pipeline.small import SmallCoordinator
@@ -45,9 +46,9 @@ def gateway(root: str, port: int = 0, **options: Any) -> Iterator[Broker]:
 
 
 @contextmanager
-def coordinator(root: str) -> Iterator[SmallCoordinator]:
+def coordinator(root: str, keys: Sequence[RequestKey] | None = None) -> Iterator[SmallCoordinator]:
     """Decide the requests of a root, without Spark, while the block runs."""
-    running = SmallCoordinator(root, BROKER)
+    running = SmallCoordinator(root, BROKER, keys)
     try:
         yield running
     finally:

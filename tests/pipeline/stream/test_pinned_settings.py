@@ -13,7 +13,7 @@ from coordinator.group.batch import BatchSettings
 from coordinator.group.coordinator import Node
 from pipeline.delta.epoch import Epoch, FencedError
 from pipeline.stream.offset import Offset, Planned, Position, Selection
-from pipeline.stream.pinned_settings import PinnedSettings
+from pipeline.stream.pinned_settings import KeysGone, PinnedSettings
 from pipeline.tables.acls import add_acls, remove_acls
 from pipeline.tables.topics import alter_topic, create_topic, delete_topic
 from schemas.acls import AclBinding, AclFilter
@@ -145,3 +145,19 @@ def test_a_batch_that_is_run_again_is_decided_by_the_same_acls(root: str, checkp
         restarted = PinnedSettings(root, checkpoint, OURS, planned(running, batch))
         assert of(restarted, batch).acls == acls
         assert of(restarted, batch + 1).acls == ()
+
+
+def test_a_batch_is_not_run_again_without_the_keys_that_it_was_decided_by(
+    root: str, checkpoint: str
+) -> None:
+    with_keys = msgspec.structs.replace(OURS, keys={"a": "1", "b": "2"})
+    running = PinnedSettings(root, checkpoint, with_keys)
+    more = msgspec.structs.replace(OURS, keys={"a": "1", "b": "2", "c": "3"})
+    added = PinnedSettings(root, checkpoint, more, planned(running, 0))
+    assert (of(added, 0), of(added, 1)) == (with_keys, more)
+    for keys in ({"a": "1"}, {"a": "1", "b": "changed"}, None):
+        changed = msgspec.structs.replace(OURS, keys=keys)
+        restarted = PinnedSettings(root, checkpoint, changed, planned(running, 0))
+        with pytest.raises(KeysGone, match=r"the key '[ab]' of requests was"):
+            restarted.of_batch(0)
+        assert of(restarted, 1).keys == keys

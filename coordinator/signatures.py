@@ -1,0 +1,108 @@
+"""Signatures of requests: who may append rows cannot claim to be anybody.
+
+A request may name the principal that sends it. Whoever may append to `requests` can write any name
+there, so a coordinator can ask for a proof: an HMAC-SHA256 of the request by a key that the sender
+holds. A key is one principal's, or a gateway's, which vouches for all that have logged in to it.
+
+A claim without a valid signature is refused, and not taken for one of ANONYMOUS: the request would
+be carried out under another name than the sender meant, and a key that was forgotten would be
+noticed by nobody. A request that claims nothing is ANONYMOUS's.
+
+What is signed is the request without `signature` and `sent_at`, which a producer sets as it writes:
+JSON without nulls and spaces, the keys of each object in order, bytes as base64. A field that a
+later release adds is null in the requests of an earlier one, and changes no signature.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from schemas.acls import ANONYMOUS
+from schemas.messages import RequestEvent
+
+# As a key's principal: it may sign what anybody claims.
+ANYBODY = "*"
+_HASH = "sha256"
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class RequestKey(Struct, frozen=True):
+    """A key, and whose requests it signs; `principal` ANYBODY: everybody's, as a gateway's does."""
+
+    name: str
+    principal: str
+    secret: bytes
+
+    def __repr__(self) -> str:
+        # A traceback that shows a key must not show its secret.
+        return f"RequestKey({self.name!r}, {self.principal!r}, {self.fingerprint})"
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells two keys apart, and tells nobody the secret."""
+        text = f"{self.name}\n{self.principal}\n".encode() + self.secret
+        return hashlib.sha256(text).hexdigest()[:32]
+
+
+def signed(event: RequestEvent, key: RequestKey) -> RequestEvent:
+    """Return the request with a signature; one without a principal becomes the key's."""
+    if event.principal is None and key.principal != ANYBODY:
+        event = replace(event, principal=key.principal)
+    return replace(event, signature=f"{key.name}:{_digest(event, key)}")
+
+
+class Signatures:
+    """The keys by which a coordinator believes a principal."""
+
+    def __init__(self, keys: Iterable[RequestKey]) -> None:
+        self._keys = {key.name: key for key in keys}
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Each key's name and fingerprint."""
+        return {name: key.fingerprint for name, key in self._keys.items()}
+
+    def only(self, fingerprints: Mapping[str, str]) -> Signatures:
+        """Those of the keys that have these names and fingerprints."""
+        mine = self._keys.values()
+        return Signatures(key for key in mine if fingerprints.get(key.name) == key.fingerprint)
+
+    def problem_of(self, event: RequestEvent) -> str | None:
+        """Why a request's principal is not believed; None if it is, or if it claims none."""
+        claimed = event.principal
+        if claimed in (None, ANONYMOUS):
+            return None
+        if event.signature is None:
+            return f"the request says that it is of {claimed} and is not signed"
+        name, _, digest = event.signature.rpartition(":")
+        key = self._keys.get(name)
+        if key is None or key.principal not in (claimed, ANYBODY):
+            return f"the request says that it is of {claimed}, but not by a key of {claimed}"
+        if not hmac.compare_digest(digest.encode(), _digest(event, key).encode()):
+            return f"the request's signature by key {name!r} is wrong"
+        return None
+
+
+def _digest(event: RequestEvent, key: RequestKey) -> str:
+    return hmac.digest(key.secret, signed_content(event), _HASH).hex()
+
+
+def signed_content(event: RequestEvent) -> bytes:
+    """The bytes of a request that are signed."""
+    bare = replace(event, signature=None, sent_at=None)
+    return _encode(_without_nulls(msgspec.to_builtins(bare)))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(each) for key, each in value.items() if each is not None}
+    if isinstance(value, list | tuple):
+        return [_without_nulls(each) for each in value]
+    return value

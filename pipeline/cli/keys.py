@@ -1,0 +1,54 @@
+"""`keys`: the keys by which requests prove whose they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+keys_app = typer.Typer(help="The keys by which requests are signed.", no_args_is_help=True)
+
+File = Annotated[
+    Path, typer.Option("--file", help="The coordinator's file (the setting requests.keys.file).")
+]
+
+
+@keys_app.command("add")
+def keys_add(
+    name: str,
+    file: File,
+    principal: Annotated[
+        str, typer.Option("--principal", help="Whose requests it signs; `*` for a gateway's key.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", help="A new file with the key alone, for who is to sign by it.")
+    ],
+) -> None:
+    """Make a key. The coordinator knows it from its next start on."""
+    from pipeline.tables.request_keys import KeysError, add_key, new_key
+
+    if out.exists():
+        raise KeysError(f"{out} is there already")
+    key = new_key(name, principal)
+    add_key(file, key)
+    add_key(out, key)
+    typer.echo(f"key {name!r} signs the requests of {principal}; it is in {file} and {out}")
+
+
+@keys_app.command("list")
+def keys_list(file: File) -> None:
+    """Every key's name, and whose requests it signs."""
+    from pipeline.tables.request_keys import read_keys
+
+    for key in read_keys(file):
+        typer.echo(f"{key.name}: {key.principal}")
+
+
+@keys_app.command("remove")
+def keys_remove(name: str, file: File) -> None:
+    """Believe a key no more, from the coordinator's next start on."""
+    from pipeline.tables.request_keys import remove_key
+
+    remove_key(file, name)
+    typer.echo(f"key {name!r} removed")
