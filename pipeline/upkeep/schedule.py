@@ -100,12 +100,15 @@ class Upkeep:
         log.log(logging.DEBUG if result.skipped else logging.INFO, "%s", result.line())
 
     def _retain(self) -> None:
-        for result in retain(self._root, self._settings, self._clock(), self._say):
+        results = retain(self._root, self._settings, self._clock(), self._say)
+        results += retain_topics(self._root, self._settings, self._clock(), self._say)
+        for result in results:
             log.log(logging.WARNING if result.failure else logging.INFO, "%s", result.line())
 
     def _retain_topics(self) -> None:
-        for result in retain_topics(self._root, self._settings, self._clock(), self._say):
-            log.log(logging.WARNING if result.failure else logging.DEBUG, "%s", result.line())
+        now_ms = self._clock()
+        for result in retain_topics(self._root, self._settings, now_ms, self._say, thorough=False):
+            log.log(logging.WARNING if result.failure else logging.INFO, "%s", result.line())
 
     def _say(self, text: str) -> None:
         if self._stopping.is_set():

@@ -51,6 +51,7 @@ from pipeline.upkeep_settings import DAY_MS, HOUR_MS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pipeline.delta.data_files import DataFile
     from pipeline.upkeep_settings import UpkeepSettings
     from schemas.tables import TopicTable
 
@@ -68,23 +69,28 @@ def retain_topics(
     settings: UpkeepSettings,
     now_ms: int,
     say: Callable[[str], None] = log.info,
+    thorough: bool = True,
 ) -> list[RetentionResult]:
     """Do so for every topic with a table of its own; a failure of one does not stop the others.
 
-    The tables of topics that were deleted go. Killed at any point and run again, it continues from
-    its last commit. `now_ms` is compared with the records' timestamps.
+    `thorough`: unused files and old log files are deleted, too, and the tables of topics that were
+    deleted. Otherwise a topic without anything to remove or to pack has no result. Killed at any
+    point and run again, it continues from its last commit. `now_ms` is compared with the records'
+    timestamps.
     """
     in_force, dead = log_topics(root)
     results = []
     for topic in in_force:
         say(f"retention: topic {topic.topic}")
         try:
-            results.append(_retain_topic(topic, settings, now_ms))
+            done = _retain_topic(topic, settings, now_ms, thorough)
         except (Failure, DeltaError, OSError) as error:
-            results.append(RetentionResult(topic.topic, failure=first_line(error)))
+            done = RetentionResult(topic.topic, failure=first_line(error))
+        if done is not None:
+            results.append(done)
     for topic in dead:
         # A topic that is being created has its table first.
-        if topic.at < now_ms - HOUR_MS:
+        if thorough and topic.at < now_ms - HOUR_MS:
             try:
                 _delete(topic)
             except OSError as error:
@@ -92,31 +98,35 @@ def retain_topics(
     return results
 
 
-def _retain_topic(topic: TopicTable, settings: UpkeepSettings, now_ms: int) -> RetentionResult:
+def _retain_topic(
+    topic: TopicTable, settings: UpkeepSettings, now_ms: int, thorough: bool
+) -> RetentionResult | None:
     started = time.monotonic()
-    if local_folder(topic.table) is None:
-        check_clock(topic.table)
     config = decode_config(topic.config or "{}")
     segments = Segments(topic.table)
     segments.poll()
+    due: list[DataFile] = []
+    runs: list[list[Segment]] = []
+    for partition in segments.partitions().values():
+        gone = expired(partition, config, now_ms)
+        due += [segment.file for segment in gone]
+        runs += packs(partition.segments[len(gone) :], config)
+    if not (due or runs or thorough):
+        return None
+    if local_folder(topic.table) is None:
+        check_clock(topic.table)
     handle = open_delta(topic.table)
     before = data_files(handle)
     with tempfile.TemporaryDirectory(prefix="retention-") as scratch:
         files = TableFiles(handle, Path(scratch))
-        due = [
-            segment.file
-            for partition in segments.partitions().values()
-            for segment in expired(partition, config, now_ms)
-        ]
-        if due:
+        if due and _are_there(files, due):
             files.rewrite(due, [])
-        gone = {file.path for file in due}
-        for partition in segments.partitions().values():
-            present = [each for each in partition.segments if each.file.path not in gone]
-            for run in packs(present, config):
+        for run in runs:
+            if _are_there(files, [segment.file for segment in run]):
                 _pack(files, run, now_ms)
-    vacuum(handle, topic.topic, settings.vacuum_retention_hours)
-    clean_log(handle)
+    if thorough:
+        vacuum(handle, topic.topic, settings.vacuum_retention_hours)
+        clean_log(handle)
     after = data_files(handle)
     return RetentionResult(
         table=topic.topic,
@@ -128,6 +138,16 @@ def _retain_topic(topic: TopicTable, settings: UpkeepSettings, now_ms: int) -> R
         bytes_after=count_bytes(after),
         seconds=time.monotonic() - started,
     )
+
+
+def _are_there(files: TableFiles, wanted: Sequence[DataFile]) -> bool:
+    """Whether the version that a rewrite is to follow has the files that it removes.
+
+    The upkeep of another node may have removed them since they were looked up: what it packed would
+    be in the table twice.
+    """
+    present = {file.path for file in data_files(files.handle)}
+    return all(file.path in present for file in wanted)
 
 
 def expired(partition: PartitionSegments, config: TopicConfig, now_ms: int) -> list[Segment]:
@@ -166,12 +186,25 @@ def packs(segments: Sequence[Segment], config: TopicConfig) -> Iterator[list[Seg
         )
         is_small = segment.file.size < most // 2
         if not (fits and is_small):
-            if len(run) >= LEAST_FILES:
-                yield run
+            yield from _worth_while(run)
             run, size = [], 0
         if is_small:
             run.append(segment)
             size += segment.file.size
+    yield from _worth_while(run)
+
+
+def _worth_while(run: list[Segment]) -> Iterator[list[Segment]]:
+    """Yield the run without the first files that are larger than all that follow them.
+
+    So what was packed before is packed again when as much has come, and not at each look.
+    """
+    rest = sum(segment.file.size for segment in run)
+    for place, segment in enumerate(run):
+        rest -= segment.file.size
+        if segment.file.size <= rest:
+            run = run[place:]
+            break
     if len(run) >= LEAST_FILES:
         yield run
 

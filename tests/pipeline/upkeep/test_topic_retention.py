@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
@@ -11,6 +12,7 @@ from pipeline.clock import clock_ms
 from pipeline.delta.data_files import data_files
 from pipeline.tables.topics import delete_topic
 from pipeline.topics import OffsetOutOfRange, create_log_topic
+from pipeline.upkeep import topic_retention
 from pipeline.upkeep.retention import LEAST_FILES, RetentionResult
 from pipeline.upkeep.topic_retention import retain_topics
 from pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
@@ -95,6 +97,39 @@ def test_files_of_different_days_are_not_packed_together(root: str) -> None:
         day = NOON if number < LEAST_FILES else NOON + DAY_MS
         writer.append([batch(0, str(number), at=day)])
     assert retain(root)["t"].files_after == 2
+
+
+def test_a_large_file_is_not_packed_again_with_a_few_small_ones(root: str) -> None:
+    topic = make(root, 1, retention_ms="-1")
+    writer = appender(topic)
+    writer.append([batch(0, *(f"{n:0500}" for n in range(500)))])
+    for number in range(LEAST_FILES):
+        writer.append([batch(0, str(number))])
+    before = values(opened(root))
+    assert retain(root)["t"].files_after == 2
+    assert values(opened(root)) == before
+    assert retain_topics(root, UpkeepSettings(), NOON, lambda _: None, thorough=False) == []
+
+
+def test_what_another_node_packs_meanwhile_is_packed_once(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make(root, 2, retention_ms="-1")
+    writer = appender(topic)
+    for number in range(LEAST_FILES):
+        writer.append([batch(0, str(number)), batch(1, str(number))])
+    pack, others = topic_retention._pack, iter([True])
+
+    def with_another(*arguments: Any) -> None:
+        # Both have looked up what is to be packed; the other one is done before this one begins.
+        if next(others, False):
+            retain(root)
+        pack(*arguments)
+
+    monkeypatch.setattr(topic_retention, "_pack", with_another)
+    (result,) = retain_topics(root, UpkeepSettings(), NOON, lambda _: None)
+    assert "was rewritten by another process" in str(result.failure)
+    assert retain(root)["t"].records_after == 2 * LEAST_FILES
 
 
 def test_a_file_that_was_packed_and_deleted_is_read_from_the_packed_one(root: str) -> None:
