@@ -36,6 +36,8 @@ from pipeline.stream.offset import offset_of
 from pipeline.tables.acls import AclWatcher
 from pipeline.tables.store import ensure_table, table_uri
 from pipeline.tables.topic_watcher import TopicWatcher
+from schemas.acls import AclBinding
+from schemas.catalogue import Catalogue
 from schemas.messages import Int64
 from schemas.tables import from_arrow, table_of, to_arrow
 
@@ -45,6 +47,9 @@ if TYPE_CHECKING:
 
 # The transaction of the table whose version is the number of the newest run.
 _RUNS = "runs"
+
+# What a run looks for: the catalogue of topics, and the ACLs.
+_Known = tuple[Catalogue | None, tuple[AclBinding, ...] | None]
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(BatchSettings).decode
@@ -89,6 +94,7 @@ class PinnedSettings:
         self._watcher = TopicWatcher(root)
         self._acls = AclWatcher(root)
         self._settings = settings
+        self._encoded: tuple[_Known, str] | None = None
         self._text = self._present()
         self.run = self._begin()
 
@@ -104,8 +110,12 @@ class PinnedSettings:
 
     def _present(self) -> str:
         self._watcher.poll()
-        settings = replace(self._settings, topics=self._watcher.catalogue, acls=self._acls.poll())
-        return _encode(settings).decode()
+        known = self._watcher.catalogue, self._acls.poll()
+        # Not encoded for every batch: 10,000 ACLs take milliseconds.
+        if self._encoded is None or known != self._encoded[0]:
+            settings = replace(self._settings, topics=known[0], acls=known[1])
+            self._encoded = known, _encode(settings).decode()
+        return self._encoded[1]
 
     def _begin(self) -> int:
         """Pin the settings of a new run; return its number."""

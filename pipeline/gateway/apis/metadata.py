@@ -36,8 +36,9 @@ _NO_ID = UUID(int=0)
 
 async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
     brokers = call.services.brokers
+    not_created: set[str] = set()
     if call.services.settings.auto_create_topics_enable and request.allow_auto_topic_creation:
-        await _create_missing(call, request)
+        not_created = await _create_missing(call, request)
     counts = call.services.topics.counts()
     # Version 0 has no null: no topics are all topics.
     if request.topics is None or (call.version == 0 and not request.topics):
@@ -47,7 +48,12 @@ async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
             if call.may(DESCRIBE, TOPIC, name)
         ]
     else:
-        topics = [_asked_for(call, each.name, each.topic_id, counts) for each in request.topics]
+        topics = [
+            _denied(each.name)
+            if each.name in not_created
+            else _asked_for(call, each.name, each.topic_id, counts)
+            for each in request.topics
+        ]
     return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(
@@ -61,17 +67,28 @@ async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
     )
 
 
-async def _create_missing(call: Call, request: MetadataRequest) -> None:
-    """Create the topics that are asked for; which could not be created is unknown afterwards."""
+async def _create_missing(call: Call, request: MetadataRequest) -> set[str]:
+    """Create the topics that are asked for; returns those that the client may not create.
+
+    Which could not be created for another reason is unknown afterwards.
+    """
+    denied = set()
     services = call.services
     wanted = {each.name for each in request.topics or () if each.name is not None}
     for name in sorted(wanted - services.topics.counts().keys()):
         if not (call.may(DESCRIBE, TOPIC, name) and _may_create(call, name)):
+            denied.add(name)
             continue
         make = partial(create_log_topic, services.root, name, services.settings.num_partitions, {})
         made = await change(services.topics, name, make)
         if made.code:
             log.warning("topic %r is not created: %s", name, made.message)
+    return denied
+
+
+def _denied(name: str) -> Any:
+    code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return _Topic(error_code=code, name=name, topic_id=_NO_ID, partitions=[])
 
 
 def _may_create(call: Call, name: str) -> bool:
@@ -83,8 +100,7 @@ def _asked_for(call: Call, name: str | None, topic_id: UUID, counts: Mapping[str
         code = int(ErrorCode.UNKNOWN_TOPIC_ID)
         return _Topic(error_code=code, name=None, topic_id=topic_id, partitions=[])
     if not call.may(DESCRIBE, TOPIC, name):
-        code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        return _Topic(error_code=code, name=name, topic_id=_NO_ID, partitions=[])
+        return _denied(name)
     if name in counts:
         return _topic(call, name, counts[name])
     code = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -6,7 +6,6 @@ ScramSaslServer.
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 import secrets
 from base64 import b64decode, b64encode
@@ -61,9 +60,7 @@ class Plain:
                 "Authentication failed: Client requested an authorization id that is different "
                 "from username"
             )
-        # Milliseconds of hashing: in another thread, or all connections would wait for it.
-        credential = self._users.any_credential(user)
-        if not await asyncio.to_thread(credential.has_password, password):
+        if not await self._users.has_password(user, password):
             raise AuthenticationFailed("Authentication failed: Invalid username or password")
         self.user = user
         return b""

@@ -10,10 +10,12 @@ Source: RFC 5802, section 3; Apache Kafka, ScramFormatter and ScramCredential.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import logging
 import secrets
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +35,8 @@ HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 LEAST_ITERATIONS = 4096
 MOST_ITERATIONS = 16_384
 _SALT_BYTES = 24
+# Right passwords that are remembered.
+_MOST_REMEMBERED = 10_000
 
 
 class UsersError(Failure):
@@ -100,6 +104,10 @@ class Users:
 
     Who is not in the file has made-up credentials, the same ones each time, which no password fits:
     a stranger cannot find out who is a user.
+
+    One thread checks passwords, each for milliseconds: a flood of wrong ones delays log-ins and
+    nothing else. A right one is remembered, by an HMAC of a key that only this process has: when
+    thousands of connections of some users come back at once, they do not wait for each other.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -108,6 +116,8 @@ class Users:
         self._seen = self._stamp()
         self._credentials = _by_user(read_users(self._path))
         self._secret = secrets.token_bytes(32)
+        self._checking = ThreadPoolExecutor(1, "passwords")
+        self._right: set[bytes] = set()
 
     def credential(self, user: str, mechanism: str) -> Credential:
         """What a password of the user is checked by in a SCRAM mechanism."""
@@ -124,6 +134,21 @@ class Users:
                 return found
         return self._made_up(user, next(iter(HASHES)))
 
+    async def has_password(self, user: str, password: str) -> bool:
+        """Whether this is the user's password."""
+        credential = self.any_credential(user)
+        text = b"\0".join((credential.stored_key, password.encode("utf-8", "surrogatepass")))
+        mark = hmac.digest(self._secret, text, "sha256")
+        if mark in self._right:
+            return True
+        loop = asyncio.get_running_loop()
+        right = await loop.run_in_executor(self._checking, credential.has_password, password)
+        if right:
+            if len(self._right) >= _MOST_REMEMBERED:
+                self._right.clear()
+            self._right.add(mark)
+        return right
+
     def _made_up(self, user: str, mechanism: str) -> Credential:
         def made(what: str) -> bytes:
             text = f"{what} {mechanism} {user}".encode("utf-8", "surrogatepass")
@@ -134,10 +159,15 @@ class Users:
             user=user,
             mechanism=mechanism,
             salt=made("salt")[:_SALT_BYTES],
-            iterations=LEAST_ITERATIONS,
+            iterations=self._usual_iterations(mechanism),
             stored_key=made("stored")[:size],
             server_key=made("server")[:size],
         )
+
+    def _usual_iterations(self, mechanism: str) -> int:
+        all_of = self._credentials.values()
+        found = (each.iterations for each in all_of if each.mechanism == mechanism)
+        return next(found, LEAST_ITERATIONS)
 
     def _look(self) -> None:
         """Read the file again if it was written. While it cannot be read, its users stay."""

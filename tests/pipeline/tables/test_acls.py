@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from coordinator.config import GroupCoordinatorConfig
+from pipeline.gateway.acls import Acls
 from pipeline.tables import acls as module
 from pipeline.tables.acls import AclWatcher, InvalidAcl, add_acls, read_acls, remove_acls
 from pipeline.tables.sql import Catalog
@@ -76,6 +80,37 @@ def test_a_change_that_is_read_twice_counts_once(
     monkeypatch.setattr(module, "follow", follow_and_change)
     watcher = AclWatcher(root)
     assert [watcher.poll(), watcher.poll()] == [(TWO,), (TWO,)]
+
+
+def test_a_gateway_goes_on_by_the_acls_that_it_has_while_they_cannot_be_read(
+    root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_acls(root, [ONE])
+    known = Acls(root, GroupCoordinatorConfig())
+    question = ("User:alice", "h", "READ", "TOPIC", "orders")
+
+    def fail(_: AclWatcher) -> None:
+        raise OSError("the store is away")
+
+    async def follow(seconds: float) -> bool:
+        following = asyncio.ensure_future(known.follow())
+        await asyncio.sleep(seconds)
+        following.cancel()
+        assert known.authorizer is not None
+        return known.authorizer.allows(*question)
+
+    monkeypatch.setattr("pipeline.gateway.acls._LOOK_EVERY_S", 0.001)
+    with monkeypatch.context() as broken:
+        broken.setattr(AclWatcher, "poll", fail)
+        assert asyncio.run(follow(0.05))
+        assert "the store is away" in caplog.text
+        with pytest.raises(OSError, match="away"):
+            Acls(root, GroupCoordinatorConfig())
+    remove_acls(root, [AclFilter()])
+    asyncio.run(known.look())
+    assert known.acls == ()
+    assert known.authorizer is not None
+    assert not known.authorizer.allows(*question)
 
 
 def test_sql_shows_the_acls_in_force(root: str) -> None:

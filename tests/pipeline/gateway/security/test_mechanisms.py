@@ -117,6 +117,31 @@ def test_a_stranger_is_challenged_like_a_user_and_always_in_the_same_way(path: P
     assert all(each.startswith(b"r=cS,s=") and each.endswith(b",i=4096") for each in first)
 
 
+def test_a_stranger_s_iterations_are_those_of_the_users(path: Path) -> None:
+    add_user(path, [new_credential("alice", "wonder", "SCRAM-SHA-256", 8192)])
+    (first,) = ask(Scram("SCRAM-SHA-256", Users(path), "S"), "n,,n=nobody,r=c")
+    assert first.endswith(b",i=8192")
+
+
+def test_a_right_password_is_derived_once_and_a_wrong_one_each_time(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    derived: list[str] = []
+    check = Credential.has_password
+
+    def count(credential: Credential, password: str) -> bool:
+        derived.append(password)
+        return check(credential, password)
+
+    monkeypatch.setattr(Credential, "has_password", count)
+    users = Users(path)
+    for password in ("wonder", "wonder", "wrong", "wrong", "wonder"):
+        assert asyncio.run(users.has_password("alice", password)) is (password == "wonder")
+    assert derived == ["wonder", "wrong", "wrong"]
+    add_user(path, [new_credential("alice", "changed", "SCRAM-SHA-256")])
+    assert not asyncio.run(users.has_password("alice", "wonder"))
+
+
 def test_a_name_may_have_commas_and_equals_signs(path: Path) -> None:
     add_user(path, [new_credential("a,b=c", "x", "SCRAM-SHA-256")])
     seen = ask(Scram("SCRAM-SHA-256", Users(path), "S"), "n,,n=a=2Cb=3Dc,r=c")[0]
