@@ -1,0 +1,258 @@
+"""The requests of Kafka 4.1's command line tools, in the versions and forms that they have.
+
+Read in the sources of ConsumerGroupCommand, TopicCommand, GetOffsetShell and KafkaAdminClient. The
+answers are Kafka's, errors included: by them the tools print what they print against a broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from kafka.protocol.admin import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
+from kafka.protocol.consumer.group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+
+from pipeline.gateway.brokers import Broker
+from schemas.errors import ErrorCode
+from tests.pipeline.gateway.raw import Client, connected
+
+NOBODY = -1
+NO_EPOCH = -1
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    with connected(broker) as client:
+        yield client
+
+
+def commit(client: Client, group: str, offsets: dict[int, int], topic: str = "orders") -> list[int]:
+    """As `--reset-offsets --execute` does: without a member, and without a generation."""
+    of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
+    partitions = [
+        of_topic.OffsetCommitRequestPartition(
+            partition_index=number,
+            committed_offset=offset,
+            committed_leader_epoch=NO_EPOCH,
+            committed_metadata="",
+        )
+        for number, offset in offsets.items()
+    ]
+    request = OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=NOBODY,
+        member_id="",
+        group_instance_id=None,
+        topics=[of_topic(name=topic, partitions=partitions)],
+    )
+    answer = client.ask(request, OffsetCommitResponse, 9)
+    return [each.error_code for each in answer.topics[0].partitions]
+
+
+def committed(client: Client, *groups: str) -> list[dict[tuple[str, int], int]]:
+    """As `--describe` does: everything that each group has committed."""
+    of_group = OffsetFetchRequest.OffsetFetchRequestGroup
+    wanted = [of_group(group_id=each, member_id=None, member_epoch=-1) for each in groups]
+    for each in wanted:
+        each.topics = None
+    request = OffsetFetchRequest(groups=wanted, require_stable=False)
+    answer = client.ask(request, OffsetFetchResponse, 9)
+    assert [each.group_id for each in answer.groups] == list(groups)
+    return [
+        {
+            (topic.name, each.partition_index): each.committed_offset
+            for topic in group.topics
+            for each in topic.partitions
+        }
+        for group in answer.groups
+    ]
+
+
+def described(client: Client, group: str) -> Any:
+    request = DescribeGroupsRequest(groups=[group], include_authorized_operations=False)
+    (found,) = client.ask(request, DescribeGroupsResponse, 6).groups
+    return found
+
+
+def listed(client: Client, states: list[str], types: list[str]) -> dict[str, tuple[str, str]]:
+    request = ListGroupsRequest(states_filter=states, types_filter=types)
+    answer = client.ask(request, ListGroupsResponse, 5)
+    return {each.group_id: (each.group_state, each.group_type) for each in answer.groups}
+
+
+def offsets_deleted(client: Client, group: str, wanted: dict[str, list[int]]) -> tuple[int, Any]:
+    of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
+    topics = [
+        of_topic(
+            name=name,
+            partitions=[
+                of_topic.OffsetDeleteRequestPartition(partition_index=each) for each in numbers
+            ],
+        )
+        for name, numbers in wanted.items()
+    ]
+    answer = client.ask(OffsetDeleteRequest(group_id=group, topics=topics), OffsetDeleteResponse, 0)
+    codes = {
+        (topic.name, each.partition_index): each.error_code
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+    return answer.error_code, codes
+
+
+def joined(client: Client, group: str) -> str:
+    """The id of a member that leads a group and has all of `orders`."""
+    metadata = ConsumerProtocolSubscription(
+        topics=["orders"], user_data=b"", owned_partitions=[]
+    ).encode(version=0)
+    join = JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id="",
+        group_instance_id=None,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=metadata)],
+        reason="",
+    )
+    join.member_id = client.ask(join, JoinGroupResponse, 9).member_id
+    answer = client.ask(join, JoinGroupResponse, 9)
+    sync = SyncGroupRequest(
+        group_id=group,
+        generation_id=answer.generation_id,
+        member_id=answer.member_id,
+        group_instance_id=None,
+        protocol_type="consumer",
+        protocol_name="range",
+        assignments=[],
+    )
+    assert client.ask(sync, SyncGroupResponse, 5).error_code == 0
+    return str(answer.member_id)
+
+
+def test_a_reset_is_committed_for_a_group_that_nobody_has_created(client: Client) -> None:
+    assert commit(client, "reset", {0: 4, 1: 5}) == [0, 0]
+    assert commit(client, "reset", {9: 1}) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert commit(client, "reset", {0: 1}, "nothing") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert committed(client, "reset", "nobody") == [{("orders", 0): 4, ("orders", 1): 5}, {}]
+    found = described(client, "reset")
+    assert (found.error_code, found.group_state, found.members) == (0, "Empty", [])
+
+
+def test_groups_are_listed_by_state_and_by_type(client: Client) -> None:
+    commit(client, "empty", {0: 1})
+    joined(client, "stable")
+    both = ["consumer", "classic"]
+    assert listed(client, [], both)["empty"] == ("Empty", "classic")
+    assert "stable" not in listed(client, ["Empty"], both)
+    # The tool writes states as Kafka does; people write them as they like.
+    assert listed(client, ["stable"], [])["stable"] == ("Stable", "classic")
+    assert {"empty", "stable"} <= listed(client, ["Stable", "Empty"], ["classic"]).keys()
+    assert listed(client, [], ["consumer"]) == {}
+
+
+def test_a_group_that_is_not_there_is_named(client: Client) -> None:
+    found = described(client, "nobody")
+    assert (found.error_code, found.error_message) == (
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        "Group nobody not found.",
+    )
+    assert offsets_deleted(client, "nobody", {"orders": [0]})[0] == ErrorCode.GROUP_ID_NOT_FOUND
+
+
+def test_offsets_are_deleted_where_they_may_be(client: Client) -> None:
+    commit(client, "done", {0: 4, 1: 5})
+    code, partitions = offsets_deleted(client, "done", {"orders": [1, 9], "nothing": [0]})
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert code == 0
+    assert partitions == {("orders", 1): 0, ("orders", 9): unknown, ("nothing", 0): unknown}
+    assert committed(client, "done") == [{("orders", 0): 4}]
+    joined(client, "subscribed")
+    code, partitions = offsets_deleted(client, "subscribed", {"orders": [0]})
+    assert code == 0
+    assert partitions == {("orders", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC}
+
+
+def test_a_live_group_is_neither_reset_nor_deleted(client: Client) -> None:
+    member = joined(client, "live")
+    (found,) = described(client, "live").members
+    assert (found.member_id, found.client_id, found.client_host) == (member, "raw", "/127.0.0.1")
+    assert commit(client, "live", {0: 1}) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    answer = client.ask(
+        DeleteGroupsRequest(groups_names=["live", "nobody"]), DeleteGroupsResponse, 2
+    )
+    assert [each.error_code for each in answer.results] == [
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+    ]
+
+
+def test_a_topic_is_created_by_the_number_of_partitions_that_the_broker_has(
+    client: Client,
+) -> None:
+    topic = CreateTopicsRequest.CreatableTopic(
+        name="plain", num_partitions=-1, replication_factor=-1, assignments=[], configs=[]
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=False)
+    (made,) = client.ask(request, CreateTopicsResponse, 7).topics
+    assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 1, 1)
+    (again,) = client.ask(request, CreateTopicsResponse, 7).topics
+    assert again.error_message == "Topic 'plain' already exists."
+
+    def grown(name: str, count: int) -> tuple[int, str | None]:
+        wanted = CreatePartitionsRequest.CreatePartitionsTopic(
+            name=name, count=count, assignments=None
+        )
+        asked = CreatePartitionsRequest(topics=[wanted], timeout_ms=30_000, validate_only=False)
+        (result,) = client.ask(asked, CreatePartitionsResponse, 3).results
+        return result.error_code, result.error_message
+
+    assert grown("plain", 3) == (0, None)
+    assert grown("plain", 3)[0] == ErrorCode.INVALID_PARTITIONS
+    assert grown("nothing", 3) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+
+
+@pytest.mark.parametrize(
+    ("time", "offset"), [(-1, 0), (-2, 0), (-3, -1), (-4, 0), (-5, -1), (0, -1)]
+)
+def test_each_time_of_an_empty_partition_has_its_offset(
+    client: Client, time: int, offset: int
+) -> None:
+    of_topic = ListOffsetsRequest.ListOffsetsTopic
+    wanted = of_topic.ListOffsetsPartition(
+        partition_index=0, current_leader_epoch=NO_EPOCH, timestamp=time
+    )
+    request = ListOffsetsRequest(
+        replica_id=-1,
+        isolation_level=0,
+        topics=[of_topic(name="orders", partitions=[wanted])],
+        timeout_ms=30_000,
+    )
+    (topic,) = client.ask(request, ListOffsetsResponse, 10).topics
+    (found,) = topic.partitions
+    assert (found.error_code, found.offset) == (0, offset)
