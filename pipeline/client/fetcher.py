@@ -44,6 +44,7 @@ Question = Callable[[TableTopics], T]
 
 # How often new rows are looked for while a partition waits for some, ms.
 LOOK_EVERY_MS = 100
+_END_S = 30.0
 # So many records of a partition are read at once at most, however small they are.
 _MOST_RECORDS = 50_000
 # What another look may not find any more: the store, or a table that is being written.
@@ -158,11 +159,11 @@ class Fetcher:
         return answer
 
     def close(self) -> None:
-        """End the thread, after the read that is under way."""
+        """End the thread, after the read that is under way; one that hangs is not waited for."""
         with self._changed:
             self._stopping = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(_END_S)
         for asked in self._questions:
             asked.answer.cancel()
 
@@ -173,17 +174,8 @@ class Fetcher:
         # worth while.
         tried: _Work | None = None
         pause_s: float | None = None
-        while True:
-            with self._changed:
-                self._changed.wait_for(
-                    lambda: self._stopping or self._questions or self._work() != tried,  # noqa: B023
-                    pause_s,
-                )
-                if self._stopping:
-                    return
-                questions = list(self._questions)
-                self._questions.clear()
-                work = self._work()
+        while not self._stopping:
+            work, questions = self._await_work(tried, pause_s)
             for asked in questions:
                 self._answer(asked)
             try:
@@ -193,6 +185,18 @@ class Fetcher:
                 self._fail(error)
                 return
             tried = None if found else work
+
+    def _await_work(self, tried: _Work | None, pause_s: float | None) -> tuple[_Work, list[_Asked]]:
+        """Return what is to be done and answered, once that is new or the pause is over."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._stopping or self._questions or self._work() != tried, pause_s
+            )
+            if self._stopping:
+                return _Work({}, {}, 0, {}), []
+            questions = list(self._questions)
+            self._questions.clear()
+            return self._work(), questions
 
     def _work(self) -> _Work:
         lookup, resets = self._buffer.resets()

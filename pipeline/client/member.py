@@ -454,17 +454,22 @@ class GroupMember:
         Raises UnknownTopicOrPartitionError, TableReplaced, and CoordinatorTimeoutError if the
         topics cannot be read for default.api.timeout.ms.
         """
-        wanted = tuple(partitions)
-        found = self._ask(wanted, lambda logs: [bounds_of(logs, one) for one in wanted], timeout_ms)
-        return {one: start for one, (start, _) in zip(wanted, found, strict=True)}
+        found = self._bounds(tuple(partitions), timeout_ms)
+        return {one: start for one, (start, _) in found.items()}
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
-        """Return each partition's log end, the rows up to now counted; else as the beginnings."""
-        wanted = tuple(partitions)
-        found = self._ask(wanted, lambda logs: [bounds_of(logs, one) for one in wanted], timeout_ms)
-        return {one: end for one, (_, end) in zip(wanted, found, strict=True)}
+        """Return each partition's log end, the rows up to now counted, as `beginning_offsets`."""
+        found = self._bounds(tuple(partitions), timeout_ms)
+        return {one: end for one, (_, end) in found.items()}
+
+    def _bounds(
+        self, wanted: tuple[TopicPartition, ...], timeout_ms: int | None
+    ) -> dict[TopicPartition, tuple[int, int]]:
+        return self._ask(
+            wanted, lambda logs: {one: bounds_of(logs, one) for one in wanted}, timeout_ms
+        )
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
@@ -473,12 +478,11 @@ class GroupMember:
 
         None if there is none. Raises as `beginning_offsets` does.
         """
-        found = self._ask(
+        return self._ask(
             tuple(times),
-            lambda logs: [at_time(logs, one, time) for one, time in times.items()],
+            lambda logs: {one: at_time(logs, one, time) for one, time in times.items()},
             timeout_ms,
         )
-        return dict(zip(times, found, strict=True))
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return how many records lie between the position and the log end as last read.

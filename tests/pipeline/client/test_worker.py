@@ -17,10 +17,10 @@ from kafka.partitioner.default import murmur2
 from typer.testing import CliRunner
 
 from pipeline.cli import main as cli
-from pipeline.client import CannotFollow, OffsetOutOfRangeError, worker
+from pipeline.client import CannotFollow, worker
 from pipeline.client.worker import Batch, CommandFailed, ProcessedRow, Worker, to_command
 from pipeline.tables.topics import UnknownTopic, alter_topic, create_topic
-from pipeline.topics import TableTopics, create_table_topic
+from pipeline.topics import create_table_topic
 from tests.pipeline.small import SmallCoordinator
 
 BROKER = {"group.initial.rebalance.delay.ms": 0}
@@ -176,34 +176,6 @@ def test_rows_up_to_a_change_of_the_table_are_put_out_and_then_it_is_named(
     with pytest.raises(CannotFollow, match=r"topic 't': version 3 of .* removes or changes rows"):
         Worker(root, "g", "t", **options).run()
     assert sorted(numbers(rows)) == list(range(60))
-
-
-@pytest.mark.parametrize(("reset", "expected"), [("earliest", [80, 81]), ("latest", [])])
-def test_rows_that_are_gone_are_passed_over_as_auto_offset_reset_says(
-    root: str, table: str, reset: str, expected: list[int]
-) -> None:
-    vacuum_behind_the_group(root, table)
-    desk = Desk(root, once=True, settings={**QUICK, "auto.offset.reset": reset})
-    desk.join()
-    assert sorted(numbers(desk.rows)) == expected
-
-
-def test_rows_that_are_gone_end_a_worker_that_may_not_pass_over_them(root: str, table: str) -> None:
-    vacuum_behind_the_group(root, table)
-    with pytest.raises(OffsetOutOfRangeError, match="topic 't' has no offset"):
-        Worker(root, "g", "t", settings={**QUICK, "auto.offset.reset": "none"}).run()
-
-
-def vacuum_behind_the_group(root: str, table: str) -> None:
-    """The group is at row 60 when VACUUM deletes the files of the rows up to 79."""
-    Desk(root, once=True).join()
-    append(table, range(60, 80))
-    topics = TableTopics(root)
-    while topics.poll():
-        pass
-    DeltaTable(table).optimize.compact()
-    append(table, range(80, 82))
-    DeltaTable(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
 
 
 # --- the command ----------------------------------------------------------------------------------
