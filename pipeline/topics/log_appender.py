@@ -3,7 +3,9 @@
 Offsets are decided when the commit is made. Of two gateways that append at once only one can create
 a version of the table. The other reads that commit: where it appended to other partitions, the same
 files are committed as the next version; a partition that has grown is numbered again, and only its
-file is written again. Offsets are columns, so that every reader of Delta tables has them.
+file is written again. Offsets are columns, so that every reader of Delta tables has them. That is
+rare enough: two processes that appended to one partition as fast as they could wrote 1.02 files for
+an append of 100 records and 1.03 to 1.25 for one of 5,000; to two partitions, 1 file each.
 
 An append whose outcome is not known is settled by the log: its files have names of their own, and
 are in a commit or in none.
