@@ -117,7 +117,7 @@ class ConsumersScene:
         self._began = time.monotonic()
         gateway = Child(
             "gateway",
-            ["pipeline", "gateway", "--root", self._root, "--listen", "127.0.0.1:0"],
+            ["pipeline", "gateway", "--root", self._root, "--listen", "127.0.0.1:0", "--until-eof"],
             self._folder,
         )
         try:

@@ -8,6 +8,7 @@ A line on stdout says which partitions it was assigned or revoked, or which reco
 from __future__ import annotations
 
 import json
+import select
 import signal
 import sys
 from typing import Any
@@ -21,7 +22,7 @@ def say(**line: Any) -> None:
 
 
 def main(bootstrap: str, group: str, topic: str) -> None:
-    """Consume until SIGTERM."""
+    """Consume until SIGTERM, or the end of the input: of whoever started it."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -45,7 +46,7 @@ def main(bootstrap: str, group: str, topic: str) -> None:
 
     signal.signal(signal.SIGTERM, stop)
     consumer.subscribe([topic], on_assign=tell("assigned"), on_revoke=tell("revoked"))
-    while not stopping:
+    while not stopping and not select.select([sys.stdin], [], [], 0)[0]:
         records = [
             [
                 one.partition(),
