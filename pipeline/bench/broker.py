@@ -70,6 +70,11 @@ class Broker:
             self.stop()
             raise
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def _await(self) -> None:
         """Wait until it takes connections."""
         limit = time.monotonic() + _READY_TIMEOUT_S

@@ -148,7 +148,7 @@ class BrokerPeer:
         for key, _ in self._selector.select(_MOMENT_S):
             place = key.data
             for answer in self._connections[place].receive():
-                rows.append(_row(self._sent[place].popleft(), answer))
+                rows.append(row_of(self._sent[place].popleft(), answer))
         return rows
 
 
@@ -200,7 +200,8 @@ _RESPONSES: dict[str, tuple[type[ApiMessage], int]] = {
 }
 
 
-def _row(event: RequestEvent, answer: bytes) -> dict[str, Any]:
+def row_of(event: RequestEvent, answer: bytes) -> dict[str, Any]:
+    """The answer to a join, sync or heartbeat as a row of the `responses` table."""
     kind, version = _RESPONSES[event.api]
     response = kind.decode(answer, version=version, header=True)
     join = None

@@ -93,6 +93,23 @@ def bench_of_throughput(
     show(report, json)
 
 
+@bench_app.command("gateway")
+def bench_of_gateway(
+    seconds: Annotated[float, typer.Option(help="How long each turn is measured, s.")] = 20.0,
+    rounds: Annotated[int, typer.Option(help="How often rows and sockets take turns.")] = 3,
+    records: Annotated[int, typer.Option(help="Rows of 100 bytes to consume.")] = 1_000_000,
+    most: Annotated[int, typer.Option(help="The most members to try.")] = 1_000_000,
+    warm_up: WarmUp = 120.0,
+    kafka_libs: KafkaLibs = None,
+    json: Json = False,
+) -> None:
+    """Through a gateway: answer time, members held, records/s, beside Kafka's broker."""
+    from pipeline.bench.gateway import Load, bench_gateway
+
+    load = Load(warm_up=warm_up, seconds=seconds, rounds=rounds, records=records, most=most)
+    show(bench_gateway(load, kafka_libs, progress), json)
+
+
 @bench_app.command("rebalance")
 def bench_of_rebalance(
     rounds: Annotated[int, typer.Option(help="Groups of each machine that count.")] = 5,

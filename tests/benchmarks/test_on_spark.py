@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.bench import answer, linger, rebalance, soak, throughput
+from pipeline.bench import answer, gateway, linger, rebalance, soak, throughput
 from pipeline.bench.groups import bench_groups
 from pipeline.bench.idle import bench_idle
 from pipeline.bench.kafka_libs import ADVICE
@@ -57,7 +57,7 @@ def session_as_it_was(spark: Any) -> Iterator[None]:
 
 @pytest.fixture
 def one_start(lasting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (answer, linger, rebalance, soak, throughput):
+    for module in (answer, gateway, linger, rebalance, soak, throughput):
         monkeypatch.setattr(module, "running", lasting)
 
 
@@ -93,6 +93,18 @@ def test_a_rebalance_is_measured(one_start: None) -> None:
     assert report.coordinator.members == 3
     assert (report.kafka is None) == (libs is None) == (ADVICE in said)
     assert report.table().rows[0][0] == COORDINATOR
+
+
+@pytest.mark.long
+def test_a_gateway_is_measured(one_start: None) -> None:
+    load = gateway.Load(warm_up=1, seconds=2, rounds=1, records=1_000, most=100)
+    libs = None if LIBS is None else Path(LIBS)
+    report = gateway.bench_gateway(load, libs, ignore)
+    for figures in (report.gateway, *([] if report.kafka is None else [report.kafka])):
+        assert figures.held == 100
+        assert figures.records_per_s > 0
+        assert figures.cpu_us > 0
+    assert report.written.p50_ms > 0
 
 
 def test_throughput_is_measured(one_start: None) -> None:

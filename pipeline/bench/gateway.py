@@ -1,0 +1,315 @@
+"""Kafka's protocol through a gateway: answer time, members held, and records consumed.
+
+Answer time: the load of `answer`, written as rows and sent through sockets, in turns, to one
+coordinator. Members held: as many as get every heartbeat of 3 s answered before the next one is
+due, with no error, at sessions of 45 s; the number doubles until they are not. Consumed: the rows
+of a Delta table of 100 bytes each, by one confluent-kafka consumer.
+
+The gateway's CPU a request is that of its process during the members' heartbeats. Where the members
+or the driver, which is one thread, reach the limit on open files or the driver's core, the report
+says so: the figure is then a lower bound.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Annotated, Any
+
+import pyarrow as pa
+from deltalake import write_deltalake
+from msgspec import Struct
+
+from pipeline.bench.broker import HOST, broker
+from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, Member
+from pipeline.bench.kafka_libs import ADVICE, kafka_libs
+from pipeline.bench.paced import GROUPS, INTERVAL_S, MEMBERS, p50_and_p99, pace
+from pipeline.bench.rebalance import form
+from pipeline.bench.report import Aim, Column, Report
+from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
+from pipeline.bench.socket_fleet import SocketFleet, most_members
+from pipeline.bench.wire import await_coordinator
+from pipeline.errors import Failure
+from pipeline.node.process import end
+from pipeline.topics import create_table_topic
+
+HEARTBEAT_S = 3.0
+SESSION_MS = 45_000
+# Members of a group of those that are held.
+OF_GROUP = 100
+FIRST_HELD = 1_000
+RECORDS = 1_000_000
+RECORD_BYTES = 100
+_TURN_S = 20.0
+_ROUNDS = 3
+_SETTLE_S = 6.0
+_TOPIC = "records"
+_READY_S = 60.0
+_IDLE_S = 60.0
+_BATCH_ROWS = 100_000
+# The driver lags behind its own schedule by so much of an interval: it is the limit.
+_LAG = 0.1
+
+ROWS, GATEWAY, KAFKA = "rows", "gateway", "kafka"
+
+
+class Figures(Struct):
+    """One way to a coordinator. -1: not measured. `held_limit`: what ended the search."""
+
+    machine: Annotated[str, Column("to the coordinator by")]
+    p50_ms: Annotated[float, Column("p50 ms", ".0f")]
+    p99_ms: Annotated[float, Column("p99 ms", ".0f")]
+    held: Annotated[int, Column("members held", ",")] = -1
+    held_per_s: Annotated[float, Column("heartbeats/s", ",.0f")] = -1.0
+    held_p99_ms: Annotated[float, Column("their p99 ms", ".0f")] = -1.0
+    held_limit: Annotated[str, Column("limit")] = ""
+    cpu_us: Annotated[float, Column("server's CPU a heartbeat, us", ".0f")] = -1.0
+    records_per_s: Annotated[float, Column("records consumed/s", ",.0f")] = -1.0
+    mb_per_s: Annotated[float, Column("MB/s", ".1f")] = -1.0
+
+
+class GatewayReport(Report):
+    """Rows and the gateway on one coordinator; `kafka` is None where no jars of it are named."""
+
+    written: Figures
+    gateway: Figures
+    kafka: Figures | None
+
+    def rows(self) -> list[Figures]:
+        """The ways that were measured."""
+        return [self.written, self.gateway, *([] if self.kafka is None else [self.kafka])]
+
+    def aims(self) -> list[Aim]:
+        """Through the socket nearly as soon; half as many records a second as Kafka."""
+        aims = [Aim("p50 over that of rows", "ms", 15, self.gateway.p50_ms - self.written.p50_ms)]
+        if self.kafka is not None:
+            share = self.gateway.records_per_s / self.kafka.records_per_s
+            aims.append(Aim("records/s over Kafka's", "", 0.5, share, most=False))
+            held = self.gateway.held / self.kafka.held
+            aims.append(Aim("members held over Kafka's", "", 1, held, most=False))
+        return aims
+
+
+class Load(Struct):
+    """How long and how much; the command's defaults are those of a full run."""
+
+    warm_up: float = WARM_UP_S
+    seconds: float = _TURN_S
+    rounds: int = _ROUNDS
+    records: int = RECORDS
+    most: int = 1 << 20
+
+
+def bench_gateway(load: Load, libs: Path | None, say: Callable[[str], None]) -> GatewayReport:
+    """Measure all of it; `say` hears of progress. Raises Failure."""
+    kafka = None
+    if libs is None:
+        say(ADVICE)
+    else:
+        with broker(kafka_libs(libs, say)) as node:
+            await_coordinator(node, "gateway-0")
+            kafka = _kafka(node.port, node.pid, load, say)
+    with running(COORDINATOR) as (process, root), serving(root) as (port, pid):
+        fleet = Fleet(root, GROUPS, MEMBERS, "rows", LONGEST_SESSION_MS)
+        form(fleet)
+        with SocketFleet(HOST, port) as sockets:
+            sockets.grow(_groups("gateway", GROUPS, MEMBERS, LONGEST_SESSION_MS))
+            by_rows: list[float] = []
+            by_gateway: list[float] = []
+            say(f"gateway: warm-up, {load.warm_up:.0f} s")
+            pace(fleet, load.warm_up / 2, process)
+            _beat(sockets, load.warm_up / 2, INTERVAL_S)
+            for number in range(load.rounds):
+                say(f"gateway: round {number + 1} of {load.rounds}")
+                by_rows += pace(fleet, load.seconds, process)[0]
+                by_gateway += _beat(sockets, load.seconds, INTERVAL_S)
+        written = Figures(ROWS, *p50_and_p99(by_rows, ROWS))
+        through = Figures(GATEWAY, *p50_and_p99(by_gateway, GATEWAY))
+        consume_table(through, root, port, load.records, say)
+        _hold(through, port, pid, load, say)
+    return GatewayReport(written, through, kafka)
+
+
+def _kafka(port: int, pid: int, load: Load, say: Callable[[str], None]) -> Figures:
+    with SocketFleet(HOST, port) as sockets:
+        sockets.grow(_groups("gateway", GROUPS, MEMBERS, SESSION_MS))
+        say(f"gateway: kafka, {load.seconds:.0f} s")
+        _beat(sockets, load.seconds, INTERVAL_S)
+        found = Figures(KAFKA, *p50_and_p99(_beat(sockets, load.seconds, INTERVAL_S), KAFKA))
+    say(f"gateway: kafka, {load.records} records")
+    _produce(port, load.records)
+    _consumed(found, port, load.records)
+    _hold(found, port, pid, load, say)
+    return found
+
+
+@contextmanager
+def serving(root: str) -> Iterator[tuple[int, int]]:
+    """A gateway of the root in a process of its own: its port, and its process id."""
+    folder = Path(tempfile.mkdtemp(prefix="group-coordinator-gateway-"))
+    path = folder / "log"
+    command = [sys.executable, "-m", "pipeline", "gateway", "--root", root, "--listen", f"{HOST}:0"]
+    with path.open("wb") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True
+        )
+    try:
+        limit = time.monotonic() + _READY_S
+        while not (told := re.search(r"at \S+:(\d+) serves", path.read_text())):
+            if process.poll() is not None or time.monotonic() > limit:
+                raise Failure(f"the gateway did not come up: {path.read_text()[-500:]}")
+            time.sleep(0.05)
+        yield int(told[1]), process.pid
+    finally:
+        end(process, _READY_S)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# --- members ------------------------------------------------------------------------------------
+
+
+def _groups(name: str, groups: int, members: int, session_ms: int) -> list[list[Member]]:
+    return [
+        [Member(f"{name}-{g}", f"{name}-{g}-{m}", session_ms) for m in range(members)]
+        for g in range(groups)
+    ]
+
+
+def _beat(sockets: SocketFleet, seconds: float, interval_s: float) -> list[float]:
+    found = sockets.beat(seconds, interval_s)
+    if found.errors:
+        raise Failure(f"{found.errors} heartbeats were answered with an error")
+    return found.times
+
+
+def _hold(found: Figures, port: int, pid: int, load: Load, say: Callable[[str], None]) -> None:
+    """Twice as many members again and again, until not all are held."""
+    most = min(load.most, most_members())
+    count, made = min(FIRST_HELD, load.most), 0
+    with SocketFleet(HOST, port) as sockets:
+        while True:
+            try:
+                missing = (count - made) // OF_GROUP
+                groups = [
+                    [Member(f"held-{g}", f"held-{g}-{m}", SESSION_MS) for m in range(OF_GROUP)]
+                    for g in range(made // OF_GROUP, made // OF_GROUP + missing)
+                ]
+                # A few at a time: the others heartbeat in between, or their sessions would end.
+                for at in range(0, len(groups), 20):
+                    sockets.grow(groups[at : at + 20])
+                    sockets.beat(min(HEARTBEAT_S, load.seconds), HEARTBEAT_S)
+                made = len(sockets.members)
+                sockets.beat(min(_SETTLE_S, load.seconds), HEARTBEAT_S)
+                before, driver = cpu_s(pid), time.process_time()
+                beaten = sockets.beat(load.seconds, HEARTBEAT_S)
+                used = cpu_s(pid) - before
+                driver = (time.process_time() - driver) / load.seconds
+            except (Failure, OSError) as error:
+                found.held_limit = f"{count:,}: {error}"
+                break
+            p99 = 1000 * quantiles(beaten.times, n=100)[98]
+            say(
+                f"gateway: {found.machine}, {made:,} members: p50 "
+                f"{1000 * median(beaten.times):.0f} ms, p99 {p99:.0f} ms, {beaten.late} late, "
+                f"{beaten.errors} errors, {used / load.seconds:.2f} cores, driver {driver:.2f}"
+            )
+            if beaten.errors or beaten.late:
+                driven = beaten.lag_p99 > _LAG * HEARTBEAT_S
+                why = "the driver" if driven else f"{beaten.late} late, {beaten.errors} errors"
+                found.held_limit = f"{made:,}: {why}"
+                break
+            found.held, found.held_p99_ms = made, p99
+            found.held_per_s = len(beaten.times) / load.seconds
+            found.cpu_us = 1e6 * used / len(beaten.times)
+            if made >= most // OF_GROUP * OF_GROUP:
+                found.held_limit = "open files" if most < load.most else "as many as were asked"
+                break
+            count = min(2 * made, most) // OF_GROUP * OF_GROUP
+
+
+def cpu_s(pid: int) -> float:
+    """The CPU seconds that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+# --- records ------------------------------------------------------------------------------------
+
+
+def consume_table(
+    found: Figures, root: str, port: int, records: int, say: Callable[[str], None]
+) -> None:
+    """Make a table a topic of the root, and consume it through the gateway. Raises Failure."""
+    say(f"gateway: a table of {records} rows")
+    with tempfile.TemporaryDirectory(prefix="group-coordinator-table-") as folder:
+        for first in range(0, records, _BATCH_ROWS):
+            count = min(_BATCH_ROWS, records - first)
+            rows = pa.table(
+                {
+                    "partition": pa.array([0] * count, pa.int32()),
+                    "value": [_value(first + n) for n in range(count)],
+                }
+            )
+            write_deltalake(folder, rows, mode="append")
+        create_table_topic(root, _TOPIC, 1, folder, partition="partition", value="value")
+        _consumed(found, port, records)
+
+
+def _value(number: int) -> bytes:
+    return f"{number:0{RECORD_BYTES}d}".encode()
+
+
+def _confluent() -> Any:
+    try:
+        return import_module("confluent_kafka")
+    except ImportError as error:
+        raise Failure("bench gateway needs confluent-kafka: pip install -e '.[dev]'") from error
+
+
+def _produce(port: int, records: int) -> None:
+    producer = _confluent().Producer(
+        {"bootstrap.servers": f"{HOST}:{port}", "queue.buffering.max.messages": 2_000_000}
+    )
+    for number in range(records):
+        producer.produce(_TOPIC, _value(number), partition=0)
+        producer.poll(0)
+    if producer.flush(_IDLE_S):
+        raise Failure("the broker did not take all records")
+
+
+def _consumed(found: Figures, port: int, records: int) -> None:
+    """Consume all records of the topic by one consumer."""
+    kafka = _confluent()
+    consumer = kafka.Consumer(
+        {
+            "bootstrap.servers": f"{HOST}:{port}",
+            "group.id": "bench",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([kafka.TopicPartition(_TOPIC, 0, 0)])
+    taken, began, size = 0, time.perf_counter(), 0
+    try:
+        while taken < records:
+            messages = consumer.consume(min(10_000, records - taken), _IDLE_S)
+            if not messages:
+                raise Failure(f"{taken} of {records} records came")
+            for each in messages:
+                if each.error() is None:
+                    taken += 1
+                    size += len(each.value())
+    finally:
+        consumer.close()
+    seconds = time.perf_counter() - began
+    found.records_per_s, found.mb_per_s = taken / seconds, size / 1e6 / seconds

@@ -1,0 +1,169 @@
+"""Group members on plain sockets, a connection each, as Kafka's clients: the load of `gateway`.
+
+One thread drives them all. A heartbeat's bytes are made once; members heartbeat by a schedule that
+a slow answer does not slow. A member whose last heartbeat is unanswered when the next one is due
+sends none: that heartbeat counts as late.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import select
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import Struct
+
+from pipeline.bench.fleet import Member
+from pipeline.bench.rebalance import Rebalance
+from pipeline.bench.wire import encode, row_of
+from pipeline.errors import Failure
+from schemas.messages import RequestEvent
+
+_READ_BYTES = 1 << 16
+_MOMENT_S = 0.005
+_SIZE = struct.Struct(">i")
+# In a heartbeat's answer of version 3: after size, correlation id and throttle time.
+_ERROR_AT = 12
+# Files of this process that are no connections.
+_OWN_FILES = 200
+
+
+class Beaten(Struct):
+    """What became of the heartbeats of one stretch. Times in s."""
+
+    times: list[float]
+    late: int
+    errors: int
+    lag_p99: float
+
+
+def most_members() -> int:
+    """How many connections this process may have, by its limit on open files."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return (1 << 20 if hard == resource.RLIM_INFINITY else hard) - _OWN_FILES
+
+
+class SocketFleet:
+    """Groups of members at one address; a `Peer` of `Rebalance` while they join."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._address = (host, port)
+        self._epoll = select.epoll()
+        self.members: list[Member] = []
+        self._sockets: list[socket.socket] = []
+        self._place_of_fd: dict[int, int] = {}
+        self._place_of_name: dict[str, int] = {}
+        self._received: list[bytes] = []
+        self._asked: list[RequestEvent | None] = []
+        self._frames: list[bytes] = []
+
+    def __enter__(self) -> SocketFleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._sockets:
+            each.close()
+        self._epoll.close()
+
+    def grow(self, groups: list[list[Member]]) -> None:
+        """Connect the members of more groups, and let the groups become Stable. Raises Failure."""
+        new = [member for group in groups for member in group]
+        for member in new:
+            self._connect(member)
+        Rebalance(self, new).run(new)
+        # Each heartbeat of a member is the same bytes.
+        self._frames += [encode(member.heartbeat()) for member in new]
+
+    def _connect(self, member: Member) -> None:
+        connection = socket.create_connection(self._address)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        place = len(self._sockets)
+        self._place_of_fd[connection.fileno()] = place
+        self._place_of_name[member.name] = place
+        self._sockets.append(connection)
+        self._received.append(b"")
+        self._asked.append(None)
+        self.members.append(member)
+        self._epoll.register(connection.fileno(), select.EPOLLIN)
+
+    # --- joining ----------------------------------------------------------------------------------
+
+    def send(self, events: list[RequestEvent]) -> None:
+        """Send requests, each over its member's connection."""
+        for event in events:
+            place = self._place_of_name[event.client_id or ""]
+            self._asked[place] = event
+            self._sockets[place].sendall(encode(event))
+
+    def answers(self) -> list[dict[str, Any]]:
+        """The answers that came within a moment, as rows of the `responses` table."""
+        rows = []
+        for place, frame in self._arrivals():
+            event = self._asked[place]
+            assert event is not None
+            rows.append(row_of(event, frame[_SIZE.size :]))
+        return rows
+
+    def _arrivals(self) -> Iterator[tuple[int, bytes]]:
+        """The whole frames that came within a moment, with their sizes, and whose they are."""
+        for fd, _ in self._epoll.poll(_MOMENT_S, 4096):
+            place = self._place_of_fd[fd]
+            try:
+                data = self._sockets[place].recv(_READ_BYTES)
+            except BlockingIOError:
+                continue
+            if not data:
+                raise Failure(f"the connection of {self.members[place].name} was closed")
+            data = self._received[place] + data
+            while len(data) >= _SIZE.size:
+                end = _SIZE.size + _SIZE.unpack_from(data)[0]
+                if len(data) < end:
+                    break
+                yield place, data[:end]
+                data = data[end:]
+            self._received[place] = data
+
+    # --- heartbeats -------------------------------------------------------------------------------
+
+    def beat(self, seconds: float, interval_s: float) -> Beaten:
+        """Let each member send a heartbeat every `interval_s`, evenly spread. Raises Failure.
+
+        The last ones are awaited for an interval.
+        """
+        count, clock = len(self.members), time.perf_counter
+        sent = [0.0] * count
+        found = Beaten([], 0, 0, 0.0)
+        lags: list[float] = []
+        began, number = clock(), 0
+        end, last = began + seconds, began + seconds + interval_s
+        while True:
+            now = clock()
+            while (due := began + number * interval_s / count) <= now and due < end:
+                place = number % count
+                number += 1
+                lags.append(now - due)
+                if sent[place]:
+                    found.late += 1
+                    continue
+                sent[place] = clock()
+                with contextlib.suppress(BlockingIOError):
+                    self._sockets[place].send(self._frames[place])
+            for place, frame in self._arrivals():
+                taken = clock() - sent[place]
+                sent[place] = 0.0
+                found.times.append(taken)
+                found.late += taken > interval_s
+                found.errors += frame[_ERROR_AT : _ERROR_AT + 2] != b"\0\0"
+            if now >= end and (now > last or not any(sent)):
+                break
+        found.late += sum(1 for each in sent if each)
+        found.lag_p99 = sorted(lags)[len(lags) * 99 // 100] if lags else 0.0
+        return found

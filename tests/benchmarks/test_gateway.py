@@ -1,0 +1,34 @@
+"""The load of `bench gateway`, before a coordinator without Spark."""
+
+from __future__ import annotations
+
+from pipeline.bench.fleet import Member
+from pipeline.bench.gateway import GATEWAY, Figures, consume_table
+from pipeline.bench.socket_fleet import SocketFleet
+from tests.pipeline.gateway.running import coordinator, gateway
+
+
+def test_members_on_sockets_join_heartbeat_and_are_counted(root: str) -> None:
+    groups = [[Member(f"g{g}", f"g{g}-{m}", 10_000) for m in range(3)] for g in range(3)]
+    with (
+        coordinator(root) as deciding,
+        gateway(root) as broker,
+        SocketFleet(broker.host, broker.port) as fleet,
+    ):
+        fleet.grow(groups[:2])
+        fleet.grow(groups[2:])
+        found = fleet.beat(0.5, 0.5)
+        assert (len(found.times), found.late, found.errors) == (9, 0, 0)
+        # Nobody is answered: each heartbeat is late, and each that could not be sent.
+        deciding.pause()
+        found = fleet.beat(0.3, 0.15)
+        assert (found.times, found.late) == ([], 18)
+        deciding.resume()
+
+
+def test_a_table_is_consumed(root: str) -> None:
+    with gateway(root) as broker:
+        figures = Figures(GATEWAY, 0.0, 0.0)
+        consume_table(figures, root, broker.port, 1_000, lambda _text: None)
+    assert figures.records_per_s > 0
+    assert round(figures.mb_per_s / figures.records_per_s * 1e6) == 100
