@@ -38,11 +38,22 @@ class Outcome(NamedTuple):
 DENIED = Outcome(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "Authorization failed.")
 
 
-async def change(topics: Topics, name: str, make: Callable[[], object]) -> Outcome:
+# As Kafka's controller refuses them (ReplicationControlManager, MAX_PARTITIONS_PER_BATCH): every
+# answer to Metadata would have to list them.
+MOST_PARTITIONS = 10_000
+
+
+async def change(
+    topics: Topics, name: str, make: Callable[[], object], partitions: int = 0
+) -> Outcome:
     """Change a topic in another thread; when that is done, the gateway's own view has it.
 
-    A client is told in Kafka's words, and nothing of where the tables are: that is in the log.
+    A change to more than `MOST_PARTITIONS` partitions is not made. A client is told in Kafka's
+    words, and nothing of where the tables are: that is in the log.
     """
+    if partitions > MOST_PARTITIONS:
+        message = f"{partitions} partitions: a topic may be given {MOST_PARTITIONS} at most"
+        return Outcome(int(ErrorCode.POLICY_VIOLATION), message)
     try:
         await asyncio.to_thread(make)
     except TopicExists:

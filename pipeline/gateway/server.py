@@ -6,6 +6,7 @@ import asyncio
 import logging
 import resource
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -132,10 +133,14 @@ def _open_files() -> int:
 
 
 async def _look(brokers: Brokers) -> None:
-    """Keep up which gateways are alive, until cancelled."""
-    while True:
-        await asyncio.sleep(LOOK_EVERY_S)
-        await asyncio.to_thread(brokers.look)
+    """Keep up which gateways are alive, until cancelled.
+
+    In a thread of its own: behind clients' requests in the common ones a lease could run out.
+    """
+    with ThreadPoolExecutor(1, "brokers") as thread:
+        while True:
+            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.get_running_loop().run_in_executor(thread, brokers.look)
 
 
 @asynccontextmanager

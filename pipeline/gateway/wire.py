@@ -14,6 +14,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from pipeline.gateway.fields import FlexibleReader, InvalidFrame
+from pipeline.gateway.nulls import check_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +84,7 @@ def read_body(api: Api, version: int, frame: bytes, at: int) -> Any:
         if api.codec is None:
             decode = _decoder(cast(Any, api.request), version)
             request, end = decode(memoryview(frame), at)
+            check_nulls(request, version)
         else:
             request, end = api.codec.read(frame, at, version)
     except _UNREADABLE as error:

@@ -25,9 +25,8 @@ async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
     make = partial(check_more_partitions if validate_only else alter_topic, call.services.root)
     made = DENIED
     if call.may(ALTER, TOPIC, topic.name):
-        made = await change(
-            call.services.topics, topic.name, partial(make, topic.name, topic.count)
-        )
+        grow = partial(make, topic.name, topic.count)
+        made = await change(call.services.topics, topic.name, grow, topic.count)
     return CreatePartitionsResponse.CreatePartitionsTopicResult(
         name=topic.name, error_code=made.code, error_message=made.message
     )

@@ -35,7 +35,8 @@ async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
         count = call.services.settings.num_partitions
     config = {each.name: each.value for each in topic.configs}
     make = partial(check_log_topic if validate_only else create_log_topic, call.services.root)
-    made = await change(call.services.topics, topic.name, partial(make, topic.name, count, config))
+    create = partial(make, topic.name, count, config)
+    made = await change(call.services.topics, topic.name, create, count)
     return _result(topic.name, made, count)
 
 

@@ -151,8 +151,6 @@ def _of_broker(call: Call, name: str) -> Iterable[_Config]:
         *_typed(settings, GatewaySettings(), _OF_BROKER),
         _Config("node.id", str(own.node_id), _OF_BROKER),
         _Config("advertised.listeners", f"{settings.protocol}://{own.host}:{own.port}", _OF_BROKER),
-        _Config("auto.create.topics.enable", "false", _OF_BROKER),
-        _Config("num.partitions", "1", _DEFAULT),
         _Config("default.replication.factor", "1", _DEFAULT),
     ]
 
@@ -163,7 +161,8 @@ def _typed(values: msgspec.Struct, defaults: msgspec.Struct, source: int) -> Ite
         name = field.encode_name
         if name in _TYPES:
             value, default = (getattr(each, field.name) for each in (values, defaults))
-            yield _Config(name, str(value), _DEFAULT if value == default else source)
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            yield _Config(name, text, _DEFAULT if value == default else source)
 
 
 API = Api(DescribeConfigsRequest, 1, 4, _answer)

@@ -152,6 +152,10 @@ def test_topics_are_created_grow_and_go(broker: Broker) -> None:
     assert len(admin.list_topics(timeout=30).topics["made"].partitions) == 5
     fewer = admin.create_partitions([NewPartitions("made", 3)])
     assert code(fewer) == confluent_kafka.KafkaError.INVALID_PARTITIONS
+    excessive = admin.create_partitions([NewPartitions("made", 10_001)])
+    assert code(excessive) == confluent_kafka.KafkaError.POLICY_VIOLATION
+    excessive = admin.create_topics([NewTopic("excessive", num_partitions=10_001)])
+    assert code(excessive) == confluent_kafka.KafkaError.POLICY_VIOLATION
     assert code(admin.delete_topics(["made"])) == 0
     assert "made" not in admin.list_topics(timeout=30).topics
     assert code(admin.delete_topics(["made"])) == confluent_kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
