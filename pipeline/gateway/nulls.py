@@ -29,7 +29,8 @@ class _Field(NamedTuple):
 
 def check_nulls(message: Any, version: int) -> None:
     """Raise InvalidFrame for a message of kafka-python's with a null that its schema forbids."""
-    _check(message, _of_message(type(message), version))
+    kind: Any = type(message)
+    _check(message, _of_message(kind, version))
 
 
 def _check(value: Any, fields: tuple[_Field, ...]) -> None:
