@@ -177,8 +177,8 @@ def test_who_gives_up_waiting_holds_up_nobody() -> None:
 def join(group_id: str, member_id: str = "") -> JoinGroupRequest:
     return JoinGroupRequest(
         group_id=group_id,
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=10_000,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
         member_id=member_id,
         group_instance_id=None,
         protocol_type="consumer",
