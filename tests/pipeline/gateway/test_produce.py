@@ -87,9 +87,16 @@ def consumed(broker: Broker, topic: str, count: int) -> list[Any]:
     return found
 
 
-def test_librdkafka_produces_and_consumes(broker: Broker, root: str) -> None:
+def create(broker: Broker, topic: str, partitions: int = 1, **config: str) -> None:
+    """Create a topic through a gateway, which knows of it from then on."""
+    named = {name.replace("_", "."): value for name, value in config.items()}
     admin = AdminClient({"bootstrap.servers": address(broker)})
-    admin.create_topics([NewTopic("made", num_partitions=3)])["made"].result(30)
+    wanted = NewTopic(topic, num_partitions=partitions, config=named)
+    admin.create_topics([wanted])[topic].result(30)
+
+
+def test_librdkafka_produces_and_consumes(broker: Broker, root: str) -> None:
+    create(broker, "made", 3)
     messages = [
         {
             "key": b"k%d" % (n % 10),
@@ -146,8 +153,8 @@ def first_error(broker: Broker, topic: str) -> int:
     return 0 if error is None else int(error.code())
 
 
-def test_kafka_python_produces_with_each_acks(broker: Broker, root: str) -> None:
-    create_log_topic(root, "acks", 1)
+def test_kafka_python_produces_with_each_acks(broker: Broker) -> None:
+    create(broker, "acks")
     for number, acks in enumerate((0, 1, "all")):
         producer = kafka.KafkaProducer(
             bootstrap_servers=address(broker), acks=acks, enable_idempotence=acks == "all"
@@ -162,8 +169,8 @@ def test_kafka_python_produces_with_each_acks(broker: Broker, root: str) -> None
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_librdkafka_compresses(broker: Broker, root: str, codec: str) -> None:
-    create_log_topic(root, codec, 1)
+def test_librdkafka_compresses(broker: Broker, codec: str) -> None:
+    create(broker, codec)
     messages = [{"value": b"again and again" * 10, "key": b"%d" % n} for n in range(100)]
     told = produced(broker, codec, messages, **{"compression.type": codec, "linger.ms": 50})
     assert told == [(0, number) for number in range(100)]
@@ -172,8 +179,8 @@ def test_librdkafka_compresses(broker: Broker, root: str, codec: str) -> None:
     assert {each.value() for each in found} == {b"again and again" * 10}
 
 
-def test_aiokafka_produces_while_it_waits_for_what_it_produces(broker: Broker, root: str) -> None:
-    create_log_topic(root, "echo", 1)
+def test_aiokafka_produces_while_it_waits_for_what_it_produces(broker: Broker) -> None:
+    create(broker, "echo")
 
     async def echo() -> list[tuple[int, bytes]]:
         consumer = aiokafka.AIOKafkaConsumer(
@@ -202,10 +209,9 @@ def test_a_topic_of_an_earlier_release_takes_records(broker: Broker, root: str) 
     assert [each.value() for each in consumed(broker, "names-alone", 1)] == [b"x"]
 
 
-def test_what_cannot_be_taken_is_refused_as_by_kafka(broker: Broker, root: str) -> None:
+def test_what_cannot_be_taken_is_refused_as_by_kafka(broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": address(broker)})
-    small = NewTopic("small", num_partitions=1, config={"max.message.bytes": "500"})
-    admin.create_topics([small])["small"].result(30)
+    create(broker, "small", max_message_bytes="500")
     settings = {"message.timeout.ms": 20_000}
     told = produced(broker, "small", [{"value": b"x" * 600}], **settings)
     assert told == [confluent_kafka.KafkaError.MSG_SIZE_TOO_LARGE]
@@ -228,8 +234,8 @@ def test_transactions_are_refused_at_once(broker: Broker) -> None:
     assert code == confluent_kafka.KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_the_time_of_a_record_may_be_that_of_its_append(broker: Broker, root: str) -> None:
-    create_log_topic(root, "appended", 1, {"message.timestamp.type": "LogAppendTime"})
+def test_the_time_of_a_record_may_be_that_of_its_append(broker: Broker) -> None:
+    create(broker, "appended", message_timestamp_type="LogAppendTime")
     before = clock_ms()
     for value in (b"a", b"b"):
         produced(broker, "appended", [{"value": value, "timestamp": 5}])
