@@ -32,13 +32,20 @@ from kafka.admin import (
     ResourcePatternFilter,
 )
 from kafka.admin import ResourceType as Kind
-from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
+from kafka.protocol.admin import (
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+)
 from kafka.protocol.consumer import (
     FetchRequest,
     FetchResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
+from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 from typer.testing import CliRunner
 
 from coordinator.config import parse_config
@@ -62,6 +69,8 @@ ADMIN, ALICE, MALLORY = "admin", "alice", "mallory"
 ALLOWED = (
     "--allow-principal User:alice --consumer --topic orders --group billing",
     "--allow-principal User:alice --operation Create --topic al --resource-pattern-type prefixed",
+    "--allow-principal User:alice --operation Describe --topic al --resource-pattern-type prefixed",
+    "--allow-principal User:alice --operation Describe --topic wished",
     "--allow-principal User:mallory --operation Describe --topic seen",
 )
 
@@ -92,7 +101,7 @@ def broker(root_of: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[B
     add_user(
         users, [new_credential(name, name, "SCRAM-SHA-256") for name in (ADMIN, ALICE, MALLORY)]
     )
-    settings = GatewaySettings(users_file=str(users))
+    settings = GatewaySettings(users_file=str(users), auto_create_topics_enable=True)
     group = parse_config({"super.users": "User:admin"})
     with coordinator(root_of), gateway(root_of, settings=settings, group=group) as running:
         yield running
@@ -272,6 +281,46 @@ def test_changes_of_the_catalogue_need_their_operations(broker: Broker) -> None:
         assert code_of(admin.create_partitions([NewPartitions(name, 9)])[name]) == denied
     all_powerful = AdminClient(as_user(broker, ADMIN))
     assert code_of(all_powerful.delete_topics(["alice-1"])["alice-1"]) == 0
+
+
+def test_a_topic_is_created_by_being_asked_for_only_for_who_may_create_it(broker: Broker) -> None:
+    names = ("al-asked", "wished", "not-even-described")
+    request = MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in names],
+        allow_auto_topic_creation=True,
+    )
+    with raw(broker, ALICE) as client:
+        answer = client.ask(request, MetadataResponse, 8)
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert [each.error_code for each in answer.topics] == [0, denied, denied]
+    admin = AdminClient(as_user(broker, ADMIN))
+    assert {*names} & admin.list_topics(timeout=30).topics.keys() == {"al-asked"}
+    assert code_of(admin.delete_topics(["al-asked"])["al-asked"]) == 0
+
+
+def test_an_idempotent_producer_needs_to_write_something(broker: Broker) -> None:
+    request = InitProducerIdRequest(
+        transactional_id=None, transaction_timeout_ms=1, producer_id=-1, producer_epoch=-1
+    )
+    codes = {}
+    for name in (MALLORY, ADMIN):
+        with raw(broker, name) as client:
+            codes[name] = client.ask(request, InitProducerIdResponse, 4).error_code
+    assert codes == {MALLORY: ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ADMIN: 0}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(2, "orders"), (2, "there-is-none"), (4, "0")])
+def test_configs_are_for_who_may_describe_them(broker: Broker, kind: int, name: str) -> None:
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=kind, resource_name=name, configuration_keys=None
+    )
+    request = DescribeConfigsRequest(
+        resources=[resource], include_synonyms=False, include_documentation=False
+    )
+    with raw(broker, MALLORY) as client:
+        (found,) = client.ask(request, DescribeConfigsResponse, 4).results
+    topic, cluster = ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert (found.error_code, found.configs) == (topic if kind == 2 else cluster, [])
 
 
 def test_to_produce_needs_to_write(broker: Broker) -> None:
