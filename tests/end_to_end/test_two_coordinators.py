@@ -15,8 +15,6 @@ from tests.pipeline.rows import rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-MOVES = 10
-
 
 def command(*words: str) -> str:
     result = CliRunner().invoke(app, list(words))
@@ -42,8 +40,9 @@ def await_owners(root: str, expected: set[int], live: LiveFleet) -> None:
         time.sleep(0.2)
 
 
+@pytest.mark.parametrize("moves", [4, pytest.param(10, marks=pytest.mark.long)])
 def test_two_start_at_once_a_partition_goes_to_and_fro_and_its_owner_is_killed(
-    new_cluster: Cluster,
+    new_cluster: Cluster, moves: int
 ) -> None:
     root, live = new_cluster.root, new_cluster.live
     # Neither has Delta's jars yet, and both would fetch them into one folder.
@@ -51,7 +50,7 @@ def test_two_start_at_once_a_partition_goes_to_and_fro_and_its_owner_is_killed(
     live.fleet.form_groups()
     await_owners(root, {1, 2}, live)
     moving = partition_for(live.fleet.groups[0][0].group_id, PARTITIONS)
-    for _ in range(MOVES):
+    for _ in range(moves):
         live.ask()
         to = 3 - owners(root)[moving]
         move = ["partitions", "move", str(moving), "--to", str(to), "--timeout", "0"]
