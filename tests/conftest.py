@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import shutil
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import pytest
 
 from pipeline.settings import load_settings
 from pipeline.tables.store import ensure_tables
-from pipeline.trials.jvm import make_archive, use_short_lived_jvms
+from pipeline.trials.jvm import use_short_lived_jvms
 from tests import examples
 
 if TYPE_CHECKING:
@@ -20,16 +21,12 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have JVMs start fast; try more examples, if the tests marked `long` are asked for.
+    """Try more examples, if the tests marked `long` are asked for.
 
-    A run in several processes starts enough JVMs to make the archive of their classes first.
+    What is collected lasts until the end of the run: the collector of garbage, which would look
+    through it again and again, gets to work after it, and passes it over.
     """
-    many = (
-        getattr(config.option, "numprocesses", None) and "not spark" not in config.option.markexpr
-    )
-    if many and not hasattr(config, "workerinput"):
-        make_archive(print)
-    use_short_lived_jvms()
+    gc.disable()
     if asks_for(config, "long"):
         examples.MORE = examples.LONG
 
@@ -56,6 +53,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         from tests.side_by_side import turn_of
 
         items.sort(key=lambda item: turn_of(item.nodeid.partition("::")[0]))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage from now on, and none of what is there."""
+    gc.freeze()
+    gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Have JVMs start fast, by the archive of their classes if it has been made meanwhile."""
+    if item.get_closest_marker("spark"):
+        use_short_lived_jvms()
 
 
 @pytest.hookimpl(optionalhook=True)

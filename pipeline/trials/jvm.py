@@ -33,12 +33,12 @@ _DUMP_S = 300.0
 def use_short_lived_jvms() -> None:
     """Have JVMs that this process and its children start begin fast, unless the user decided.
 
-    With an archive, if there is one.
+    With an archive, if there is one; a later call may find one that was made since.
     """
-    options = _SHORT_LIVED
-    if (archive := archive_path()).exists():
-        options += f" {_QUIET} -XX:SharedArchiveFile={archive}"
-    os.environ.setdefault(VARIABLE, options)
+    if os.environ.get(VARIABLE, _SHORT_LIVED) == _SHORT_LIVED:
+        archive = archive_path()
+        with_it = f" {_QUIET} -XX:SharedArchiveFile={archive}" if archive.exists() else ""
+        os.environ[VARIABLE] = _SHORT_LIVED + with_it
 
 
 def archive_path() -> Path:

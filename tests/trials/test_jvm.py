@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
 from pipeline.trials.jvm import VARIABLE, archive_path, use_short_lived_jvms
+from tests.class_archive import ArchiveMaker
 
 
 @pytest.fixture(autouse=True)
@@ -23,11 +26,8 @@ def options() -> str:
     return os.environ[VARIABLE]
 
 
-def test_an_archive_is_used_where_there_is_one(
-    cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_is_used_as_soon_as_there_is_one(cache: Path) -> None:
     assert "SharedArchiveFile" not in options()
-    monkeypatch.delenv(VARIABLE)
     archive = archive_path()
     assert cache in archive.parents
     archive.parent.mkdir(parents=True)
@@ -44,3 +44,40 @@ def test_another_java_has_another_archive(monkeypatch: pytest.MonkeyPatch) -> No
     before = archive_path()
     monkeypatch.setenv("JAVA_HOME", "/somewhere/else")
     assert archive_path() != before
+
+
+def program(folder: Path, line: str) -> str:
+    """A program that does something else than make an archive."""
+    path = folder / "program"
+    path.write_text(f"#!/bin/sh\n{line}\n")
+    path.chmod(0o700)
+    return str(path)
+
+
+def test_a_maker_makes_none_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/program")
+    archive_path().parent.mkdir(parents=True)
+    archive_path().touch()
+    maker = ArchiveMaker()
+    maker.begin()
+    assert maker.is_done()
+
+
+def test_whoever_waits_for_an_archive_hears_that_it_was_not_made(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", program(cache, "exit 3"))
+    maker = ArchiveMaker()
+    maker.begin()
+    with pytest.raises(RuntimeError, match="status 3"):
+        maker.wait()
+
+
+def test_a_maker_ends_with_the_run(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", program(cache, "exec sleep 60"))
+    maker = ArchiveMaker()
+    maker.begin()
+    assert not maker.is_done()
+    maker.end()
+    with pytest.raises(RuntimeError, match=f"status -{signal.SIGINT}"):
+        maker.is_done()

@@ -1,0 +1,45 @@
+"""The archive of Spark's classes, made beside the tests that need no Spark.
+
+Making it takes a start of Spark, as long as a minute; `pipeline.trials.jvm` says what it saves.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+from pipeline.trials.jvm import archive_path
+
+
+class ArchiveMaker:
+    """A process that makes the archive, from `begin` on, unless there is one already."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self) -> None:
+        """Start it. The archive is another one for another Java, Spark or virtual environment."""
+        if not archive_path().exists():
+            self._process = subprocess.Popen([sys.executable, "-m", "pipeline.trials.jvm"])
+
+    def is_done(self) -> bool:
+        """Whether tests that start Spark need wait no longer. Raises RuntimeError if it failed."""
+        if self._process is None:
+            return True
+        status = self._process.poll()
+        if status:
+            raise RuntimeError(f"the archive of Spark's classes was not made: status {status}")
+        return status is not None
+
+    def wait(self) -> None:
+        """Wait until it is done. Raises RuntimeError if it failed."""
+        if self._process is not None:
+            self._process.wait()
+        self.is_done()
+
+    def end(self) -> None:
+        """End it, done or not: interrupted, it ends the coordinator that it has started."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait()
