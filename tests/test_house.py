@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.side_by_side import LONGEST, SHARED_STARTS, SINGLE_TESTS
 
@@ -34,3 +35,8 @@ def test_the_house_is_in_order(command: list[str]) -> None:
 def test_the_files_that_take_longest_are_still_there() -> None:
     files = {*LONGEST, *SINGLE_TESTS} - {*SHARED_STARTS}
     assert [name for name in files if not (TESTS / name).is_file()] == []
+
+
+def test_how_long_an_example_takes_decides_no_test() -> None:
+    assert settings.default is not None
+    assert (settings.default.deadline, settings.default.derandomize) == (None, True)
