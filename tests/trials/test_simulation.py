@@ -149,6 +149,7 @@ LAGGING = Plan(
 )
 
 
+@pytest.mark.slow
 def test_it_finds_that_a_claimed_partition_s_requests_are_decided_again(monkeypatch):
     """The stream of the new owner lags behind what the former one has answered."""
     monkeypatch.setattr(node, "passed_over", lambda _uri, _partitions: {})
@@ -157,6 +158,7 @@ def test_it_finds_that_a_claimed_partition_s_requests_are_decided_again(monkeypa
     assert "was answered twice" in broken(LAGGING).text
 
 
+@pytest.mark.slow
 def test_it_finds_that_a_clock_that_steps_back_gives_groups_up(monkeypatch):
     """A batch at a time before its claim was another coordinator's, it was thought."""
     process, began = BatchMachine.process, {}
@@ -173,6 +175,7 @@ def test_it_finds_that_a_clock_that_steps_back_gives_groups_up(monkeypatch):
     assert broken(Plan(1, events=2_000, nodes=1, script=(step,))).promise == ANSWERED_ONCE
 
 
+@pytest.mark.slow
 def test_it_finds_that_an_unknown_outcome_deletes_the_file_of_a_commit_that_stands(monkeypatch):
     def forgotten(self: Commit, target: object, error: OSError) -> None:
         self.may_stand = False
@@ -183,6 +186,7 @@ def test_it_finds_that_an_unknown_outcome_deletes_the_file_of_a_commit_that_stan
     assert broken(plan).promise == NO_BUG
 
 
+@pytest.mark.slow
 def test_it_finds_that_a_repeated_commit_is_forgotten_after_1024_requests(monkeypatch):
     monkeypatch.setattr(RequestWindow, "__contains__", lambda _self, _digest: False)
     assert "was answered twice" in broken(Plan(1, nodes=1, faults=0)).text
@@ -197,6 +201,7 @@ TAKEN_OVER = Plan(
 )
 
 
+@pytest.mark.slow
 def test_it_finds_that_a_group_forgets_at_a_take_over_what_was_answered(monkeypatch):
     monkeypatch.setattr(bootstrap, "write_remembered", lambda *_: [])
     assert "was answered twice" in broken(TAKEN_OVER).text
@@ -205,6 +210,7 @@ def test_it_finds_that_a_group_forgets_at_a_take_over_what_was_answered(monkeypa
 RETUNED = Plan(1, events=500, nodes=1, script=(Fault(1_500, faults.RETUNE, node_id=1),))
 
 
+@pytest.mark.slow
 def test_it_finds_that_a_batch_is_run_again_by_other_settings(monkeypatch):
     monkeypatch.setattr(PinnedSettings, "_of_planned", lambda self, *_: self._present())
     assert broken(RETUNED).promise == SAME_AGAIN
@@ -222,6 +228,7 @@ CUT_OFF = Plan(
 )
 
 
+@pytest.mark.slow
 def test_it_finds_that_a_first_batch_is_run_again_from_the_beginning_of_the_log(monkeypatch):
     """Spark asks the source where the first batch begins, and again when it is run again."""
     monkeypatch.setattr(handover, "prepared_bootstrap", lambda uri: Bootstrap(uri, 0, 0))
@@ -240,6 +247,7 @@ SILENT = Plan(
 )
 
 
+@pytest.mark.slow
 def test_a_session_is_not_shorter_by_what_the_clock_is_set_back(monkeypatch):
     """By the clock alone, a member that ended before the step is heard of in the future."""
     monkeypatch.setattr(batch, "shift_timers", lambda group, ms: shift_timers(group, 2 * ms))
