@@ -63,6 +63,13 @@ SIMULATION = (
         "its next batch read. Whether it is why they did is not known: they could not be repeated "
         "(244352a, below).",
     ),
+    Found(
+        "52f4e41",
+        "A writer that stood still between its look at the log and its commit, while the log was "
+        "cleaned up beyond it, created a commit that no reader sees, and took it for written. So "
+        "would a slow INSERT of another engine: its commit is brought to the log's end (5d8ab98).",
+        "45 requests of one append never got an answer.",
+    ),
 )
 TORTURE = (
     Found(
@@ -129,5 +136,29 @@ OWN = (
         "The simulation did not know that a start may find its folder taken by the next start of "
         "its node, which has fenced it.",
         "One run of 51 told of a query that ended without its folder.",
+    ),
+    Found(
+        "72521d5",
+        "The simulation deleted files that a writer was still to commit, as if a write could take "
+        "longer than files are kept, and did not know a reader that lagged further than that.",
+        "One run of 16 told of a query whose next batch could not be read.",
+    ),
+    Found(
+        "52f4e41",
+        "A start whose folder the next start had taken went on with the streaming checkpoint in "
+        "it, or was taken for one whose files are lost.",
+        "Seven runs of 115 told of a file that was gone, or of a batch that decided otherwise.",
+    ),
+    Found(
+        "52f4e41",
+        "Of a batch that answers a join and then ends its generation, the simulation took the "
+        "answer for the later of the two, because records are written first.",
+        "One run of 115 told of a generation that fell.",
+    ),
+    Found(
+        "52f4e41",
+        "A clock that was set back and then forward shortened a session by what it was set "
+        "forward, and the simulation took that for the coordinator's doing.",
+        "One run of 115 told of a member that expired 146 ms too early.",
     ),
 )
