@@ -61,6 +61,11 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_unconfigure() -> None:
+    """Pass over nothing at the interpreter's end: libraries would call it a leak."""
+    gc.unfreeze()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Have JVMs start fast, by the archive of their classes if it has been made meanwhile."""

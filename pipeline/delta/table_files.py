@@ -20,12 +20,12 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from pipeline.clock import clock_ms
-from pipeline.delta.data_files import DataFile, new_path
+from pipeline.delta.data_files import DataFile, data_files, new_path
 from pipeline.delta.engine import quoted
 from pipeline.delta.flush import flush
 from pipeline.delta.parquet_file import why_damaged
 from pipeline.delta.protocol import check_readable, check_removable, writer_features
-from pipeline.delta.rewrite import Rewrite, commit_elsewhere, commit_locally
+from pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_elsewhere, commit_locally
 from pipeline.delta.table import local_folder, refresh
 
 if TYPE_CHECKING:
@@ -138,6 +138,12 @@ class TableFiles:
         """
         if removed and data_change:
             check_removable(self.handle)
+        # The commit looks for conflicts from the handle's version on, and an earlier rewrite has
+        # moved the handle past what others removed before it.
+        present = {file.path for file in data_files(self.handle)}
+        for file in removed:
+            if file.path not in present:
+                raise RewriteConflict(self.handle.table_uri, f"{file.path} was removed")
         rewrite = Rewrite(removed, added, transactions, data_change)
         if self._log is not None and rewrite.is_plain:
             commit_locally(self._log, self.handle.version(), rewrite)

@@ -14,6 +14,7 @@ from pipeline.delta.log import commit_path
 from pipeline.delta.log_trim import trim_log
 from pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_locally
 from pipeline.delta.table import open_delta
+from pipeline.delta.table_files import TableFiles
 from pipeline.tables.store import ensure_table
 from schemas.tables import RESPONSES, to_arrow
 from tests.pipeline.rows import response
@@ -78,6 +79,17 @@ def test_of_two_that_remove_different_files_both_stand(folder):
     commit_locally(log(folder), handle.version(), Rewrite([first], []))
     commit_locally(log(folder), handle.version(), Rewrite([third], []))
     assert [file.path for file in data_files(open_delta(str(folder)))] == [second.path]
+
+
+def test_files_that_are_gone_are_not_replaced_after_a_rewrite_of_others(folder, tmp_path):
+    """Two nodes pack at once: what one has packed must not come into the table a second time."""
+    one, other = (TableFiles(open_delta(str(folder)), tmp_path) for _ in range(2))
+    first, second, third = data_files(one.handle)
+    one.rewrite([first], [], data_change=False)
+    other.rewrite([third], [], data_change=False)
+    with pytest.raises(RewriteConflict, match=first.path):
+        other.rewrite([first, second], [second], data_change=False)
+    assert names(folder) == ["b"]
 
 
 def test_a_run_that_another_one_has_made_is_not_made_again(folder):
