@@ -39,7 +39,10 @@ class ArchiveMaker:
         self.is_done()
 
     def end(self) -> None:
-        """End it, done or not: interrupted, it ends the coordinator that it has started."""
+        """End it, done or not: told to end, it ends the coordinator that it has started.
+
+        By SIGTERM: a shell has the jobs that it runs in the background ignore SIGINT.
+        """
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
+            self._process.send_signal(signal.SIGTERM)
             self._process.wait()

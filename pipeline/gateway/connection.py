@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SIZE_BYTES = 4
+# How a frame of Produce begins: its API's key, in two bytes.
+_PRODUCE = b"\0\0"
 # Frames that are read ahead; the socket is not read while there are so many.
 _READ_AHEAD = 2
 # The time between a last answer and the end of its connection.
@@ -50,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._on_lost = on_lost
         self._buffer = bytearray()
         self._frames: deque[bytes] = deque()
+        self._answering = b""
         self._arrival: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
         self._reading = True
@@ -90,6 +93,16 @@ class Connection(asyncio.Protocol):
         if self._writable is not None and not self._writable.done():
             self._writable.set_result(None)
         self._writable = None
+
+    def eof_received(self) -> bool:
+        """Go on while there is something to write: after Produce with acks=0 a client may leave.
+
+        All else is done for its answer, and nobody waits for that any more. Over TLS the transport
+        closes in any case.
+        """
+        self._ending = True
+        self._wake()
+        return any(frame.startswith(_PRODUCE) for frame in (self._answering, *self._frames))
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Stop: nobody waits for the answers any more."""
@@ -170,9 +183,9 @@ class Connection(asyncio.Protocol):
     async def _serve(self) -> None:
         try:
             while (frame := await self._next_frame()) is not None:
-                self.is_busy = True
+                self.is_busy, self._answering = True, frame
                 answer = await self._session.answer(frame, self.host)
-                self.is_busy = False
+                self.is_busy, self._answering = False, b""
                 self.last_used = time.monotonic()
                 if len(frame) > FREE_BYTES:
                     self._taken -= len(frame)

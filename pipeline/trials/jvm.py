@@ -22,6 +22,7 @@ from pathlib import Path
 
 from pipeline.node.process import CoordinatorProcess
 from pipeline.tables.store import ensure_tables
+from pipeline.trials.interrupt import on_interrupt
 
 VARIABLE = "JDK_JAVA_OPTIONS"
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -100,5 +101,11 @@ def _await_end(held: Path) -> None:
                 return
 
 
+def _raise_interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
-    make_archive(lambda text: print(text, file=sys.stderr))
+    # The coordinator that was started must end with this process.
+    with on_interrupt(_raise_interrupt):
+        make_archive(lambda text: print(text, file=sys.stderr))

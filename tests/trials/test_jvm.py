@@ -79,5 +79,5 @@ def test_a_maker_ends_with_the_run(cache: Path, monkeypatch: pytest.MonkeyPatch)
     maker.begin()
     assert not maker.is_done()
     maker.end()
-    with pytest.raises(RuntimeError, match=f"status -{signal.SIGINT}"):
+    with pytest.raises(RuntimeError, match=f"status -{signal.SIGTERM}"):
         maker.is_done()

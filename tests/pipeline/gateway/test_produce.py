@@ -168,6 +168,16 @@ def test_kafka_python_produces_with_each_acks(broker: Broker) -> None:
     assert [each.value() for each in consumed(broker, "acks", 3)] == [b"0", b"1", b"2"]
 
 
+def test_what_was_sent_with_acks_0_is_written_though_the_client_has_left(broker: Broker) -> None:
+    create(broker, "left")
+    with socket.create_connection((broker.host, broker.port)) as connection:
+        for number in range(5):
+            batch = encode_batch([Record(0, number, None, b"%d" % number)])
+            send_produce(connection, "left", 0, batch, acks=0)
+    found = consumed(broker, "left", 5)
+    assert [message.value() for message in found] == [b"%d" % number for number in range(5)]
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_librdkafka_compresses(broker: Broker, codec: str) -> None:
     create(broker, codec)
@@ -315,12 +325,14 @@ def appended(broker: Broker, count: int) -> set[tuple[int, int]]:
     return found
 
 
-def produce(connection: socket.socket, topic: str, partition: int, batch: bytes) -> Any:
-    """Produce as a client does that asks whichever gateway it likes."""
+def send_produce(
+    connection: socket.socket, topic: str, partition: int, batch: bytes, acks: int = -1
+) -> None:
+    """Send Produce as a client does that asks whichever gateway it likes."""
     asked = ProduceRequest.TopicProduceData
     request = ProduceRequest(
         transactional_id=None,
-        acks=-1,
+        acks=acks,
         timeout_ms=30_000,
         topic_data=[
             asked(
@@ -331,6 +343,11 @@ def produce(connection: socket.socket, topic: str, partition: int, batch: bytes)
     )
     body = struct.pack(">hhih", 0, 8, 1, -1) + request.encode(version=8)
     connection.sendall(struct.pack(">i", len(body)) + body)
+
+
+def produce(connection: socket.socket, topic: str, partition: int, batch: bytes) -> Any:
+    """Produce, and return what became of it."""
+    send_produce(connection, topic, partition, batch)
     (size,) = struct.unpack(">i", received(connection, 4))
     answer = ProduceResponse.decode(received(connection, size)[4:], version=8)
     (found,) = answer.responses[0].partition_responses
