@@ -276,15 +276,13 @@ def test_the_same_schedules_keep_every_promise(plan: Plan, met: str):
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    ("seed", "events"), [(3, 12_600), pytest.param(1, 100_000, marks=pytest.mark.long)]
-)
-def test_requests_beside_faults_of_all_kinds_keep_every_promise(seed: int, events: int):
+def test_a_hundred_thousand_requests_beside_faults_keep_every_promise():
     """Two runs, of another pace each, in a process each.
 
     The long run is ten million: `group-coordinator trial simulate --events 10000000`.
     """
-    report = run_trial(seed, events, processes=os.cpu_count() or 1)
+    events = 100_000
+    report = run_trial(1, events, processes=os.cpu_count() or 1)
     assert not report.findings, "\n".join(chain.from_iterable(f.lines() for f in report.findings))
     assert report.runs == 2
     assert report.requests >= events
