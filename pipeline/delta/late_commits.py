@@ -97,11 +97,12 @@ def _has(handle: DeltaTable, table: Path, actions: Sequence[Action]) -> bool:
     paths = [action.add.path for action in actions if action.add is not None]
     if any(path in there or not (table / path).exists() for path in paths):
         return True
-    return any(
-        (handle.transaction_version(action.txn.app_id) or -1) >= action.txn.version
+    written = [
+        (handle.transaction_version(action.txn.app_id), action.txn.version)
         for action in actions
         if action.txn is not None
-    )
+    ]
+    return any(newest is not None and newest >= version for newest, version in written)
 
 
 def _commit(

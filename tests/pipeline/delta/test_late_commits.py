@@ -99,8 +99,9 @@ def test_two_who_bring_at_once_bring_once(table: Path, monkeypatch) -> None:
     assert rows(table) == [1, 2, 3, 4, 5, 6, 70, 71]
 
 
-def test_what_its_writer_wrote_again_is_not_brought(table: Path) -> None:
-    properties = CommitProperties(app_transactions=[Transaction("app", 3)])
+@pytest.mark.parametrize("version", [0, 3])
+def test_what_its_writer_wrote_again_is_not_brought(table: Path, version: int) -> None:
+    properties = CommitProperties(app_transactions=[Transaction("app", version)])
     come_late(
         table,
         2,
@@ -108,7 +109,7 @@ def test_what_its_writer_wrote_again_is_not_brought(table: Path) -> None:
             str(copy), numbers(7), mode="append", commit_properties=properties
         ),
     )
-    LocalAppender(table).append(numbers(7), "app", 3)
+    LocalAppender(table).append(numbers(7), "app", version)
     trim_log(table, 6, grace_s=0)
     assert rows(table) == [1, 2, 3, 4, 5, 6, 7]
 
