@@ -140,16 +140,19 @@ class TableFiles:
             check_removable(self.handle)
         # The commit looks for conflicts from the handle's version on, and an earlier rewrite has
         # moved the handle past what others removed before it.
-        present = {file.path for file in data_files(self.handle)}
-        for file in removed:
-            if file.path not in present:
-                raise RewriteConflict(self.handle.table_uri, f"{file.path} was removed")
+        for path in self.gone(removed):
+            raise RewriteConflict(self.handle.table_uri, f"{path} was removed")
         rewrite = Rewrite(removed, added, transactions, data_change)
         if self._log is not None and rewrite.is_plain:
             commit_locally(self._log, self.handle.version(), rewrite)
         else:
             commit_elsewhere(self.handle, rewrite)
         refresh(self.handle)
+
+    def gone(self, files: Sequence[DataFile]) -> list[str]:
+        """Return the paths of those files that the handle's version does not have."""
+        present = {file.path for file in data_files(self.handle)}
+        return [file.path for file in files if file.path not in present]
 
     def _force(self, target: Path) -> None:
         """Force a new file to the disk: the files that it is to replace will be deleted."""

@@ -5,18 +5,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from deltalake.exceptions import DeltaError
-
-from pipeline.errors import Failure
 from schemas.acls import AclFilter, Operation, PatternType, Permission, ResourceType
 
 if TYPE_CHECKING:
     from enum import IntEnum
 
 log = logging.getLogger(__name__)
-
-# What reading or changing the table of ACLs may end in.
-STORE_FAILS = (DeltaError, OSError, Failure)
 
 
 def told(error: Exception) -> str:

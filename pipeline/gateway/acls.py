@@ -11,10 +11,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
-
 from coordinator.authorization import Authorizer, super_users_of
-from pipeline.errors import Failure
+from pipeline.gateway.looking import keep_looking
 from pipeline.tables.acls import AclWatcher
 
 if TYPE_CHECKING:
@@ -25,7 +23,6 @@ log = logging.getLogger(__name__)
 
 # How often a change is looked for, s.
 _LOOK_EVERY_S = 0.25
-_UNREADABLE = (DeltaError, OSError, Failure)
 
 
 class Acls:
@@ -45,16 +42,11 @@ class Acls:
 
     async def follow(self) -> None:
         """Look for changes until cancelled."""
-        told = None
-        while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            try:
-                await self.look()
-                told = None
-            except _UNREADABLE as error:
-                if told != str(error):
-                    log.warning("the ACLs cannot be read, and stay as they were: %s", error)
-                told = str(error)
+        await keep_looking(
+            self.look,
+            _LOOK_EVERY_S,
+            lambda error: log.warning("the ACLs cannot be read, and stay as they were: %s", error),
+        )
 
     async def look(self) -> None:
         """Look for changes once. Raises DeltaError, OSError and Failure."""

@@ -7,9 +7,7 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from deltalake.exceptions import DeltaError
-
-from pipeline.errors import Failure
+from pipeline.gateway.looking import keep_looking
 from pipeline.gateway.topic_logs import TopicLogs
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 # How often new rows are looked for, s: they are seen so much later at most.
 _LOOK_EVERY_S = 0.1
-_UNREADABLE = (DeltaError, OSError, Failure)
 
 
 class Topics:
@@ -64,16 +61,11 @@ class Topics:
 
     async def follow(self) -> None:
         """Look for changes until cancelled. A look that fails is made again."""
-        told = None
-        while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            try:
-                await self.look()
-                told = None
-            except _UNREADABLE as error:
-                if told != str(error):
-                    log.warning("the topics cannot be read: %s", error)
-                told = str(error)
+        await keep_looking(
+            self.look,
+            _LOOK_EVERY_S,
+            lambda error: log.warning("the topics cannot be read: %s", error),
+        )
 
     async def look(self) -> None:
         """Look for changes once. Raises DeltaError, OSError and Failure."""

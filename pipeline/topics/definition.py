@@ -85,15 +85,7 @@ def create_table_topic(
     )
     Columns(topic, column_types(handle)).check()
     ensure_table(root, TOPIC_TABLES)
-    appender = open_appender(table_uri(root, TOPIC_TABLES))
-
-    def define(at: int) -> None:
-        nonlocal topic
-        topic = structs.replace(topic, at=at)
-        appender.append(to_arrow(TOPIC_TABLES, [topic]))
-
-    create_topic(root, name, partitions, define)
-    return topic
+    return _define(root, topic, partitions)
 
 
 def create_log_topic(
@@ -108,6 +100,11 @@ def create_log_topic(
     text = check_log_topic(root, name, partitions, config)
     ensure_table(root, TOPIC_TABLES)
     topic = _make_table(root, name, text)
+    return _define(root, topic, partitions)
+
+
+def _define(root: str, topic: TopicTable, partitions: int) -> TopicTable:
+    """Create a topic with its definition; returns the definition with its time."""
     appender = open_appender(table_uri(root, TOPIC_TABLES))
 
     def define(at: int) -> None:
@@ -115,7 +112,7 @@ def create_log_topic(
         topic = structs.replace(topic, at=at)
         appender.append(to_arrow(TOPIC_TABLES, [topic]))
 
-    create_topic(root, name, partitions, define)
+    create_topic(root, topic.topic, partitions, define)
     return topic
 
 

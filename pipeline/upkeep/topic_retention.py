@@ -119,10 +119,11 @@ def _retain_topic(
     before = data_files(handle)
     with tempfile.TemporaryDirectory(prefix="retention-") as scratch:
         files = TableFiles(handle, Path(scratch))
-        if due and _are_there(files, due):
+        # Another node's upkeep may have removed them since they were looked up.
+        if due and not files.gone(due):
             files.rewrite(due, [])
         for run in runs:
-            if _are_there(files, [segment.file for segment in run]):
+            if not files.gone([segment.file for segment in run]):
                 _pack(files, run, now_ms)
     if thorough:
         vacuum(handle, topic.topic, settings.vacuum_retention_hours)
@@ -138,16 +139,6 @@ def _retain_topic(
         bytes_after=count_bytes(after),
         seconds=time.monotonic() - started,
     )
-
-
-def _are_there(files: TableFiles, wanted: Sequence[DataFile]) -> bool:
-    """Whether the version that a rewrite is to follow has the files that it removes.
-
-    The upkeep of another node may have removed them since they were looked up: what it packed would
-    be in the table twice.
-    """
-    present = {file.path for file in data_files(files.handle)}
-    return all(file.path in present for file in wanted)
 
 
 def expired(partition: PartitionSegments, config: TopicConfig, now_ms: int) -> list[Segment]:

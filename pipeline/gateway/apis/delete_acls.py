@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DeleteAclsRequest, DeleteAclsResponse
 
 from coordinator.authorization import ALTER, CLUSTER
-from pipeline.gateway.acl_codes import STORE_FAILS, code_of, filter_of, told
+from pipeline.gateway.acl_codes import code_of, filter_of, told
 from pipeline.gateway.api import Api
+from pipeline.gateway.looking import STORE_FAILS
 from pipeline.tables.acls import remove_acls
 from schemas.acls import (
     CLUSTER_NAME,

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
 
 from coordinator.authorization import CLUSTER, DESCRIBE
-from pipeline.gateway.acl_codes import STORE_FAILS, code_of, filter_of, told
+from pipeline.gateway.acl_codes import code_of, filter_of, told
 from pipeline.gateway.api import Api
+from pipeline.gateway.looking import STORE_FAILS
 from schemas.acls import CLUSTER_NAME, AclBinding, Operation, PatternType, Permission, ResourceType
 from schemas.errors import ErrorCode
 
