@@ -22,7 +22,6 @@ max.poll.interval.ms; its next `poll` (on_lost) or `commit` (CommitFailedError) 
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import count
@@ -30,40 +29,27 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from coordinator.config import ConfigError
-from coordinator.consumer.errors import ConsumerError, UnknownTopicOrPartitionError
-from coordinator.consumer.events import (
-    AssignPartitions,
-    CommitDone,
-    Event,
-    LosePartitions,
-    RevokePartitions,
-)
+from coordinator.consumer.errors import UnknownTopicOrPartitionError
 from coordinator.consumer.positions import OffsetAndMetadata
 from coordinator.consumer.protocol import TopicPartition
 from coordinator.consumer.settings import AutoOffsetReset, parse_settings
 from coordinator.consumer.state import GroupMembershipOperation
-from pipeline.client.consumer_record import ConsumerRecord, consumer_records
-from pipeline.client.fetcher import Fetcher
+from pipeline.client.consumer_record import ConsumerRecord
 from pipeline.client.member_driver import now_ms
+from pipeline.client.member_events import MemberEvents, OnCommit, OnPartitions
 from pipeline.client.member_hub import acquire, release
-from pipeline.client.offset_lookup import OffsetAndTimestamp, at_time, bounds_of
+from pipeline.client.member_records import MemberRecords
+from pipeline.client.offset_lookup import OffsetAndTimestamp
 from pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from pipeline.client.request_client import RequestClient
-    from pipeline.topics import TableTopics
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Topics = Iterable[str] | Mapping[str, int] | re.Pattern[str]
-OnPartitions = Callable[[tuple[TopicPartition, ...]], None]
-OnCommit = Callable[[dict[TopicPartition, OffsetAndMetadata], ConsumerError | None], None]
 EndOffset = Callable[[TopicPartition], int]
 
 CLOSE_TIMEOUT_MS = 30_000
-# Closing calls at most one listener; more errors than this mean that it makes no progress.
-_MOST_ERRORS = 3
 _numbers = count(1)
 
 
@@ -73,10 +59,6 @@ class NoCatalogue(Failure):
 
 class MemberClosed(Failure):
     """A method was called on a member that is closed."""
-
-
-def _nothing(_: tuple[TopicPartition, ...]) -> None:
-    pass
 
 
 class GroupMember:
@@ -120,11 +102,7 @@ class GroupMember:
         settings: Mapping[str, Any] | None = None,
         **kafka_settings: Any,
     ) -> None:
-        self._on_revoked = on_revoked or _nothing
-        self._on_lost = on_lost or self._on_revoked
-        self._on_assigned = on_assigned or _nothing
         self._end_offset = end_offset
-        self._on_commit: dict[int, OnCommit] = {}
         named = {key.replace("_", "."): value for key, value in kafka_settings.items()}
         given = {
             "client.id": f"consumer-{group_id}-{next(_numbers)}",
@@ -134,14 +112,13 @@ class GroupMember:
             "group.id": group_id,
         }
         self.settings = parse_settings(given)
-        self._root, self._whole_rows = root, whole_rows
-        self._fetcher: Fetcher | None = None
-        # What the last `poll` handed out: the first offset of each partition, and the next one.
-        self._handed_out: dict[TopicPartition, tuple[int, int]] = {}
+        self._root = root
         self._closing = self._closed = False
         self._counts: dict[str, int] = {}
         self._hub = acquire(root, client)
         self._driver = self._hub.add(self.settings)
+        self._events = MemberEvents(self._driver, on_revoked, on_lost, on_assigned)
+        self._records = MemberRecords(root, self.settings, whole_rows, self._driver)
         try:
             self.subscribe(topics)
         except BaseException:
@@ -159,7 +136,7 @@ class GroupMember:
     ) -> None:
         """Close; records that the program was given last and failed on are not committed."""
         if error is not None:
-            self._take_back()
+            self._records.take_back()
         self.close()
 
     # --- subscribing ----------------------------------------------------------------------------
@@ -201,7 +178,9 @@ class GroupMember:
         self._check_open()
         with self._driver.step() as consumer:
             consumer.unsubscribe(now_ms())
-        self._poll_until(now_ms() + CLOSE_TIMEOUT_MS, lambda: not self._driver.is_subscribed)
+        self._events.handle_until(
+            now_ms() + CLOSE_TIMEOUT_MS, lambda: not self._driver.is_subscribed
+        )
 
     # --- polling --------------------------------------------------------------------------------
 
@@ -221,8 +200,8 @@ class GroupMember:
         when all records before a change of a topic's table were returned; Failure for a row that
         cannot be read, which `seek` passes over; RuntimeError from a listener.
         """
-        self._handed_out = {}
-        return self._poll(timeout_ms, self._collect)
+        self._records.keep()
+        return self._poll(timeout_ms, self._records.collect)
 
     def poll_positions(self, timeout_ms: int = 0) -> dict[TopicPartition, int]:
         """Take part in the group, and return the partitions to work on, each with its position.
@@ -238,7 +217,7 @@ class GroupMember:
         self._check_open()
         until = now_ms() + timeout_ms
         while True:
-            mark = self._drive()
+            mark = self._events.handle_all()
             found = find()
             if found:
                 return found
@@ -247,67 +226,10 @@ class GroupMember:
                 return found
             self._driver.wait(mark, min(until, patience_ends))
 
-    def _collect(self) -> dict[TopicPartition, list[ConsumerRecord]]:
-        fetcher = self._fetching()
-        with self._driver.step() as consumer:
-            found = fetcher.collect(consumer.subscription)
-        self._handed_out = {
-            one: (records[0].offset, records[-1].offset + 1) for one, records in found.items()
-        }
-        return {one: consumer_records(one, records) for one, records in found.items()}
-
     def _positions(self) -> dict[TopicPartition, int]:
         self._reset_positions()
         with self._driver.step() as consumer:
             return consumer.subscription.fetchable()
-
-    def _fetching(self) -> Fetcher:
-        """The reader of records, started with the first use of it."""
-        if self._fetcher is None:
-            self._fetcher = Fetcher(
-                self._root, self.settings, self._whole_rows, self._driver.wake_user
-            )
-        return self._fetcher
-
-    def _take_back(self) -> None:
-        """Go back to the records of the last `poll`, where the program has not gone elsewhere."""
-        with self._driver.step() as consumer:
-            assigned = consumer.subscription.assignment
-            for one, (first, after) in self._handed_out.items():
-                if one in assigned and assigned[one].offset == after:
-                    consumer.subscription.seek(one, first)
-
-    def _drive(self) -> int:
-        """Handle all events that are there; returns a mark for `MemberDriver.wait`."""
-        while True:
-            event, mark = self._driver.poll()
-            if event is None:
-                return mark
-            self._take(event)
-
-    def _take(self, event: Event) -> None:
-        if isinstance(event, CommitDone):
-            self._tell(event)
-            return
-        try:
-            if isinstance(event, RevokePartitions):
-                self._on_revoked(event.partitions)
-            elif isinstance(event, LosePartitions):
-                self._on_lost(event.partitions)
-            elif isinstance(event, AssignPartitions):
-                self._on_assigned(event.partitions)
-        finally:
-            with self._driver.step() as consumer:
-                consumer.callback_done()
-
-    def _tell(self, done: CommitDone) -> None:
-        if done.commit_id is None:
-            if done.error is not None:
-                log.warning("an automatic commit failed: %s", done.error)
-            return
-        on_commit = self._on_commit.pop(done.commit_id, None)
-        if on_commit is not None:
-            on_commit(done.offsets, done.error)
 
     def _reset_positions(self) -> None:
         with self._driver.step() as consumer:
@@ -323,21 +245,6 @@ class GroupMember:
                 offset = self._end_offset(partition)
             with self._driver.step() as consumer:
                 consumer.subscription.resolve_reset(partition, reset, offset)
-
-    def _poll_until(self, until: int, done: Callable[[], bool]) -> None:
-        """Poll until `done`, or the time `until` (ms); then raise the first error, if any."""
-        errors: list[Exception] = []
-        while not done() and now_ms() < until and len(errors) < _MOST_ERRORS:
-            try:
-                mark = self._drive()
-            # Most likely a listener's. Closing continues; the error is raised at its end.
-            except Exception as error:
-                errors.append(error)
-                continue
-            if not done():
-                self._driver.wait(mark, until)
-        if errors:
-            raise errors[0]
 
     # --- offsets --------------------------------------------------------------------------------
 
@@ -372,8 +279,7 @@ class GroupMember:
         with self._driver.step() as consumer:
             for one in wanted:
                 consumer.subscription.request_reset(one, end)
-        if self._fetcher is not None:
-            self._fetcher.forget_lookups(wanted)
+        self._records.forget_lookups(wanted)
 
     def advance(self, partition: TopicPartition, offset: int) -> None:
         """Record that all rows before the offset are done.
@@ -401,13 +307,13 @@ class GroupMember:
         and the other ConsumerErrors.
         """
         self._check_open()
-        self._keep(offsets)
+        self._records.keep(offsets)
         with self._driver.step() as consumer:
             operation = consumer.commit_sync(now_ms(), _offsets(offsets), timeout_ms)
         try:
             self._driver.result(operation)
         finally:
-            self._tell_completed()
+            self._events.tell_completed()
 
     def commit_async(
         self,
@@ -420,11 +326,11 @@ class GroupMember:
         on success.
         """
         self._check_open()
-        self._keep(offsets)
+        self._records.keep(offsets)
         with self._driver.step() as consumer:
             commit_id = consumer.commit_async(now_ms(), _offsets(offsets))
         if on_commit is not None:
-            self._on_commit[commit_id] = on_commit
+            self._events.call_at_commit(commit_id, on_commit)
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
@@ -439,13 +345,6 @@ class GroupMember:
         found = self._driver.result(operation)
         return dict(found)
 
-    def _keep(self, offsets: Mapping[TopicPartition, Any] | None) -> None:
-        """Do not go back, after an error, to records that the program committed itself."""
-        if offsets is None:
-            self._handed_out = {}
-        for partition in offsets or ():
-            self._handed_out.pop(TopicPartition(*partition), None)
-
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
@@ -454,22 +353,17 @@ class GroupMember:
         Raises UnknownTopicOrPartitionError, TableReplaced, and CoordinatorTimeoutError if the
         topics cannot be read for default.api.timeout.ms.
         """
-        found = self._bounds(tuple(partitions), timeout_ms)
+        self._check_open()
+        found = self._records.bounds(tuple(partitions), timeout_ms)
         return {one: start for one, (start, _) in found.items()}
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_ms: int | None = None
     ) -> dict[TopicPartition, int]:
         """Return each partition's log end, the rows up to now counted, as `beginning_offsets`."""
-        found = self._bounds(tuple(partitions), timeout_ms)
+        self._check_open()
+        found = self._records.bounds(tuple(partitions), timeout_ms)
         return {one: end for one, (_, end) in found.items()}
-
-    def _bounds(
-        self, wanted: tuple[TopicPartition, ...], timeout_ms: int | None
-    ) -> dict[TopicPartition, tuple[int, int]]:
-        return self._ask(
-            wanted, lambda logs: {one: bounds_of(logs, one) for one in wanted}, timeout_ms
-        )
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout_ms: int | None = None
@@ -478,11 +372,8 @@ class GroupMember:
 
         None if there is none. Raises as `beginning_offsets` does.
         """
-        return self._ask(
-            tuple(times),
-            lambda logs: {one: at_time(logs, one, time) for one, time in times.items()},
-            timeout_ms,
-        )
+        self._check_open()
+        return self._records.at_times(times, timeout_ms)
 
     def current_lag(self, partition: TopicPartition) -> int | None:
         """Return how many records lie between the position and the log end as last read.
@@ -490,24 +381,8 @@ class GroupMember:
         None while either is not known (KIP-695). Raises SubscriptionError.
         """
         position = self.position(partition)
-        end = None if self._fetcher is None else self._fetcher.log_end(partition)
+        end = self._records.log_end(partition)
         return None if position is None or end is None else max(0, end - position)
-
-    def _ask(
-        self,
-        partitions: tuple[TopicPartition, ...],
-        question: Callable[[TableTopics], T],
-        timeout_ms: int | None,
-    ) -> T:
-        self._check_open()
-        limit = self.settings.default_api_timeout_ms if timeout_ms is None else timeout_ms
-        return self._fetching().ask({one.topic for one in partitions}, question, limit)
-
-    def _tell_completed(self) -> None:
-        with self._driver.step() as consumer:
-            completed = consumer.completed_commits()
-        for done in completed:
-            self._tell(done)
 
     # --- pausing --------------------------------------------------------------------------------
 
@@ -573,15 +448,14 @@ class GroupMember:
             until = now_ms() + timeout_ms
             with self._driver.step() as consumer:
                 consumer.close(now_ms(), timeout_ms, operation)
-            self._poll_until(until, lambda: self._driver.is_closed)
-            self._tell_completed()
+            self._events.handle_until(until, lambda: self._driver.is_closed)
+            self._events.tell_completed()
         finally:
             self._give_back()
 
     def _give_back(self) -> None:
         self._closed = True
-        if self._fetcher is not None:
-            self._fetcher.close()
+        self._records.close()
         self._hub.remove(self._driver)
         release(self._hub)
 

@@ -153,7 +153,7 @@ def test_the_next_fetch_is_under_way_while_the_program_works(join: Any, table: s
     (one,) = member.poll(20_000)[T[0]]
     assert one.offset == 0
     limit = time.monotonic() + WAIT_S
-    while T[0] not in member._fetcher._buffer._completed:
+    while T[0] not in member._records._fetcher._buffer._completed:
         assert time.monotonic() < limit
         time.sleep(0.01)
     assert [each.offset for each in member.poll()[T[0]]] == [1]
@@ -205,7 +205,7 @@ def test_small_fetches_wait_for_fetch_min_bytes_but_no_longer_than_fetch_max_wai
     patient = join(fetch_min_bytes=10_000, fetch_max_wait_ms=600_000)
     assert patient.poll(20) == {}
     limit = time.monotonic() + WAIT_S
-    while len(patient._fetcher._held) < len(T):
+    while len(patient._records._fetcher._held) < len(T):
         assert time.monotonic() < limit
         assert patient.poll(20) == {}
     append(table, [60], text="y" * 10_000)

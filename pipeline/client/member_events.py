@@ -1,0 +1,114 @@
+"""What a member does with its consumer's events: listeners and commit callbacks.
+
+All of it runs in the user's thread, within `poll`, `commit`, `unsubscribe` and `close`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from coordinator.consumer.errors import ConsumerError
+from coordinator.consumer.events import (
+    AssignPartitions,
+    CommitDone,
+    Event,
+    LosePartitions,
+    RevokePartitions,
+)
+from coordinator.consumer.positions import OffsetAndMetadata
+from coordinator.consumer.protocol import TopicPartition
+from pipeline.client.member_driver import MemberDriver, now_ms
+
+log = logging.getLogger(__name__)
+
+OnPartitions = Callable[[tuple[TopicPartition, ...]], None]
+OnCommit = Callable[[dict[TopicPartition, OffsetAndMetadata], ConsumerError | None], None]
+
+# Closing calls at most one listener; more errors than this mean that it makes no progress.
+_MOST_ERRORS = 3
+
+
+def _nothing(_: tuple[TopicPartition, ...]) -> None:
+    pass
+
+
+class MemberEvents:
+    """Hands the events of one driver to the user's listeners and commit callbacks.
+
+    `on_revoked` also serves for lost partitions where `on_lost` is None.
+    """
+
+    def __init__(
+        self,
+        driver: MemberDriver,
+        on_revoked: OnPartitions | None,
+        on_lost: OnPartitions | None,
+        on_assigned: OnPartitions | None,
+    ) -> None:
+        self._driver = driver
+        self._on_revoked = on_revoked or _nothing
+        self._on_lost = on_lost or self._on_revoked
+        self._on_assigned = on_assigned or _nothing
+        self._on_commit: dict[int, OnCommit] = {}
+
+    def handle_all(self) -> int:
+        """Handle all events that are there; returns a mark for `MemberDriver.wait`.
+
+        Raises what a listener raises, and ConsumerError.
+        """
+        while True:
+            event, mark = self._driver.poll()
+            if event is None:
+                return mark
+            self._handle(event)
+
+    def handle_until(self, until: int, done: Callable[[], bool]) -> None:
+        """Handle events until `done`, or the time `until` (ms); then raise the first error."""
+        errors: list[Exception] = []
+        while not done() and now_ms() < until and len(errors) < _MOST_ERRORS:
+            try:
+                mark = self.handle_all()
+            # Most likely a listener's. Closing continues; the error is raised at its end.
+            except Exception as error:
+                errors.append(error)
+                continue
+            if not done():
+                self._driver.wait(mark, until)
+        if errors:
+            raise errors[0]
+
+    def call_at_commit(self, commit_id: int, on_commit: OnCommit) -> None:
+        """Call `on_commit` once the commit has succeeded or failed."""
+        self._on_commit[commit_id] = on_commit
+
+    def tell_completed(self) -> None:
+        """Call the callbacks of the commits that are completed, without handling other events."""
+        with self._driver.step() as consumer:
+            completed = consumer.completed_commits()
+        for done in completed:
+            self._tell(done)
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, CommitDone):
+            self._tell(event)
+            return
+        try:
+            if isinstance(event, RevokePartitions):
+                self._on_revoked(event.partitions)
+            elif isinstance(event, LosePartitions):
+                self._on_lost(event.partitions)
+            elif isinstance(event, AssignPartitions):
+                self._on_assigned(event.partitions)
+        finally:
+            with self._driver.step() as consumer:
+                consumer.callback_done()
+
+    def _tell(self, done: CommitDone) -> None:
+        if done.commit_id is None:
+            if done.error is not None:
+                log.warning("an automatic commit failed: %s", done.error)
+            return
+        on_commit = self._on_commit.pop(done.commit_id, None)
+        if on_commit is not None:
+            on_commit(done.offsets, done.error)
