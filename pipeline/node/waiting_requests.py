@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pipeline.node.table_scan import TableScan
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.contract_types import in_contract_types, texts
-from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA, of_partitions
+from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
 from pipeline.stream.packing import pack_rows
 from pipeline.stream.request_pages import LONGEST_ID, RefusedRequests, bounded
 from pipeline.tables.store import open_table
@@ -81,7 +81,7 @@ class WaitingRequests:
         """Yield the requests of some partitions' groups, None for all, packed, page by page."""
         pages = (page for whole in self._whole() for page in bounded(whole, self._most))
         for rows in _joined(pages):
-            yield of_partitions(pack_rows(rows), partition_set)
+            yield pack_rows(rows, partition_set=partition_set)
 
     def groups(self) -> set[str]:
         """Return the groups in which somebody waits for an answer."""

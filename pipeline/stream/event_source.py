@@ -36,7 +36,7 @@ from pipeline.delta.log import LogGone
 from pipeline.delta.table import local_folder
 from pipeline.delta.tail import Position, appended
 from pipeline.stream.offset import Offset, Selection, from_plain
-from pipeline.stream.packed import AFTER_BOOTSTRAP, PACKED_SCHEMA, STREAM_COLUMNS, of_partitions
+from pipeline.stream.packed import AFTER_BOOTSTRAP, PACKED_SCHEMA, STREAM_COLUMNS
 from pipeline.stream.packing import pack_rows
 from pipeline.stream.request_pages import RefusedRequests, read_pages, refuse_packed
 from pipeline.tables.store import table_uri
@@ -225,7 +225,8 @@ class EventReader(SimpleDataSourceStreamReader):
         uri = self._input.bootstrap if selection is None else self._input.requests
         read = functools.partial(self._bootstrap_events, most)
         if selection is not None:
-            read = functools.partial(self._request_events, most, AFTER_BOOTSTRAP if found else 1)
+            first = AFTER_BOOTSTRAP if found else 1
+            read = functools.partial(self._request_events, most, selection, first)
         is_whole = True
         pages, size, at = 0, 0, start
         begins, left_over = self._left_over.pop(uri, (None, iter(())))
@@ -235,8 +236,6 @@ class EventReader(SimpleDataSourceStreamReader):
                 at = after
                 if events is None:
                     continue
-                if selection is not None:
-                    events = of_partitions(events, selection.at(after.version))
                 if events.num_rows:
                     found.append(events)
                 pages += 1
@@ -254,9 +253,15 @@ class EventReader(SimpleDataSourceStreamReader):
         return at, is_whole
 
     def _request_events(
-        self, most: int, first: int, uri: str, start: Position, end: Position | None
+        self,
+        most: int,
+        selection: Selection,
+        first: int,
+        uri: str,
+        start: Position,
+        end: Position | None,
     ) -> _Events:
-        """The requests from `start` on, packed and numbered as their rows are, page by page.
+        """The wanted requests from `start` on, packed and numbered as rows are, page by page.
 
         `first` is the number of the first row; control events have the number 0.
         """
@@ -267,7 +272,7 @@ class EventReader(SimpleDataSourceStreamReader):
             if rows is None:
                 yield None, 0, after
                 continue
-            events = pack_rows(rows, number)
+            events = pack_rows(rows, number, selection.at(after.version))
             number += rows.num_rows
             yield events, max(rows.nbytes, events.nbytes), after
 

@@ -45,6 +45,10 @@ def of_partitions(events: pa.Table, partition_set: PartitionSet | None) -> pa.Ta
     """Return the packed events of the groups of some offsets partitions, all of them for None."""
     if partition_set is None:
         return events
-    groups = events.column("group_id")
+    return events.filter(in_partitions(events.column("group_id").combine_chunks(), partition_set))
+
+
+def in_partitions(groups: pa.Array, partition_set: PartitionSet) -> pa.BooleanArray:
+    """Whether each group is one of some offsets partitions."""
     mine = [group for group in groups.unique().to_pylist() if partition_set.has_group(group)]
-    return events.filter(pc.is_in(groups, pa.array(mine, pa.string())))
+    return pc.is_in(groups, pa.array(mine, pa.string()))

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.stream.contract_types import in_contract_types, texts
-from pipeline.stream.packed import KEY_WIDTH, NO_TIME, PACKED_SCHEMA
+from pipeline.stream.packed import KEY_WIDTH, NO_TIME, PACKED_SCHEMA, in_partitions
 from schemas.messages import REFUSED
+
+if TYPE_CHECKING:
+    from coordinator.group.partition import PartitionSet
 
 _MICROS = pa.timestamp("us", tz="UTC")
 # Times that need more digits than a key has are ordered as the last one before `NO_TIME`.
@@ -28,8 +31,14 @@ _ESCAPED = r'[\x00-\x1f"\\]'
 _encode = msgspec.json.Encoder().encode
 
 
-def pack_rows(rows: pa.Table, first: int | None = None) -> pa.Table:
+def pack_rows(
+    rows: pa.Table, first: int | None = None, partition_set: PartitionSet | None = None
+) -> pa.Table:
     """Return the group id and the packed event of each row, as `PACKED_SCHEMA` has them.
+
+    Only the rows of some partitions' groups, unless `partition_set` is None: the others are dropped
+    before they are packed, so that of several nodes each packs its own requests. Each row keeps its
+    number.
 
     The events are ordered as the rows are, `first` being the number of the first row. Where the
     order of commits is not known, `first` None orders them by `sent_at`, those without one last.
@@ -41,18 +50,26 @@ def pack_rows(rows: pa.Table, first: int | None = None) -> pa.Table:
     columns = in_contract_types(rows)
     if REFUSED in rows.column_names:
         columns[REFUSED] = rows.column(REFUSED).combine_chunks()
-    micros = pa.nulls(len(rows), pa.int64())
+    length = len(rows)
+    numbers = None if first is None else pa.array(range(first, first + length), pa.int64())
+    if partition_set is not None:
+        mine = in_partitions(texts(columns, "group_id", length), partition_set)
+        length = mine.true_count
+        if length < len(rows):
+            columns = {name: column.filter(mine) for name, column in columns.items()}
+            numbers = None if numbers is None else numbers.filter(mine)
+    if not length:
+        return PACKED_SCHEMA.empty_table()
+    micros = pa.nulls(length, pa.int64())
     if "sent_at" in columns and pa.types.is_timestamp(columns["sent_at"].type):
         micros = columns["sent_at"].cast(_MICROS, safe=False).cast(pa.int64())
         columns["sent_at"] = pc.divide(pc.subtract(micros, _modulo(micros, 1000)), 1000)
-    if first is None:
+    if numbers is None:
         numbers = pc.min_element_wise(micros, _LAST_TIME, skip_nulls=False)
         numbers = pc.max_element_wise(numbers, 0, skip_nulls=False)
-    else:
-        numbers = pa.array(range(first, first + len(rows)), pa.int64())
     keys = pc.coalesce(pc.ascii_lpad(numbers.cast(pa.string()), KEY_WIDTH, "0"), NO_TIME)
-    events = pc.binary_join_element_wise(keys, _object(columns, len(rows)), "")
-    return pa.table([texts(columns, "group_id", len(rows)), events], schema=PACKED_SCHEMA)
+    events = pc.binary_join_element_wise(keys, _object(columns, length), "")
+    return pa.table([texts(columns, "group_id", length), events], schema=PACKED_SCHEMA)
 
 
 def _modulo(numbers: pa.Array, by: int) -> pa.Array:

@@ -273,7 +273,9 @@ def test_requests_of_a_damaged_row_group_wait_for_their_refusal(root):
 def test_a_request_that_is_too_large_is_never_packed_whole(root, monkeypatch):
     packed = []
     monkeypatch.setattr(
-        waiting_requests, "pack_rows", lambda rows: packed.append(rows.nbytes) or pack_rows(rows)
+        waiting_requests,
+        "pack_rows",
+        lambda rows, **some: packed.append(rows.nbytes) or pack_rows(rows, **some),
     )
     large = "\x01" * 300_000
     RequestLog(root).append([heartbeat("small"), heartbeat(None), with_client("large", large)])

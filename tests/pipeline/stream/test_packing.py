@@ -10,7 +10,9 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from pipeline.stream.packed import KEY_WIDTH, NO_TIME
+from coordinator.group.partition import PartitionSet
+from pipeline.stream import packing
+from pipeline.stream.packed import KEY_WIDTH, NO_TIME, of_partitions
 from pipeline.stream.packing import pack_rows
 from schemas.messages import (
     DeleteGroupsRequest,
@@ -255,3 +257,35 @@ def test_a_time_that_no_calendar_has_is_a_time_before_none(micros: int) -> None:
     at = whole.schema.get_field_index("sent_at")
     first, second = packed(whole.set_column(at, "sent_at", times))
     assert [event_id(event) for _, event in sorted([second, first])] == ["a", "b"]
+
+
+@pytest.mark.parametrize("first", [None, 7])
+@pytest.mark.parametrize("mine", [(), (0,), (1, 3), (0, 1, 2, 3)])
+def test_a_node_packs_the_requests_of_its_partitions_under_the_numbers_that_all_rows_have(
+    first: int | None, mine: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests = [heartbeat(str(number), f"g{number % 5}", sent_at=number) for number in range(40)]
+    rows = to_requests([*requests, heartbeat("without a group", None)])
+    partitions = PartitionSet(frozenset(mine), 4)
+    wanted = of_partitions(pack_rows(rows, first), partitions)
+    packed = []
+    monkeypatch.setattr(
+        packing,
+        "_object",
+        lambda columns, length, whole=packing._object: (
+            packed.append(length) or whole(columns, length)
+        ),
+    )
+    assert pack_rows(rows, first, partitions).equals(wanted)
+    assert max(packed, default=0) == wanted.num_rows
+
+
+def test_a_group_id_of_another_writers_type_is_the_same_groups() -> None:
+    rows = to_requests([heartbeat(str(number), f"g{number}") for number in range(8)])
+    partitions = PartitionSet(frozenset((0, 1)), 3)
+    wanted = pack_rows(rows, 1, partitions)
+    place = rows.schema.get_field_index("group_id")
+    for kind in (pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())):
+        foreign = rows.set_column(place, "group_id", rows.column("group_id").cast(kind))
+        assert pack_rows(foreign, 1, partitions).equals(wanted)
+    assert pack_rows(rows.drop_columns(["group_id"]), 1, partitions).num_rows == len(rows)
