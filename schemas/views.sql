@@ -1,10 +1,7 @@
--- The views of a root: what the log and the audit trail say, ready to be asked. DuckDB's dialect.
--- Each statement may use the tables of the contract and the views before it.
-
--- A time in ms since 1970 as a timestamp. Clients may commit any 64 bits as a time: one outside of the
--- years 1 to 9998 is null here, or the whole view would fail for it.
-CREATE MACRO as_time(ms) AS
-CASE WHEN ms BETWEEN -62135596800000 AND 253370764799999 THEN epoch_ms(ms) END;
+-- The views of a root: what the log and the audit trail say, ready to be asked. One dialect for two engines: names of
+-- functions are Spark's, and `duckdb_functions.sql` gives DuckDB those that it lacks. What has no words in common is in
+-- `spark_views.sql` for Spark. Each statement may use the tables of the contract and the views before it; a statement
+-- ends with a semicolon at the end of a line. `schemas/VIEWS.md` says what each column means.
 
 -- The newest record of every key of the offsets topic; a tombstone's values are null.
 CREATE VIEW newest_records AS
@@ -114,7 +111,7 @@ LEFT JOIN stored USING (group_id)
 LEFT JOIN stepped USING (group_id)
 LEFT JOIN positions USING (group_id);
 
--- The members of every group's last stored generation. Timeouts in ms.
+-- The members of every group's last stored generation, and what each was assigned. Timeouts in ms.
 CREATE VIEW group_members AS
 SELECT
     group_id,
@@ -126,16 +123,27 @@ SELECT
     member.member_id = leader AS is_leader,
     member.session_timeout AS session_timeout_ms,
     member.rebalance_timeout AS rebalance_timeout_ms,
-    octet_length(member.assignment) AS assignment_bytes
+    octet_length(member.assignment) AS assignment_bytes,
+    CASE WHEN protocol_type = 'consumer' THEN decode_assignment(member.assignment) END AS assignment
 FROM (
     SELECT
         group_id,
         group_metadata.generation AS generation,
         group_metadata.leader AS leader,
-        unnest(group_metadata.members) AS member
+        group_metadata.protocol_type AS protocol_type,
+        explode(group_metadata.members) AS member
     FROM newest_records
     WHERE record_type = 'group_metadata' AND group_metadata IS NOT NULL
-);
+) stored;
+
+-- Which member of a group was assigned which partition: one row for each partition.
+CREATE VIEW member_partitions AS
+SELECT group_id, generation, member_id, client_id, client_host, assigned.topic AS topic,
+       explode(assigned.partitions) AS "partition"
+FROM (
+    SELECT group_id, generation, member_id, client_id, client_host, explode(assignment) AS assigned
+    FROM group_members
+) members;
 
 -- Every rebalance: when and why it began, when the next generation was stored, and its number.
 CREATE VIEW rebalances AS
@@ -185,7 +193,7 @@ WHERE age = 1 AND added;
 -- was created at the same time.
 CREATE VIEW topics AS
 SELECT newest.topic, partitions, newest."at" AS changed_at, "table", key_column, partition_column,
-       value_column, timestamp_column, config
+       value_column, timestamp_column, config, topic_id
 FROM (
     SELECT
         topic,
@@ -202,6 +210,80 @@ FROM (
 ) newest
 LEFT JOIN (SELECT DISTINCT * FROM topic_tables) defined
 ON defined.topic = newest.topic AND defined."at" = newest.created_at;
+
+-- Where the records of each partition lie: offsets from base_offset to end_offset - 1, one row for each span of them.
+-- first_at and last_at are the times of its records, visible_from and visible_to those at which readers were
+-- given them. A row without records says only where its partition ends, or with is_start, where it begins.
+CREATE VIEW topic_segments AS
+SELECT
+    topic_index.topic AS topic,
+    topic_index."partition" AS "partition",
+    base_offset,
+    base_offset + "count" AS end_offset,
+    as_time(min_timestamp) AS first_at,
+    as_time(max_timestamp) AS last_at,
+    as_time(committed_at) AS visible_from,
+    as_time(committed_at) AS visible_to,
+    "file" IS NULL AS is_start
+FROM topic_index JOIN topics ON topics.topic_id = topic_index.topic_id
+WHERE topic_index."partition" IS NOT NULL
+UNION ALL
+SELECT topic, "partition", base_offset, end_offset, as_time(min_timestamp), as_time(max_timestamp),
+       as_time(min_timestamp), as_time(max_timestamp), false
+FROM log_segments;
+
+-- The first offset and the next one of each partition, of the topics that are tables.
+CREATE VIEW topic_ends AS
+SELECT
+    numbered.topic AS topic,
+    numbered."partition" AS "partition",
+    coalesce(log_start, 0) AS log_start_offset,
+    coalesce(log_end, 0) AS log_end_offset,
+    newest_record_at
+FROM (
+    SELECT topic, explode(sequence(0, partitions - 1)) AS "partition" FROM topics WHERE "table" IS NOT NULL
+) numbered
+LEFT JOIN (
+    SELECT
+        topic,
+        "partition",
+        coalesce(max(CASE WHEN is_start THEN base_offset END), min(base_offset)) AS log_start,
+        max(end_offset) AS log_end,
+        max(last_at) AS newest_record_at
+    FROM topic_segments
+    GROUP BY topic, "partition"
+) known
+ON known.topic = numbered.topic AND known."partition" = numbered."partition";
+
+-- How far each group is behind in each partition that it has committed. Of a topic that is no table the ends are not
+-- known, and the lag is null. lag_seconds: for how long the first record that the group has not read has been there.
+CREATE VIEW lag AS
+SELECT
+    group_id,
+    ended.topic AS topic,
+    ended."partition" AS "partition",
+    committed_offset,
+    log_start_offset,
+    log_end_offset,
+    CASE WHEN log_end_offset IS NOT NULL THEN greatest(log_end_offset - committed_offset, 0) END AS lag,
+    CASE
+        WHEN log_end_offset IS NULL THEN NULL
+        WHEN committed_offset >= log_end_offset THEN 0.0
+        ELSE greatest(unix_millis(snapshot_time()) - at_offset(
+            unread, base_offset, end_offset, unix_millis(first_at), unix_millis(last_at)
+        ), 0) / 1000.0
+    END AS lag_seconds,
+    committed_at
+FROM (
+    SELECT committed_offsets.*, log_start_offset, log_end_offset,
+           greatest(committed_offset, log_start_offset) AS unread
+    FROM committed_offsets
+    LEFT JOIN topic_ends
+    ON topic_ends.topic = committed_offsets.topic AND topic_ends."partition" = committed_offsets."partition"
+) ended
+ASOF LEFT JOIN (SELECT * FROM topic_segments WHERE end_offset > base_offset) segments
+ON segments.topic = ended.topic AND segments."partition" = ended."partition"
+AND ended.unread >= segments.base_offset;
 
 -- Which coordinator owns which offsets partition, and where it is reached.
 CREATE VIEW coordinators AS

@@ -63,7 +63,7 @@ def offsets_delete(
 def _change(root: str, group: str, changes: list[Change], execute: bool, json: bool) -> None:
     from pipeline.cli.show import Format, show
     from pipeline.client.admin import carry_out
-    from pipeline.tables.sql import Result
+    from pipeline.monitor.catalog import Result
 
     rows = [(c.topic, c.partition, c.current, c.wanted) for c in changes]
     result = Result(["topic", "partition", "current", "wanted"], rows)

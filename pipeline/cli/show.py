@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from pipeline.cli.options import encoded
-from pipeline.tables.sql import Catalog, Result
+from pipeline.monitor.catalog import Catalog, Result
 from pipeline.terminal import grid, open_console
 
 

@@ -16,7 +16,7 @@ def sql(
 ) -> None:
     """Query the tables and views of a root by SQL."""
     from pipeline.cli.show import Format, show
-    from pipeline.tables.sql import Catalog
+    from pipeline.monitor.catalog import Catalog
 
     try:
         chosen = Format(format_)

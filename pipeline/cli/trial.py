@@ -100,7 +100,7 @@ def trial_page() -> None:
 def _tell(name: str, report: Any, json: bool, record: bool) -> None:
     """Print a trial's report, and keep it if it is to be kept."""
     from pipeline.cli.show import Format, show
-    from pipeline.tables.sql import Result
+    from pipeline.monitor.catalog import Result
 
     if json:
         typer.echo(encoded(report))

@@ -16,8 +16,8 @@ from pipeline.client.producer_settings import ProducerSettings
 from pipeline.client.request_client import RequestClient
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
+from pipeline.monitor.catalog import Catalog
 from pipeline.tables.request_log import RequestLog
-from pipeline.tables.sql import Catalog
 from pipeline.tables.topics import delete_topic as delete_from_catalogue
 from schemas.errors import ERROR_NAMES
 from schemas.messages import (

@@ -21,13 +21,13 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pipeline.delta.tail import Tail, follow
+from pipeline.monitor.catalog import Catalog
 from pipeline.node.process import CoordinatorProcess
 from pipeline.replay.demo_consumers import ConsumersScene
 from pipeline.replay.demo_workers import WorkersScene
 from pipeline.replay.trace import TOPICS, load_trace, trace_names
 from pipeline.replay.trace_replay import TraceReplay, to_answers
 from pipeline.tables.request_log import RequestLog
-from pipeline.tables.sql import Catalog
 from pipeline.tables.store import ensure_tables, table_uri
 from pipeline.tables.topics import create_topic
 from pipeline.terminal import grid, open_console

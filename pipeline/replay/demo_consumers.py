@@ -18,8 +18,8 @@ import msgspec
 from rich.console import Console
 
 from pipeline.errors import Failure
+from pipeline.monitor.catalog import Catalog
 from pipeline.replay.child import Child
-from pipeline.tables.sql import Catalog
 from pipeline.terminal import grid
 from pipeline.topics import create_table_topic
 

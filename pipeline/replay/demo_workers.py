@@ -19,9 +19,9 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from rich.console import Console
 
+from pipeline.monitor.catalog import Catalog
 from pipeline.replay.child import Child
 from pipeline.replay.trace import load_trace, trace_names
-from pipeline.tables.sql import Catalog
 from pipeline.terminal import grid
 from pipeline.topics import create_table_topic
 

@@ -24,7 +24,7 @@ from pipeline.bench.soak import WATCHED, Sample, SoakReport, growth, report
 from pipeline.cli.bench import bench_app
 from pipeline.cli.main import main
 from pipeline.errors import Failure
-from pipeline.tables.sql import Catalog
+from pipeline.monitor.catalog import Catalog
 from pipeline.tables.store import ensure_tables
 
 NOW = 1_800_000_000_000

@@ -7,7 +7,7 @@ from pathlib import Path
 from pipeline.bench.fleet import Fleet
 from pipeline.bench.flood import TableFlood
 from pipeline.bench.rebalance import form
-from pipeline.tables.sql import Catalog
+from pipeline.monitor.catalog import Catalog
 from pipeline.tables.store import ensure_tables
 from tests.pipeline.small import SmallCoordinator
 

@@ -12,7 +12,7 @@ from pipeline.bench.memory import Memory
 from pipeline.bench.offsets_log import MEMBERS, group_names, write_log
 from pipeline.bench.take_over import bench_take_over
 from pipeline.errors import Failure
-from pipeline.tables.sql import Catalog
+from pipeline.monitor.catalog import Catalog
 from pipeline.tables.store import ensure_tables, open_table
 from schemas.tables import OFFSETS_TOPIC
 

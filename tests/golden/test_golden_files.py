@@ -11,12 +11,12 @@ from deltalake import DeltaTable
 
 from coordinator.group.snapshot import VERSION, UnknownSnapshot, decode
 from pipeline.delta.torn import find_torn
+from pipeline.monitor.catalog import Catalog
 from pipeline.node.node import start
 from pipeline.node.start_folder import checkpoint_uri, stream_uri
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.stream.offset import Planned, offset_of
 from pipeline.tables.columns import check_columns
-from pipeline.tables.sql import Catalog
 from pipeline.tables.store import ensure_tables, has_table, open_table
 from pipeline.tables.topics import counts_of, read_newest
 from schemas.tables import ON_DEMAND, TABLES

@@ -19,7 +19,14 @@ print(json.dumps(sorted(sys.modules)))
 
 @pytest.mark.parametrize(
     "package",
-    ["pipeline.client", "pipeline.delta", "pipeline.tables", "pipeline.topics", "pipeline.upkeep"],
+    [
+        "pipeline.client",
+        "pipeline.delta",
+        "pipeline.monitor",
+        "pipeline.tables",
+        "pipeline.topics",
+        "pipeline.upkeep",
+    ],
 )
 def test_no_module_imports_spark_or_pandas(package: str) -> None:
     ended = subprocess.run(

@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.clock import clock_ms
 from pipeline.delta.open import open_appender
-from pipeline.tables.sql import Catalog
+from pipeline.monitor.catalog import Catalog
 from pipeline.tables.store import table_uri
 from pipeline.trials.torture import promises
 from pipeline.trials.torture.load import Book, Key, Load

@@ -9,7 +9,7 @@ from kafka.protocol.admin.groups import ListGroupsRequest, ListGroupsResponse
 
 from coordinator.authorization import CLUSTER, DESCRIBE, GROUP
 from pipeline.gateway.api import Api
-from pipeline.tables.sql import Catalog
+from pipeline.monitor.catalog import Catalog
 from schemas.acls import CLUSTER_NAME
 
 if TYPE_CHECKING:

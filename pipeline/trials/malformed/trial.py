@@ -19,7 +19,7 @@ from pipeline.delta.actions import add_action
 from pipeline.delta.commit import Commit
 from pipeline.delta.data_files import DataFile, new_path
 from pipeline.delta.tail import follow
-from pipeline.tables.sql import Catalog
+from pipeline.monitor.catalog import Catalog
 from pipeline.tables.store import ensure_tables, table_uri
 from pipeline.trials.malformed.answering import Answering
 from pipeline.trials.malformed.debts import Debts, TrialFailed

@@ -18,11 +18,11 @@ from msgspec import Struct
 from pipeline import background, clock
 from pipeline.delta import local_appender, log_trim
 from pipeline.errors import Failure
+from pipeline.monitor.catalog import Catalog
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.partitions import move
 from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.stream import stateful
-from pipeline.tables.sql import Catalog
 from pipeline.tables.store import ensure_tables
 from pipeline.tables.topics import (
     alter_topic,

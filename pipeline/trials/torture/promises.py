@@ -18,7 +18,7 @@ from typing import Any
 from coordinator.ownership import CLAIMED, RELEASED
 from pipeline.clock import monotonic, sleep
 from pipeline.errors import Failure
-from pipeline.tables.sql import Catalog
+from pipeline.monitor.catalog import Catalog
 from pipeline.tables.store import table_uri
 from pipeline.trials.torture.commits import Commit, CommitReader
 from pipeline.trials.torture.load import SESSION_MS, Book, Key, Load

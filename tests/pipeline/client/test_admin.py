@@ -22,7 +22,7 @@ from pipeline.client.admin import (
     plan_undo,
 )
 from pipeline.errors import Failure
-from pipeline.tables.sql import Catalog
+from pipeline.monitor.catalog import Catalog
 from pipeline.tables.store import ensure_tables
 from pipeline.tables.topics import create_topic
 from schemas.messages import (

@@ -10,10 +10,10 @@ import pytest
 from coordinator.ownership import CLAIMED, STARTED, STOPPED, UNLOADING, ClusterState
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
+from pipeline.monitor.catalog import Catalog
 from pipeline.ownership.decision_log import DecisionLog, lease_app_id
 from pipeline.ownership.lease import LeaseRenewal, Observer
 from pipeline.ownership.partitions import await_move, cancel, list_partitions, move, open_decisions
-from pipeline.tables.sql import Catalog
 from pipeline.upkeep.retention import retain
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.records import CoordinatorEvent

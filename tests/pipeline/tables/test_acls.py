@@ -8,9 +8,9 @@ import pytest
 
 from coordinator.config import GroupCoordinatorConfig
 from pipeline.gateway.acls import Acls
+from pipeline.monitor.catalog import Catalog
 from pipeline.tables import acls as module
 from pipeline.tables.acls import AclWatcher, InvalidAcl, add_acls, read_acls, remove_acls
-from pipeline.tables.sql import Catalog
 from schemas.acls import AclBinding, AclFilter
 
 ONE = AclBinding("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from pipeline.cli.main import app
 from pipeline.client.admin import ask
 from pipeline.errors import Failure
+from pipeline.monitor.catalog import Catalog
 from pipeline.tables import topic_watcher, topics
-from pipeline.tables.sql import Catalog
 from pipeline.tables.store import ensure_table, ensure_tables
 from pipeline.tables.topic_watcher import TopicWatcher
 from pipeline.tables.topics import (

@@ -16,7 +16,7 @@ from pipeline.delta.remote_appender import RemoteAppender
 from pipeline.delta.rewrite import RewriteConflict
 from pipeline.delta.table_files import TableFiles
 from pipeline.delta.tail import follow
-from pipeline.tables.sql import Catalog
+from pipeline.monitor.catalog import Catalog
 from pipeline.tables.store import ensure_table, ensure_tables, table_uri
 from pipeline.upkeep.compaction import CompactionResult, compact
 from pipeline.upkeep_settings import DAY_MS, HOUR_MS

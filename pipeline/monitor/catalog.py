@@ -1,0 +1,124 @@
+"""SQL over the tables of a root by DuckDB, without a JVM or a running coordinator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from msgspec import Struct
+
+from pipeline.clock import clock_ms
+from pipeline.delta.table import open_delta
+from pipeline.errors import Failure
+from pipeline.monitor.log_segments import read_log_segments
+from pipeline.monitor.view_text import read_statements, words_of
+from pipeline.tables.columns import dataset
+from pipeline.tables.store import has_table, table_uri
+from schemas.tables import ON_DEMAND, TABLES, Table
+
+
+class NoRoot(Failure):
+    """There is none of the project's tables under the root."""
+
+
+class QueryError(Failure):
+    """SQL that cannot be run; the message is DuckDB's."""
+
+
+class Result(Struct):
+    """Rows of a query, with the names of their columns."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """Return each row as column name -> value."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+# Tables of changes are shown under these names: a view of the present state has the table's own.
+LOGS = {"topics": "topic_changes", "acls": "acl_changes", "coordinators": "coordinator_events"}
+LOG_SEGMENTS = "log_segments"
+_TABLES: dict[str, Table] = {
+    LOGS.get(table.name, table.name): table for table in (*TABLES.values(), *ON_DEMAND)
+}
+# What has to be opened before a table. Compaction writes a record to the history before it takes it
+# out of the log: whoever opens the history first may find the record in neither. A group commits
+# what it has read: whoever opens the ends first may find a commit beyond its partition's end.
+_COMMITS_FIRST = ("offsets_topic", "offsets_history")
+_BEFORE = {
+    "offsets_history": ("offsets_topic",),
+    "topic_index": _COMMITS_FIRST,
+    LOG_SEGMENTS: _COMMITS_FIRST,
+}
+
+
+class Catalog:
+    """The tables and views of one root, each as it is when a query first needs it.
+
+    Raises NoRoot if none of the tables exists. A table that does not exist yet is shown as empty.
+    For one thread at a time.
+    """
+
+    def __init__(self, root: str) -> None:
+        if not any(has_table(root, table) for table in _TABLES.values()):
+            raise NoRoot(f"no tables under {root}; start a coordinator with `run --root {root}`")
+        self._root = root
+        self._views = read_statements("views.sql")
+        self._present: set[str] = set()
+        self._connection = duckdb.connect(":memory:")
+        for function in read_statements("duckdb_functions.sql").values():
+            self._connection.execute(function.sql)
+        self._connection.execute(f"CREATE MACRO snapshot_time() AS epoch_ms({clock_ms()})")
+
+    def query(self, sql: str, parameters: list[Any] | None = None) -> Result:
+        """Run one query. Raises QueryError."""
+        try:
+            self._provide(sql)
+            cursor = self._connection.execute(sql, parameters)
+            columns = [column[0] for column in cursor.description or ()]
+            return Result(columns, cursor.fetchall())
+        except duckdb.Error as error:
+            raise QueryError(str(error)) from error
+
+    def _provide(self, sql: str) -> None:
+        """Make the tables and views that a text names; all of them if it names none, as `SHOW`."""
+        known = {*_TABLES, LOG_SEGMENTS, *self._views}
+        self._make_all((words_of(sql) & known) or known)
+
+    def _make_all(self, names: set[str] | frozenset[str]) -> None:
+        """Make them in one order, whatever the order of the query."""
+        for name in (*_TABLES, LOG_SEGMENTS, *self._views):
+            if name in names:
+                self._make(name)
+
+    def _make(self, name: str) -> None:
+        if name in self._present:
+            return
+        self._present.add(name)
+        view = self._views.get(name)
+        if view is not None:
+            # A view stands on those before it; `lag` is also the name of a function.
+            names = list(self._views)
+            self._make_all(view.words - set(names[names.index(name) :]))
+            self._connection.execute(view.sql)
+            return
+        for earlier in _BEFORE.get(name, ()):
+            self._make(earlier)
+        if name == LOG_SEGMENTS:
+            self._connection.register(name, read_log_segments(self._root))
+        else:
+            self._register(name, _TABLES[name])
+
+    def _register(self, name: str, table: Table) -> None:
+        """Show the rows as a table. Times become plain UTC: DuckDB needs an extension for zones."""
+        if has_table(self._root, table):
+            rows = dataset(open_delta(table_uri(self._root, table)), table)
+        else:
+            rows = table.schema.empty_table()
+        self._connection.register(f"{name}_rows", rows)
+        times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+        casts = ", ".join(f'CAST("{time}" AS TIMESTAMP) AS "{time}"' for time in times)
+        plain = f"REPLACE ({casts})" if casts else ""
+        self._connection.execute(f"CREATE VIEW {name} AS SELECT * {plain} FROM {name}_rows")

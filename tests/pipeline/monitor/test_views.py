@@ -1,0 +1,199 @@
+"""The views of a root, over whatever groups have committed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from coordinator.consumer.protocol import (
+    Assignment,
+    TopicPartition,
+    decode_assignment,
+    encode_assignment,
+)
+from pipeline.delta.table import open_delta
+from pipeline.monitor import catalog as catalog_module
+from pipeline.monitor.catalog import Catalog
+from schemas.records import (
+    GROUP_METADATA,
+    OFFSET_COMMIT,
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitValue,
+    Record,
+)
+from tests.pipeline.offsets_log import Log, commit
+from tests.pipeline.topics.logs import appender, batch, make
+from tests.pipeline.topics.tables import append, define, ends, opened
+
+
+@pytest.fixture
+def log(root: str) -> Log:
+    return Log(root)
+
+
+def timed(group: str, committed_at: int, expires_at: int = -1) -> Record:
+    value = OffsetCommitValue(7, -1, "", committed_at, expires_at)
+    return Record(0, OFFSET_COMMIT, group, 5, None, "t", 0, offset_commit=value)
+
+
+@pytest.mark.parametrize("time", [2**63 - 1, -(2**63), 253_402_300_800_000, -62_135_596_800_001])
+def test_a_commit_at_a_time_without_a_date_hides_no_other_group(log: Log, time: int) -> None:
+    log.append(timed("far", time, 2**63 - 1), timed("near", 86_400_000))
+    catalog = Catalog(log.root)
+    query = "SELECT group_id, committed_at, expires_at FROM committed_offsets ORDER BY group_id"
+    far, near = catalog.query(query).rows
+    assert far == ("far", None, None)
+    assert near[1].isoformat() == "1970-01-02T00:00:00"
+    query = "SELECT group_id, due_at FROM expiring_offsets ORDER BY group_id"
+    assert [row[1] and row[1].isoformat() for row in catalog.query(query).rows] == [
+        None,
+        "1970-01-09T00:00:00",
+    ]
+
+
+# --- lag ------------------------------------------------------------------------------------------
+
+
+def lags(
+    root: str, columns: str = "committed_offset, log_end_offset, lag"
+) -> list[tuple[Any, ...]]:
+    return Catalog(root).query(f"SELECT {columns} FROM lag ORDER BY ALL").rows
+
+
+def test_lag_is_the_distance_to_the_end_of_a_topic_that_is_a_table(log: Log) -> None:
+    topic = make(log.root)
+    appender(topic).append([batch(0, "a", "b", "c"), batch(1, "d")])
+    log.append(commit("g", 1, 2_000, ("t", 0)), commit("g", 1, 2_000, ("t", 1)))
+    log.append(commit("g", 0, 2_000, ("t", 2)))
+    asked = '"partition", committed_offset, log_start_offset, log_end_offset, lag'
+    assert lags(log.root, asked) == [(0, 1, 0, 3, 2), (1, 1, 0, 1, 0), (2, 0, 0, 0, 0)]
+
+
+def test_lag_of_a_users_table_ends_where_its_index_ends(log: Log, tmp_path: Path) -> None:
+    table = str(tmp_path / "orders")
+    append(table, range(20))
+    define(log.root, table, 2)
+    ended = ends(opened(log.root))
+    log.append(commit("g", 3, 2_000, ("t", 0)), commit("g", 0, 2_000, ("t", 1)))
+    assert lags(log.root) == sorted(
+        (done, end, end - done) for done, (_, end) in zip((3, 0), ended, strict=True)
+    )
+
+
+def test_lag_is_null_where_the_topic_is_no_table(log: Log) -> None:
+    log.append(commit("g", 3, 2_000, ("elsewhere", 0)))
+    assert lags(log.root, "committed_offset, log_end_offset, lag, lag_seconds") == [
+        (3, None, None, None)
+    ]
+
+
+def test_lag_is_not_negative_beyond_the_end(log: Log) -> None:
+    appender(make(log.root)).append([batch(0, "a")])
+    log.append(commit("g", 99, 2_000))
+    assert lags(log.root, "lag, lag_seconds") == [(0, 0)]
+
+
+def test_a_group_that_commits_while_lag_is_asked_for_is_not_ahead_of_the_end(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows are appended and committed between the moments at which the two ends are read."""
+    topic = make(log.root)
+    appender(topic).append([batch(0, "a")])
+    log.append(commit("g", 1, 2_000))
+    read = catalog_module.read_log_segments
+
+    def later(root: str) -> pa.Table:
+        appender(topic).append([batch(0, "b", "c")])
+        log.append(commit("g", 3, 3_000))
+        return read(root)
+
+    monkeypatch.setattr(catalog_module, "read_log_segments", later)
+    assert lags(log.root) == [(1, 3, 2)]
+
+
+def test_lag_in_seconds_is_the_age_of_the_first_record_that_was_not_read(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog_module, "clock_ms", lambda: 60_000)
+    topic = make(log.root)
+    appender(topic).append([batch(0, *"abcde", at=10_000)])
+    appender(topic).append([batch(0, "f", at=40_000)])
+    for group, offset in (("at the start", 0), ("in between", 4), ("one behind", 5), ("done", 6)):
+        log.append(commit(group, offset, 2_000))
+    assert lags(log.root, "group_id, lag, lag_seconds") == [
+        ("at the start", 6, 50.0),
+        ("done", 0, 0.0),
+        ("in between", 2, 49.996),
+        ("one behind", 1, 20.0),
+    ]
+
+
+def test_lag_in_seconds_begins_at_the_log_start(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What retention has deleted is nobody's lag in time; a record from the future has no age."""
+    monkeypatch.setattr(catalog_module, "clock_ms", lambda: 60_000)
+    topic = make(log.root)
+    appender(topic).append([batch(0, "a", at=10_000)])
+    handle = open_delta(topic.table)
+    handle.delete()
+    appender(topic).append([batch(0, "b", at=30_000)])
+    appender(topic).append([batch(1, "b", at=90_000)])
+    log.append(commit("g", 0, 2_000), commit("g", 0, 2_000, ("t", 1)))
+    assert lags(log.root, "log_start_offset, lag, lag_seconds") == [(0, 1, 0.0), (1, 2, 30.0)]
+
+
+# --- members --------------------------------------------------------------------------------------
+
+
+def assigned(group: str, assignment: bytes) -> Record:
+    member = MemberMetadata("m", None, "c", "/h", 1, 2, b"s", assignment)
+    value = GroupMetadataValue("consumer", 3, "range", "m", 1, (member,))
+    return Record(0, GROUP_METADATA, group, 1, group_metadata=value)
+
+
+def encoded(*partitions: tuple[str, int], version: int = 3, data: bytes | None = None) -> bytes:
+    wanted = tuple(TopicPartition(*each) for each in partitions)
+    return encode_assignment(Assignment(wanted, data), version)
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        encoded(),
+        encoded(("t", 0)),
+        encoded(("t", 2), ("größe", 0), ("t", 7), data=b"of the assignor", version=0),
+        encoded(*(("t", number) for number in range(300)), version=1),
+        encoded(("t", 1)) + b"a later version's field",
+    ],
+)
+def test_an_assignment_is_decoded_as_its_member_decodes_it(log: Log, assignment: bytes) -> None:
+    log.append(assigned("g", assignment))
+    ((found,),) = Catalog(log.root).query("SELECT assignment FROM group_members").rows
+    flat = [(each["topic"], number) for each in found for number in each["partitions"]]
+    assert flat == [tuple(each) for each in decode_assignment(assignment).partitions]
+    asked = 'SELECT topic, "partition" FROM member_partitions ORDER BY ALL'
+    assert Catalog(log.root).query(asked).rows == sorted(flat)
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        b"\0",
+        b"\0\0\0",
+        encoded(("t", 1))[:-6],
+        b"\0\0\0\0\0\1\0\1\xff\0\0\0\0",
+        b"\0\0" + b"\x7f" * 9,
+        b"\0\0\x7f\xff\xff\xff",
+        b"\0\0\0\0\0\1\0\1t\x7f\xff\xff\xff",
+    ],
+)
+def test_bytes_that_are_no_assignment_are_null_and_hide_no_other_member(
+    log: Log, assignment: bytes
+) -> None:
+    log.append(assigned("broken", assignment), assigned("left out", b""))
+    asked = "SELECT group_id, assignment FROM group_members ORDER BY ALL"
+    assert Catalog(log.root).query(asked).rows == [("broken", None), ("left out", [])]
+    assert Catalog(log.root).query("SELECT * FROM member_partitions").rows == []
