@@ -10,8 +10,9 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from pipeline.bench.kafka_libs import java
 from pipeline.errors import Failure
@@ -23,8 +24,8 @@ _READY_TIMEOUT_S = 120.0
 _HEAP = "-Xmx1g"
 _PROPERTIES = """\
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@{host}:{controller_port}
+node.id=0
+controller.quorum.voters=0@{host}:{controller_port}
 listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
 advertised.listeners=PLAINTEXT://{host}:{port}
 controller.listener.names=CONTROLLER
@@ -37,10 +38,11 @@ group.initial.rebalance.delay.ms=0
 class Broker:
     """A broker of the jars in `libs`, running from construction until `stop`.
 
+    `settings` are lines of its properties besides those by which it is alone on this machine.
     Raises Failure, with the end of its log, if it does not come up.
     """
 
-    def __init__(self, libs: Path) -> None:
+    def __init__(self, libs: Path, settings: Mapping[str, object] = MappingProxyType({})) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="group-coordinator-kafka-"))
         self._log = self._folder / "log"
         self.port, controller_port = _free_ports(2)
@@ -49,6 +51,7 @@ class Broker:
             _PROPERTIES.format(
                 host=HOST, port=self.port, controller_port=controller_port, folder=self._folder
             )
+            + "".join(f"{key}={value}\n" for key, value in settings.items())
         )
         classpath = [java(), _HEAP, "-cp", f"{libs}/*"]
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
@@ -93,9 +96,9 @@ class Broker:
 
 
 @contextlib.contextmanager
-def broker(libs: Path) -> Iterator[Broker]:
+def broker(libs: Path, settings: Mapping[str, object] = MappingProxyType({})) -> Iterator[Broker]:
     """A broker for as long as the block runs."""
-    running = Broker(libs)
+    running = Broker(libs, settings)
     try:
         yield running
     finally:

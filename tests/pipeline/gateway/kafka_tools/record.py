@@ -1,0 +1,32 @@
+"""Record what Kafka's tools print about a real broker, whose jars are in a folder.
+
+python -m tests.pipeline.gateway.kafka_tools.record FOLDER [STORY...]
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+from pipeline.bench.kafka_libs import kafka_libs
+from tests.pipeline.gateway.kafka_tools.brokers import real
+from tests.pipeline.gateway.kafka_tools.recording import RECORDED, write
+from tests.pipeline.gateway.kafka_tools.running import tools
+from tests.pipeline.gateway.kafka_tools.story import STORIES, Teller
+
+
+def main(folder: str, *names: str) -> None:
+    """Tell the stories of these names, or all, to a real broker, and keep what was printed."""
+    libs = kafka_libs(Path(folder), print)
+    with real(libs) as address, tools(libs) as jvm:
+        for name, story in STORIES.items():
+            with tempfile.TemporaryDirectory() as files:
+                teller = Teller(jvm, address, Path(files))
+                story(teller)
+            if not names or name in names:
+                write(teller.told, RECORDED / f"{name}.jsonl")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

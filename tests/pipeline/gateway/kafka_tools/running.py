@@ -1,0 +1,97 @@
+"""Kafka's own clients and tools, from the jars of its release, as processes.
+
+`GROUP_COORDINATOR_KAFKA_LIBS` names the folder of the jars; an empty one is filled. Without it the
+tests that need them are skipped.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.bench.kafka_libs import java
+from tests.pipeline.gateway.kafka_tools.recording import Printed
+
+LIBS = os.environ.get("GROUP_COORDINATOR_KAFKA_LIBS")
+needs_kafka = pytest.mark.skipif(
+    LIBS is None, reason="needs Kafka's jars: GROUP_COORDINATOR_KAFKA_LIBS names their folder"
+)
+# The class that each script in Kafka's `bin` starts.
+SCRIPTS = {
+    "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
+    "kafka-configs.sh": "org.apache.kafka.tools.ConfigCommand",
+    "kafka-console-consumer.sh": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer.sh": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-consumer-groups.sh": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-get-offsets.sh": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-topics.sh": "org.apache.kafka.tools.TopicCommand",
+}
+_FOLDER = Path(__file__).parent
+_JVM = [
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xmx256m",
+    *("-Duser.timezone=UTC", "-Duser.language=en"),
+    f"-Dlog4j2.configurationFile={_FOLDER / 'log4j2.properties'}",
+]
+
+
+def command(libs: Path, script: str, *arguments: str) -> list[str]:
+    """The command that a script of Kafka's `bin` runs."""
+    return [java(), *_JVM, "-cp", f"{libs}/*", SCRIPTS[script], *arguments]
+
+
+def environment() -> dict[str, str]:
+    """This process's, without what it has for the JVMs of Spark."""
+    return {key: value for key, value in os.environ.items() if key != "JDK_JAVA_OPTIONS"}
+
+
+@contextmanager
+def process(libs: Path, script: str, *arguments: str, **streams: Any) -> Iterator[Any]:
+    """A script of Kafka's `bin` as a process, killed when the block ends if it is still there."""
+    with subprocess.Popen(
+        command(libs, script, *arguments), env=environment(), **streams
+    ) as running:
+        try:
+            yield running
+        finally:
+            running.kill()
+
+
+class Tools:
+    """Runs tools one after the other in one JVM; see Tools.java."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+
+    def run(self, script: str, *arguments: str) -> Printed:
+        """Run a script of Kafka's `bin` with arguments."""
+        sending, receiving = self._process.stdin, self._process.stdout
+        assert sending is not None and receiving is not None
+        sending.write("\t".join([SCRIPTS[script], *arguments]).encode() + b"\n")
+        sending.flush()
+        told = receiving.readline().split()
+        assert told, "the JVM of the tools ended"
+        status, out, err = (int(each) for each in told)
+        return Printed(status, receiving.read(out).decode(), receiving.read(err).decode())
+
+
+@contextmanager
+def tools(libs: Path) -> Iterator[Tools]:
+    """A JVM that runs tools while the block runs."""
+    with subprocess.Popen(
+        [java(), *_JVM, "-cp", f"{libs}/*", str(_FOLDER / "Tools.java")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment(),
+    ) as process:
+        try:
+            yield Tools(process)
+        finally:
+            process.kill()
