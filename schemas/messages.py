@@ -170,7 +170,9 @@ class RequestEvent(Struct, frozen=True, omit_defaults=True, gc=False):
 
     Exactly the body named by `api` is expected. `sent_at` is the producer's clock (ms); it dates
     latencies and orders the requests that a take-over finds waiting. It never decides whether a
-    member lives. `signature` proves that `principal` sent it (`coordinator.signatures`).
+    member lives. `signature` proves that `principal` sent it (`coordinator.signatures`). `deadline`
+    is ms since 1970 by the clock of the coordinator that decides: after it the request is answered
+    REQUEST_TIMED_OUT and changes nothing. Null: the request is decided however late.
     """
 
     request_id: str
@@ -192,6 +194,7 @@ class RequestEvent(Struct, frozen=True, omit_defaults=True, gc=False):
     delete_groups: DeleteGroupsRequest | None = None
     offset_delete: OffsetDeleteRequest | None = None
     signature: str | None = None
+    deadline: Int64 | None = None
 
 
 # The newest version of each API in Kafka 4.1; a null `api_version` means this one.

@@ -152,6 +152,10 @@ class GroupCoordinator:
         if self.authorizer is not None and not self.authorizer.allows_event(event):
             _deny(turn, event)
             return
+        if event.deadline is not None and turn.now > event.deadline:
+            late = f"the request was to be decided {turn.now - event.deadline} ms earlier"
+            _refuse_because(turn, event, ErrorCode.REQUEST_TIMED_OUT, late)
+            return
         if event.api == "find_coordinator":
             self._find_coordinator(turn, event)
             return

@@ -37,7 +37,7 @@ def groups_describe(group: str, root: Root, json: Json = False) -> None:
 @groups_app.command("delete")
 def groups_delete(group: str, root: Root) -> None:
     """Delete an Empty group and its offsets, through the running coordinator."""
-    from pipeline.client.admin import delete_group
+    from pipeline.admin.changes import delete_group
 
     delete_group(root, group)
     typer.echo(f"group {group!r} deleted")

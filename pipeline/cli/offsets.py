@@ -9,7 +9,7 @@ import typer
 from pipeline.cli.options import Json, Root
 
 if TYPE_CHECKING:
-    from pipeline.client.admin import Change
+    from pipeline.admin.changes import Change
 
 offsets_app = typer.Typer(help="Committed offsets.", no_args_is_help=True)
 
@@ -37,7 +37,7 @@ def offsets_reset(
     json: Json = False,
 ) -> None:
     """Put an Empty group's committed offsets elsewhere, through the running coordinator."""
-    from pipeline.client.admin import plan_reset
+    from pipeline.admin.changes import plan_reset
 
     _change(root, group, plan_reset(root, group, topic or [], to_offset, shift_by), execute, json)
 
@@ -45,7 +45,7 @@ def offsets_reset(
 @offsets_app.command("undo")
 def offsets_undo(group: str, root: Root, execute: Execute = False, json: Json = False) -> None:
     """Put the committed offsets back to what they were before the last reset."""
-    from pipeline.client.admin import plan_undo
+    from pipeline.admin.changes import plan_undo
 
     _change(root, group, plan_undo(root, group), execute, json)
 
@@ -55,14 +55,14 @@ def offsets_delete(
     group: str, root: Root, topic: Topics = None, execute: Execute = False, json: Json = False
 ) -> None:
     """Delete committed offsets of topics that no member consumes."""
-    from pipeline.client.admin import plan_deletion
+    from pipeline.admin.changes import plan_deletion
 
     _change(root, group, plan_deletion(root, group, topic or []), execute, json)
 
 
 def _change(root: str, group: str, changes: list[Change], execute: bool, json: bool) -> None:
+    from pipeline.admin.changes import carry_out
     from pipeline.cli.show import Format, show
-    from pipeline.client.admin import carry_out
     from pipeline.monitor.catalog import Result
 
     rows = [(c.topic, c.partition, c.current, c.wanted) for c in changes]

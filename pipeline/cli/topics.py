@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from pipeline.cli.options import Json, Root
+from pipeline.errors import Failure
 
 topics_app = typer.Typer(help="The catalogue of topics.", no_args_is_help=True)
 
@@ -41,14 +42,20 @@ def topics_create(
         list[str] | None,
         typer.Option("--config", help="NAME=VALUE, such as retention.ms=3600000; repeatable."),
     ] = None,
+    create_root: Annotated[
+        bool, typer.Option("--create-root", help="Make the root if it does not exist.")
+    ] = False,
 ) -> None:
     """Create a topic; the first one makes the catalogue, outside of which no topic is taken.
 
     Clients produce to it through a gateway, into a Delta table of its own under the root. With
     --table the rows of your Delta table are its records instead.
     """
+    from pipeline.tables.store import has_root
     from pipeline.topics import create_log_topic, create_table_topic
 
+    if not create_root and not has_root(root):
+        raise Failure(f"there is no root {root}; --create-root makes it")
     if table is None:
         if key or partition or timestamp or value != "json":
             raise typer.BadParameter("--key, --partition, --value and --timestamp need --table")
@@ -139,7 +146,7 @@ def topics_list(root: Root, json: Json = False) -> None:
 @topics_app.command("delete")
 def topics_delete(name: str, root: Root) -> None:
     """Delete a topic, and through the coordinator the offsets that groups committed for it."""
-    from pipeline.client.admin import delete_topic
+    from pipeline.admin.changes import delete_topic
 
     groups = delete_topic(root, name)
     offsets = f"; the coordinator deletes its offsets of {groups} groups" if groups else ""

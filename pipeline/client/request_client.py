@@ -84,6 +84,10 @@ class RequestClient:
                 f"is a coordinator running on {self._root}?"
             ) from None
 
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Write what was sent without lingering; see `RequestProducer.flush`."""
+        return self._producer.flush(timeout_s)
+
     def close(self) -> None:
         """Write what was sent, and stop; futures without an answer fail with ResponsesLost."""
         self._producer.close()

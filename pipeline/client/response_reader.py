@@ -42,7 +42,7 @@ _LOOK_EVERY_S = 1.0
 
 
 class NoTables(Failure):
-    """No coordinator has run on the root yet, so it has no tables."""
+    """The root does not exist, or no coordinator has run on it yet, so that it has no tables."""
 
 
 class ResponsesLost(Failure):
@@ -237,11 +237,15 @@ class ResponseReader:
     def _follow_first(self) -> Tail:
         try:
             return self._follow()
-        except TableNotFoundError as error:
+        except TableNotFoundError:
+            folder = local_folder(self._root)
+            absent = folder is not None and not folder.exists()
+            why = "there is no root" if absent else "no coordinator has run on"
+            # Not with delta-rs's error as its cause: a user need not know which table is missing.
             raise NoTables(
-                f"no coordinator has run on {self._root} yet: start one with "
+                f"{why} {self._root}{'' if absent else ' yet'}: start a coordinator with "
                 f"`group-coordinator run --root {self._root}`"
-            ) from error
+            ) from None
 
     def _follow(self) -> Tail:
         return follow(table_uri(self._root, RESPONSES), RESPONSES.schema.names)

@@ -92,6 +92,17 @@ def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
             ensure_table(root, table)
 
 
+def has_root(root: str) -> bool:
+    """Return whether there is the folder; other stores have no folders, so there it needs a table.
+
+    Whoever creates something under a root asks first: a root that was mistyped would be made.
+    """
+    folder = local_folder(root)
+    if folder is not None:
+        return folder.exists()
+    return any(has_table(root, table) for table in (*TABLES.values(), *ON_DEMAND))
+
+
 def has_table(root: str, table: Table) -> bool:
     """Return whether the table exists under the root."""
     uri = table_uri(root, table)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 # How many deletions a coordinator is told of. A group misses a deletion only if it is not decided
-# again before so many others; `pipeline.client.admin` has every group of a deleted topic decided.
+# again before so many others; `pipeline.admin.changes` has every group of a deleted topic decided.
 MOST_DELETED = 1000
 
 

@@ -98,7 +98,7 @@ def delete_topic(root: str, name: str) -> None:
     """Delete a topic; raises UnknownTopic.
 
     A group's offsets of the topic are deleted before the group's next request is decided:
-    `pipeline.client.admin.delete_topic` sends each such group one.
+    `pipeline.admin.changes.delete_topic` sends each such group one.
     """
 
     def decide(newest: dict[str, TopicChange]) -> None:

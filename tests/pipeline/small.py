@@ -47,7 +47,7 @@ class SmallCoordinator:
         self._stopping = threading.Event()
         self._awake = threading.Event()
         self._awake.set()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, name="small-coordinator")
         self._thread.start()
 
     def pause(self) -> None:

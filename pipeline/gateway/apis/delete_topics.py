@@ -12,7 +12,7 @@ from uuid import UUID
 from kafka.protocol.admin import DeleteTopicsRequest, DeleteTopicsResponse
 
 from coordinator.authorization import DELETE, TOPIC
-from pipeline.client.admin import delete_topic
+from pipeline.admin.changes import delete_topic
 from pipeline.gateway.api import Api
 from pipeline.gateway.catalogue import DENIED, Outcome, change
 from schemas.errors import ErrorCode

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+from typer.testing import CliRunner
 
+from pipeline.cli.main import app
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import ensure_tables, open_table
 from schemas.tables import REQUESTS, TABLES
@@ -44,3 +46,13 @@ def test_requests_are_appended_beside_those_of_others(root):
     )
     log.append([heartbeat("c")])
     assert {row["request_id"] for row in rows(root, "requests")} == {"a", "b", "c", "by hand"}
+
+
+def test_a_mistyped_root_is_not_made(tmp_path):
+    nowhere = tmp_path / "nowhere"
+    run = CliRunner().invoke
+    command = ["topics", "create", "t", "--partitions", "1", "--root", str(nowhere)]
+    assert str(run(app, command).exception) == f"there is no root {nowhere}; --create-root makes it"
+    assert not nowhere.exists()
+    assert run(app, [*command, "--create-root"]).exit_code == 0
+    assert nowhere.exists()

@@ -13,7 +13,6 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from pipeline.cli.main import app
-from pipeline.client.admin import ask
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
 from pipeline.tables import topic_watcher, topics
@@ -37,6 +36,7 @@ from schemas.messages import (
     RequestEvent,
 )
 from schemas.tables import TABLES, TOPICS, TopicChange, from_arrow, to_arrow
+from tests.pipeline.asking import ask
 from tests.pipeline.small import SmallCoordinator
 
 

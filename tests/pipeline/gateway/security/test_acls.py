@@ -50,7 +50,6 @@ from typer.testing import CliRunner
 
 from coordinator.config import parse_config
 from pipeline.cli.acls import acls_app
-from pipeline.client.admin import ask
 from pipeline.gateway.brokers import Broker
 from pipeline.gateway.security.users import add_user, new_credential
 from pipeline.gateway.settings import GatewaySettings
@@ -59,6 +58,7 @@ from pipeline.tables.topics import create_topic
 from pipeline.topics import create_table_topic
 from schemas.errors import ErrorCode
 from schemas.messages import HeartbeatRequest, RequestEvent
+from tests.pipeline.asking import ask
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.pipeline.gateway.security.test_clients import authenticate, handshake
 from tests.pipeline.gateway.test_server import Client, connected

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 from pipeline.cli.keys import keys_app
 from pipeline.client import ProducerSettings, RequestClient
-from pipeline.client.admin import ask
 from pipeline.client.sender import KEY_FILE, PRINCIPAL
 from pipeline.gateway.settings import GatewaySettings
 from pipeline.tables.request_keys import KeysError, add_key, new_key, read_key, read_keys
 from schemas.errors import ErrorCode
 from schemas.messages import HeartbeatRequest, RequestEvent
+from tests.pipeline.asking import ask
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.pipeline.gateway.test_server import Client, connected
 from tests.pipeline.gateway.test_server import heartbeat as heartbeat_frame

@@ -1,4 +1,4 @@
-"""An operator's changes, sent to the running coordinator as requests like any client's.
+"""Changes of groups and their offsets: what they would be, and carrying them out.
 
 Nothing here writes the coordinator's own tables: a deletion or a reset is a request event, and the
 coordinator decides whether the group's state allows it.
@@ -12,8 +12,6 @@ from typing import Any
 
 from msgspec import Struct
 
-from pipeline.client.producer_settings import ProducerSettings
-from pipeline.client.request_client import RequestClient
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
@@ -29,17 +27,15 @@ from schemas.messages import (
     OffsetDeleteRequest,
     OffsetDeleteTopic,
     RequestEvent,
-    Response,
 )
 
 RESET_PREFIX = "offsets-reset/"
-# An operator's request is sent alone: waiting for others would only delay it.
-_AT_ONCE = ProducerSettings(linger_ms=0)
 _HINTS = {
     "UNKNOWN_MEMBER_ID": "the group has members; stop them first",
     "NON_EMPTY_GROUP": "the group has members; stop them first",
     "GROUP_SUBSCRIBED_TO_TOPIC": "members of the group consume the topic; stop them first",
     "GROUP_ID_NOT_FOUND": "there is no such group",
+    "REQUEST_TIMED_OUT": "it was too late to decide it; nothing was changed",
 }
 
 
@@ -52,16 +48,13 @@ class Change(Struct, frozen=True):
     wanted: int | None
 
 
-def ask(root: str, request: RequestEvent, timeout_s: float = 30.0) -> Response:
-    """Send one request and return its answer. Raises NoAnswer after `timeout_s`."""
-    with RequestClient(root, _AT_ONCE) as client:
-        return client.ask(request, round(timeout_s * 1000))
-
-
 def delete_group(root: str, group_id: str, timeout_s: float = 30.0) -> None:
     """Delete an Empty group with its offsets; raises Failure with the coordinator's reason."""
+    from pipeline.admin.requesting import ask
+
     request = _request(group_id, "delete_groups", delete_groups=DeleteGroupsRequest())
-    _refuse(group_id, [ask(root, request, timeout_s).error_code])
+    (answer,) = ask(root, [request], timeout_s)
+    _refuse(group_id, [answer.error_code])
 
 
 def delete_topic(root: str, name: str) -> int:
@@ -124,9 +117,11 @@ def plan_undo(root: str, group_id: str) -> list[Change]:
 
 def carry_out(root: str, group_id: str, changes: Sequence[Change], timeout_s: float = 30.0) -> None:
     """Make the changes; raises Failure with the coordinator's reason if it refuses any."""
-    for api, asked in _bodies(changes):
-        answer = ask(root, _request(group_id, api, **{api: asked}), timeout_s)
-        body = getattr(answer, api)
+    from pipeline.admin.requesting import ask
+
+    requests = [_request(group_id, api, **{api: asked}) for api, asked in _bodies(changes)]
+    for answer in ask(root, requests, timeout_s):
+        body = getattr(answer, answer.api)
         topics = () if body is None else body.topics
         codes = [partition.error_code for topic in topics for partition in topic.partitions]
         _refuse(group_id, codes or [answer.error_code])

@@ -10,17 +10,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
-from pipeline.client.admin import (
+from pipeline.admin.changes import (
     Change,
     _request,
-    ask,
     carry_out,
     delete_group,
     plan_deletion,
     plan_reset,
     plan_undo,
 )
+from pipeline.cli.main import app
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
 from pipeline.tables.store import ensure_tables
@@ -35,6 +34,7 @@ from schemas.messages import (
     OffsetFetchTopic,
     RequestEvent,
 )
+from tests.pipeline.asking import ask
 from tests.pipeline.small import SmallCoordinator
 
 

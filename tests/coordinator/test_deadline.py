@@ -1,0 +1,95 @@
+"""A request that names a deadline is not carried out after it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from coordinator.signatures import RequestKey, Signatures, signed
+from schemas import messages as m
+from schemas.errors import ErrorCode
+from tests.context import Context
+from tests.coordinator.test_batch import Stream, event
+
+MINUTE = 60_000
+COMMIT = m.OffsetCommitRequest(topics=(m.OffsetCommitTopic("t", (m.OffsetCommitPartition(0, 9),)),))
+CHANGES: list[tuple[str, Any]] = [
+    ("offset_commit", COMMIT),
+    ("offset_delete", m.OffsetDeleteRequest((m.OffsetDeleteTopic("t", (0,)),))),
+    ("delete_groups", m.DeleteGroupsRequest()),
+    (
+        "join_group",
+        m.JoinGroupRequest(session_timeout_ms=500, protocol_type="consumer", protocols=()),
+    ),
+    ("leave_group", m.LeaveGroupRequest((m.LeavingMember("m"),))),
+]
+
+
+@pytest.fixture
+def ctx() -> Context:
+    """A group whose offset of t-0 is 5, one minute after its coordinator's clock began."""
+    ctx = Context()
+    ctx.now = MINUTE
+    ctx.commit({("t", 0): 5})
+    return ctx
+
+
+def codes_of(response: m.Response) -> set[int]:
+    """The code of a response, or of each of its partitions or members."""
+    body = getattr(response, response.api)
+    topics = getattr(body, "topics", ())
+    members = getattr(body, "members", None) or ()
+    inner = {each.error_code for topic in topics for each in topic.partitions}
+    inner |= {each.error_code for each in members if hasattr(each, "error_code")}
+    return inner or {response.error_code}
+
+
+def test_at_its_deadline_a_request_is_still_decided(ctx: Context) -> None:
+    assert codes_of(ctx.send("offset_commit", COMMIT, deadline=ctx.now).response) == {0}
+    assert ctx.fetched() == {("t", 0): 9}
+
+
+@pytest.mark.parametrize(("api", "body"), CHANGES, ids=[api for api, _ in CHANGES])
+def test_after_it_the_request_is_answered_and_changes_nothing(
+    ctx: Context, api: str, body: Any
+) -> None:
+    logged, told = list(ctx.log), list(ctx.events)
+    answer = ctx.send(api, body, deadline=ctx.now - 1).response
+    assert codes_of(answer) == {ErrorCode.REQUEST_TIMED_OUT}
+    assert answer.error_message == "the request was to be decided 1 ms earlier"
+    assert (ctx.log, ctx.events) == (logged, told)
+    assert ctx.fetched() == {("t", 0): 5}
+
+
+def test_a_clock_that_is_set_back_puts_the_deadline_off_by_as_much(ctx: Context) -> None:
+    """The deadline is one of the coordinator's clock, whatever the writer's says."""
+    deadline = ctx.now + 1_000
+    ctx.now += 31_000 - MINUTE
+    assert codes_of(ctx.send("offset_commit", COMMIT, deadline=deadline).response) == {0}
+    ctx.now += MINUTE
+    late = ctx.send("delete_groups", m.DeleteGroupsRequest(), deadline=deadline)
+    assert late.code == ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_row_that_is_read_again_in_time_is_not_decided_after_all() -> None:
+    """Its request id was answered: a batch that has an earlier time changes nothing of that."""
+    stream = Stream()
+    late = event("r", "delete_groups", {}, deadline=MINUTE)
+    (answer,) = stream.batch(MINUTE + 1, late).responses
+    assert answer.error == "REQUEST_TIMED_OUT"
+    assert stream.batch(MINUTE - 1, late).responses == []
+
+
+def test_a_deadline_is_signed_with_the_request() -> None:
+    """Who may append rows cannot put another one into somebody's request."""
+    key = RequestKey("a", "User:alice", b"a" * 32)
+    request = signed(m.RequestEvent("r", "g", "offset_commit", offset_commit=COMMIT), key)
+    assert Signatures([key]).problem_of(request) is None
+    dated = replace(request, deadline=MINUTE)
+    assert "is wrong" in str(Signatures([key]).problem_of(dated))
+    assert Signatures([key]).problem_of(signed(dated, key)) is None
+    assert "is wrong" in str(
+        Signatures([key]).problem_of(replace(signed(dated, key), deadline=None))
+    )

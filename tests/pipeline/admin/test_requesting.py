@@ -1,0 +1,144 @@
+"""An operator's request is carried out in time or not at all, whatever the clocks say."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline import clock
+from pipeline.admin.changes import Change, carry_out, delete_group
+from pipeline.client import NoAnswer, NoTables, RequestClient
+from pipeline.errors import Failure
+from pipeline.tables.store import ensure_tables, open_table
+from schemas.messages import RequestEvent
+from schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES, from_arrow
+from tests.pipeline.small import SmallCoordinator
+
+TO_SEVEN = [Change("t", 0, None, 7)]
+
+
+class SkewedClock:
+    """The machine's clocks, but the coordinator's thread has a wall clock of its own."""
+
+    def __init__(self, ahead_ms: int = 0, speed: int = 1) -> None:
+        self._me = threading.current_thread()
+        self._began = time.time_ns() // 1_000_000
+        self._ahead_ms, self._speed = ahead_ms, speed
+
+    def wall_ms(self) -> int:
+        now = time.time_ns() // 1_000_000
+        if threading.current_thread().name != "small-coordinator":
+            return now
+        return self._began + self._ahead_ms + (now - self._began) * self._speed
+
+    def monotonic_s(self) -> float:
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> str:
+    ensure_tables(str(tmp_path))
+    return str(tmp_path)
+
+
+@pytest.fixture
+def coordinator(root: str) -> Iterator[SmallCoordinator]:
+    coordinator = SmallCoordinator(root)
+    yield coordinator
+    coordinator.stop()
+
+
+def asked(root: str) -> list[RequestEvent]:
+    return from_arrow(RequestEvent, open_table(root, REQUESTS).to_pyarrow_table())
+
+
+def answered(root: str) -> list[tuple[str, str]]:
+    rows = open_table(root, RESPONSES).to_pyarrow_table(columns=["api", "error"])
+    return sorted((row["api"], row["error"]) for row in rows.to_pylist())
+
+
+def wait_for_answers(root: str, count: int) -> list[tuple[str, str]]:
+    for _ in range(500):
+        found = answered(root)
+        if len(found) >= count:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"{len(found)} answers of {count}")
+
+
+def test_what_no_coordinator_was_there_for_is_not_carried_out_when_one_starts(
+    root: str, coordinator: SmallCoordinator
+) -> None:
+    coordinator.pause()
+    with pytest.raises(NoAnswer, match=r"is a coordinator running .* Nothing of group 'g' was"):
+        carry_out(root, "g", TO_SEVEN, timeout_s=0.2)
+    coordinator.resume()
+    assert wait_for_answers(root, 1) == [("find_coordinator", "NONE")]
+    assert [each.api for each in asked(root)] == ["find_coordinator"]
+
+
+@pytest.mark.parametrize("ahead_ms", [-60_000, 0, 60_000])
+def test_clocks_that_differ_by_a_minute_are_no_matter(root: str, ahead_ms: int) -> None:
+    with clock.use(SkewedClock(ahead_ms)):
+        coordinator = SmallCoordinator(root)
+        carry_out(root, "g", TO_SEVEN, timeout_s=10)
+        coordinator.stop()
+    assert answered(root) == [("find_coordinator", "NONE"), ("offset_commit", "NONE")]
+    (change,) = (each for each in asked(root) if each.deadline is not None)
+    assert change.api == "offset_commit"
+    assert change.deadline is not None
+    assert change.sent_at is not None
+    assert abs(change.deadline - change.sent_at - ahead_ms) < 11_000
+
+
+def test_what_is_decided_too_late_is_said_so_and_changes_nothing(root: str) -> None:
+    """The coordinator's hours pass within the time of one commit."""
+    with clock.use(SkewedClock(speed=1_000_000)):
+        coordinator = SmallCoordinator(root)
+        try:
+            with pytest.raises(Failure, match=r"REQUEST_TIMED_OUT .* nothing was changed"):
+                carry_out(root, "g", TO_SEVEN, timeout_s=5)
+            with pytest.raises(Failure, match="REQUEST_TIMED_OUT"):
+                delete_group(root, "g", timeout_s=5)
+        finally:
+            coordinator.stop()
+    assert {error for api, error in answered(root) if api != "find_coordinator"} == {
+        "REQUEST_TIMED_OUT"
+    }
+    assert open_table(root, OFFSETS_TOPIC).to_pyarrow_table().num_rows == 0
+
+
+def test_a_coordinator_that_stops_between_question_and_change(
+    root: str, coordinator: SmallCoordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = RequestClient.flush
+    flushed: list[int] = []
+
+    def flush_and_stop(client: RequestClient, timeout_s: float | None = None) -> bool:
+        flushed.append(1)
+        if len(flushed) == 2:
+            coordinator.pause()
+        return flush(client, timeout_s)
+
+    monkeypatch.setattr(RequestClient, "flush", flush_and_stop)
+    monkeypatch.setattr("pipeline.admin.requesting._ANSWER_S", 0.1)
+    with pytest.raises(NoAnswer, match="nothing is changed any more"):
+        carry_out(root, "g", TO_SEVEN, timeout_s=0.3)
+    coordinator.resume()
+    assert ("offset_commit", "REQUEST_TIMED_OUT") in wait_for_answers(root, 2)
+    assert open_table(root, OFFSETS_TOPIC).to_pyarrow_table().num_rows == 0
+
+
+def test_a_root_that_does_not_exist_is_named_and_not_made(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    with pytest.raises(NoTables, match=rf"there is no root {nowhere}: start a coord") as raised:
+        RequestClient(str(nowhere))
+    assert raised.value.__cause__ is None
+    assert not nowhere.exists()
