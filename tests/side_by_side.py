@@ -44,7 +44,7 @@ LONGEST = (
     "trials/test_torture_promises.py",
     "properties/test_assignors.py",
     "pipeline/records/test_records.py",
-    "pipeline/client/test_admin.py",
+    "pipeline/admin/test_changes.py",
     "pipeline/client/test_worker.py",
 )
 
