@@ -19,6 +19,12 @@ first_ms + CASE WHEN end_ - base > 1 AND wanted < end_
                 THEN ((last_ms - first_ms) * ((wanted - base) / (end_ - base - 1)))::BIGINT
                 ELSE 0 END;
 
+-- Where a partition ended at a time, within a step of its timeline.
+CREATE MACRO end_at(now_ms, end_, next_end, at_ms, next_ms) AS
+CASE WHEN next_ms > at_ms AND now_ms < next_ms
+     THEN end_ + ((next_end - end_) * ((now_ms - at_ms) / (next_ms - at_ms)))::BIGINT
+     ELSE end_ END;
+
 -- The number in these bytes of a blob in hexadecimal digits; null past its end.
 CREATE MACRO number_at(digits, place, bytes) AS
 CASE WHEN 2 * (place + bytes) <= length(digits)

@@ -273,6 +273,9 @@ SELECT
             unread, base_offset, end_offset, unix_millis(first_at), unix_millis(last_at)
         ), 0) / 1000.0
     END AS lag_seconds,
+    CASE WHEN committed_offset < log_end_offset THEN as_time(at_offset(
+        unread, base_offset, end_offset, unix_millis(visible_from), unix_millis(visible_to)
+    )) END AS unread_since,
     committed_at
 FROM (
     SELECT committed_offsets.*, log_start_offset, log_end_offset,
@@ -284,6 +287,137 @@ FROM (
 ASOF LEFT JOIN (SELECT * FROM topic_segments WHERE end_offset > base_offset) segments
 ON segments.topic = ended.topic AND segments."partition" = ended."partition"
 AND ended.unread >= segments.base_offset;
+
+-- Where each partition ended when: the end grew evenly from log_end_offset at that time to next_end_offset at
+-- next_at. A commit of a user's table gives all its records at once.
+CREATE VIEW topic_timeline AS
+SELECT topic, "partition", "at", log_end_offset, next_at, next_end_offset
+FROM (
+    SELECT
+        topic,
+        "partition",
+        "at",
+        log_end_offset,
+        lead("at") OVER later AS next_at,
+        lead(log_end_offset) OVER later AS next_end_offset
+    FROM (
+        SELECT topic, "partition", visible_from AS "at", base_offset AS log_end_offset
+        FROM topic_segments WHERE end_offset > base_offset
+        UNION ALL
+        SELECT topic, "partition", visible_to, end_offset
+        FROM topic_segments WHERE end_offset > base_offset
+    ) points
+    WHERE "at" IS NOT NULL
+    WINDOW later AS (PARTITION BY topic, "partition" ORDER BY "at", log_end_offset)
+) steps
+WHERE next_at IS NULL OR next_at > "at";
+
+-- Every commit that is still known, and how far behind the group was then: of topics that are tables. commits_since
+-- counts the commits of the same partition that came after it.
+CREATE VIEW lag_history AS
+SELECT
+    group_id,
+    commits.topic AS topic,
+    commits."partition" AS "partition",
+    written_at,
+    log_offset,
+    commits_since,
+    committed_offset,
+    end_at(
+        unix_millis(written_at), log_end_offset, next_end_offset, unix_millis(topic_timeline."at"), unix_millis(next_at)
+    ) AS log_end_offset,
+    CASE WHEN log_end_offset IS NOT NULL THEN greatest(end_at(
+        unix_millis(written_at), log_end_offset, next_end_offset, unix_millis(topic_timeline."at"), unix_millis(next_at)
+    ) - committed_offset, 0) END AS lag,
+    request_id
+FROM (
+    SELECT *, row_number() OVER (
+        PARTITION BY group_id, topic, "partition" ORDER BY log_offset DESC
+    ) - 1 AS commits_since
+    FROM offset_history WHERE NOT is_tombstone
+) commits
+ASOF LEFT JOIN topic_timeline
+ON topic_timeline.topic = commits.topic AND topic_timeline."partition" = commits."partition"
+AND commits.written_at >= topic_timeline."at";
+
+-- What the last ten commits of each partition tell of its consumer, by Burrow's rules. Null: the ends are not known.
+CREATE VIEW verdicts AS
+SELECT
+    lag.group_id AS group_id,
+    lag.topic AS topic,
+    lag."partition" AS "partition",
+    CASE
+        WHEN lag.lag IS NULL THEN NULL
+        WHEN lag.lag = 0 THEN 'OK'
+        WHEN silent_ms > quiet_ms AND unread_ms > quiet_ms THEN 'stopped'
+        WHEN least_lag = 0 OR commits < 2 OR is_catching_up THEN 'OK'
+        WHEN least_offset = greatest_offset THEN 'stalled'
+        ELSE 'lagging'
+    END AS verdict,
+    CASE
+        WHEN lag.lag IS NULL THEN 'the ends of the topic are not known'
+        WHEN lag.lag = 0 THEN 'nothing is unread'
+        WHEN silent_ms > quiet_ms AND unread_ms > quiet_ms THEN 'records are unread, and nothing was committed for longer than the last commits took'
+        WHEN least_lag = 0 THEN 'all was read at one of the last commits'
+        WHEN commits < 2 THEN 'a single commit does not tell'
+        WHEN is_catching_up THEN 'the lag became smaller between two of the last commits'
+        WHEN least_offset = greatest_offset THEN 'the last commits have all the same offset, though records are unread'
+        ELSE 'the lag did not become smaller between any two of the last commits'
+    END AS reason,
+    lag.committed_offset AS committed_offset,
+    lag.log_end_offset AS log_end_offset,
+    lag.lag AS lag,
+    lag.lag_seconds AS lag_seconds,
+    coalesce(commits, 0) AS commits,
+    first_commit_at,
+    last_commit_at,
+    least_lag,
+    greatest_lag
+FROM (
+    SELECT *, unix_millis(snapshot_time()) - unix_millis(unread_since) AS unread_ms FROM lag
+) lag
+LEFT JOIN (
+    SELECT
+        group_id,
+        topic,
+        "partition",
+        count(*) AS commits,
+        min(written_at) AS first_commit_at,
+        max(written_at) AS last_commit_at,
+        min(lag) AS least_lag,
+        max(lag) AS greatest_lag,
+        min(committed_offset) AS least_offset,
+        max(committed_offset) AS greatest_offset,
+        coalesce(bool_or(lag < lag_before), false) AS is_catching_up,
+        unix_millis(snapshot_time()) - unix_millis(max(written_at)) AS silent_ms,
+        greatest(unix_millis(max(written_at)) - unix_millis(min(written_at)), 60000) AS quiet_ms
+    FROM (
+        SELECT group_id, topic, "partition", written_at, committed_offset, lag,
+               lag(lag) OVER (PARTITION BY group_id, topic, "partition" ORDER BY log_offset) AS lag_before
+        FROM lag_history
+        WHERE commits_since < 10
+    ) last_commits
+    GROUP BY group_id, topic, "partition"
+) recent
+ON recent.group_id = lag.group_id AND recent.topic = lag.topic AND recent."partition" = lag."partition";
+
+-- The worst verdict of each group's partitions.
+CREATE VIEW group_verdicts AS
+SELECT
+    group_id,
+    CASE WHEN count(CASE WHEN verdict = 'stopped' THEN 1 END) > 0 THEN 'stopped'
+         WHEN count(CASE WHEN verdict = 'stalled' THEN 1 END) > 0 THEN 'stalled'
+         WHEN count(CASE WHEN verdict = 'lagging' THEN 1 END) > 0 THEN 'lagging'
+         WHEN count(verdict) > 0 THEN 'OK' END AS verdict,
+    count(*) AS partitions,
+    count(CASE WHEN verdict = 'stopped' THEN 1 END) AS stopped,
+    count(CASE WHEN verdict = 'stalled' THEN 1 END) AS stalled,
+    count(CASE WHEN verdict = 'lagging' THEN 1 END) AS lagging,
+    CAST(sum(lag) AS BIGINT) AS lag,
+    max(lag_seconds) AS lag_seconds,
+    max(last_commit_at) AS last_commit_at
+FROM verdicts
+GROUP BY group_id;
 
 -- Which coordinator owns which offsets partition, and where it is reached.
 CREATE VIEW coordinators AS
