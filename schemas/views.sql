@@ -5,11 +5,14 @@
 
 -- The newest record of every key of the offsets topic; a tombstone's values are null.
 CREATE VIEW newest_records AS
-SELECT * FROM offsets_topic
-QUALIFY row_number() OVER (
-    PARTITION BY partition, record_type, group_id, topic, topic_partition
-    ORDER BY log_offset DESC
-) = 1;
+SELECT offsets_topic.*
+FROM offsets_topic JOIN (
+    SELECT "partition", group_id, max(log_offset) AS log_offset
+    FROM offsets_topic
+    GROUP BY "partition", record_type, group_id, topic, topic_partition
+) newest
+ON newest."partition" = offsets_topic."partition" AND newest.log_offset = offsets_topic.log_offset
+AND newest.group_id = offsets_topic.group_id;
 
 -- Where every group stands: one row per committed partition.
 CREATE VIEW committed_offsets AS

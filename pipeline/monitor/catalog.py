@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+from deltalake import DeltaTable
 from msgspec import Struct
 
 from pipeline.clock import clock_ms
 from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
+from pipeline.monitor.as_of import open_as_of, to_ms
 from pipeline.monitor.log_segments import read_log_segments
-from pipeline.monitor.view_text import read_statements, words_of
+from pipeline.monitor.view_text import Statement, read_statements, words_of
 from pipeline.tables.columns import dataset
 from pipeline.tables.store import has_table, table_uri
 from schemas.tables import ON_DEMAND, TABLES, Table
@@ -24,6 +27,10 @@ class NoRoot(Failure):
 
 class QueryError(Failure):
     """SQL that cannot be run; the message is DuckDB's."""
+
+
+class AmbiguousVersion(Failure):
+    """A version is of one table, and the query reads several."""
 
 
 class Result(Struct):
@@ -59,18 +66,23 @@ class Catalog:
 
     Raises NoRoot if none of the tables exists. A table that does not exist yet is shown as empty.
     For one thread at a time.
+
+    With `as_of` the tables are what they were: all at that time, or the one table that a query
+    reads at that version. Queries raise NotKept and AmbiguousVersion then.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, as_of: datetime | int | None = None) -> None:
         if not any(has_table(root, table) for table in _TABLES.values()):
             raise NoRoot(f"no tables under {root}; start a coordinator with `run --root {root}`")
         self._root = root
+        self._as_of = as_of
         self._views = read_statements("views.sql")
         self._present: set[str] = set()
         self._connection = duckdb.connect(":memory:")
         for function in read_statements("duckdb_functions.sql").values():
             self._connection.execute(function.sql)
-        self._connection.execute(f"CREATE MACRO snapshot_time() AS epoch_ms({clock_ms()})")
+        now = to_ms(as_of) if isinstance(as_of, datetime) else clock_ms()
+        self._connection.execute(f"CREATE MACRO snapshot_time() AS epoch_ms({now})")
 
     def query(self, sql: str, parameters: list[Any] | None = None) -> Result:
         """Run one query. Raises QueryError."""
@@ -85,7 +97,31 @@ class Catalog:
     def _provide(self, sql: str) -> None:
         """Make the tables and views that a text names; all of them if it names none, as `SHOW`."""
         known = {*_TABLES, LOG_SEGMENTS, *self._views}
-        self._make_all((words_of(sql) & known) or known)
+        names = (words_of(sql) & known) or known
+        if isinstance(self._as_of, int):
+            self._check_one_table(names)
+        self._make_all(names)
+
+    def _check_one_table(self, names: set[str] | frozenset[str]) -> None:
+        """Raise AmbiguousVersion if what is named stands on several tables."""
+        tables = sorted(self._tables_below(names))
+        if len(tables) != 1:
+            raise AmbiguousVersion(
+                f"a version is of one table, and this query reads {', '.join(tables)}: "
+                "give a time, at which all of them are read, or query one table"
+            )
+
+    def _tables_below(self, names: set[str] | frozenset[str]) -> set[str]:
+        views = [self._views[name] for name in names if name in self._views]
+        return (set(names) - self._views.keys()).union(
+            *(self._tables_below(self._below(view)) for view in views)
+        )
+
+    def _below(self, view: Statement) -> set[str]:
+        """What a view names. It stands on views before it; `lag` is also a function's name."""
+        order = list(self._views)
+        earlier = order[: order.index(view.name)]
+        return set(view.words & {*_TABLES, LOG_SEGMENTS, *earlier})
 
     def _make_all(self, names: set[str] | frozenset[str]) -> None:
         """Make them in one order, whatever the order of the query."""
@@ -99,26 +135,28 @@ class Catalog:
         self._present.add(name)
         view = self._views.get(name)
         if view is not None:
-            # A view stands on those before it; `lag` is also the name of a function.
-            names = list(self._views)
-            self._make_all(view.words - set(names[names.index(name) :]))
+            self._make_all(self._below(view))
             self._connection.execute(view.sql)
             return
         for earlier in _BEFORE.get(name, ()):
             self._make(earlier)
         if name == LOG_SEGMENTS:
-            self._connection.register(name, read_log_segments(self._root))
+            self._connection.register(name, read_log_segments(self._root, self._as_of))
         else:
             self._register(name, _TABLES[name])
 
     def _register(self, name: str, table: Table) -> None:
         """Show the rows as a table. Times become plain UTC: DuckDB needs an extension for zones."""
-        if has_table(self._root, table):
-            rows = dataset(open_delta(table_uri(self._root, table)), table)
-        else:
-            rows = table.schema.empty_table()
+        handle = self._open(table)
+        rows = table.schema.empty_table() if handle is None else dataset(handle, table)
         self._connection.register(f"{name}_rows", rows)
         times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
         casts = ", ".join(f'CAST("{time}" AS TIMESTAMP) AS "{time}"' for time in times)
         plain = f"REPLACE ({casts})" if casts else ""
         self._connection.execute(f"CREATE VIEW {name} AS SELECT * {plain} FROM {name}_rows")
+
+    def _open(self, table: Table) -> DeltaTable | None:
+        uri = table_uri(self._root, table)
+        if not has_table(self._root, table):
+            return None
+        return open_delta(uri) if self._as_of is None else open_as_of(uri, self._as_of)

@@ -5,9 +5,14 @@ The table of a topic is its own index (`pipeline.topics.segments`), so no table 
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pyarrow as pa
 
-from pipeline.topics import Segments, log_topics
+from pipeline.delta.arrow import to_table
+from pipeline.monitor.as_of import open_as_of
+from pipeline.topics import Segments, log_end_id, log_topics
+from schemas.tables import TopicTable
 
 SCHEMA = pa.schema(
     [
@@ -21,25 +26,59 @@ SCHEMA = pa.schema(
 )
 
 
-def read_log_segments(root: str) -> pa.Table:
+_Row = tuple[str, int, int, int, int | None, int | None]
+
+
+def read_log_segments(root: str, as_of: datetime | int | None = None) -> pa.Table:
     """Return a row for each file of each such topic: its offsets, and its records' times in ms.
 
     A last row of each partition, without records, says where the partition ends: retention may
-    have deleted every file.
+    have deleted every file. Of a time in the past, or a version, the times are those at which the
+    files were written. Raises NotKept.
     """
-    rows: list[tuple[object, ...]] = []
     in_force, _ = log_topics(root)
+    rows: list[_Row] = []
     for topic in in_force:
-        segments = Segments(topic.table)
-        segments.poll()
-        for number, partition in segments.partitions().items():
-            rows += [
-                (topic.topic, number, s.base, s.end, s.min_timestamp, s.max_timestamp)
-                for s in partition.segments
-            ]
-            rows.append((topic.topic, number, partition.log_end, partition.log_end, None, None))
+        rows += _present(topic) if as_of is None else _past(topic, as_of)
     columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
     return pa.Table.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)],
         schema=SCHEMA,
     )
+
+
+def _present(topic: TopicTable) -> list[_Row]:
+    rows: list[_Row] = []
+    segments = Segments(topic.table)
+    segments.poll()
+    for number, partition in segments.partitions().items():
+        rows += [
+            (topic.topic, number, s.base, s.end, s.min_timestamp, s.max_timestamp)
+            for s in partition.segments
+        ]
+        rows.append((topic.topic, number, partition.log_end, partition.log_end, None, None))
+    return rows
+
+
+def _past(topic: TopicTable, as_of: datetime | int) -> list[_Row]:
+    """By what delta-rs tells of an earlier version: `Segments` follow the newest one alone."""
+    handle = open_as_of(topic.table, as_of)
+    if handle is None:
+        return []
+    files = to_table(handle.get_add_actions(flatten=True))
+    if not files.num_rows:
+        return []
+    numbers = [int(number) for number in files.column("partition.partition").to_pylist()]
+    written = files.column("modification_time").cast(pa.int64()).to_pylist()
+    bounds = zip(
+        files.column("min.offset").to_pylist(), files.column("max.offset").to_pylist(), strict=True
+    )
+    rows: list[_Row] = [
+        (topic.topic, number, least, greatest + 1, at, at)
+        for number, (least, greatest), at in zip(numbers, bounds, written, strict=True)
+    ]
+    for number in sorted(set(numbers)):
+        end = handle.transaction_version(log_end_id(number))
+        if end is not None:
+            rows.append((topic.topic, number, end, end, None, None))
+    return rows

@@ -106,10 +106,10 @@ def test_a_group_that_commits_while_lag_is_asked_for_is_not_ahead_of_the_end(
     log.append(commit("g", 1, 2_000))
     read = catalog_module.read_log_segments
 
-    def later(root: str) -> pa.Table:
+    def later(root: str, as_of: None) -> pa.Table:
         appender(topic).append([batch(0, "b", "c")])
         log.append(commit("g", 3, 3_000))
-        return read(root)
+        return read(root, as_of)
 
     monkeypatch.setattr(catalog_module, "read_log_segments", later)
     assert lags(log.root) == [(1, 3, 2)]

@@ -1,0 +1,91 @@
+"""Tables as they were: at a time, or at a version."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+from itertools import accumulate
+
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from pyarrow.fs import FileSelector
+
+from pipeline.delta.commit_reader import open_files
+from pipeline.errors import Failure, first_line
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_COMMIT = re.compile(r"(\d{20})\.json")
+
+
+class NotKept(Failure):
+    """What a table was at that time, or at that version, is not kept; the message says how far."""
+
+
+class InvalidAsOf(Failure):
+    """Neither a version nor a time."""
+
+
+def read_as_of(text: str) -> datetime | int:
+    """Return the version or the time of a text; a time without a zone is UTC. Raises InvalidAsOf.
+
+    Times are ISO 8601: `2026-11-22 12:00`, `2026-11-22T12:00:00+01:00`.
+    """
+    if text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", text))
+    except ValueError as error:
+        raise InvalidAsOf(f"{text!r} is neither a version nor a time in ISO 8601") from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+
+
+def to_ms(moment: datetime) -> int:
+    """Return a time as ms since 1970."""
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def commit_times(uri: str) -> list[tuple[int, int]]:
+    """Return each version whose commit is in the table's log, with its time in ms.
+
+    As in Delta a commit's time is that of its file, and never before that of an earlier commit: a
+    clock that steps back changes no order.
+    """
+    listed = open_files(uri).get_file_info(FileSelector("_delta_log", allow_not_found=True))
+    found = sorted(
+        (int(match[1]), info.mtime_ns // 1_000_000)
+        for info in listed
+        if (match := _COMMIT.fullmatch(info.base_name))
+    )
+    times = accumulate((at for _, at in found), max)
+    return [(version, at) for (version, _), at in zip(found, times, strict=True)]
+
+
+def open_as_of(uri: str, as_of: datetime | int) -> DeltaTable | None:
+    """Open a table as it was; None if it did not exist yet. Raises NotKept."""
+    known = commit_times(uri)
+    if isinstance(as_of, datetime):
+        past = [version for version, at in known if at <= to_ms(as_of)]
+        if not past:
+            if known and known[0][0] == 0:
+                return None
+            raise _not_kept(uri, f"at {_shown(to_ms(as_of))}", known)
+        version = past[-1]
+    else:
+        version = as_of
+    try:
+        return DeltaTable(uri, version=version)
+    except (DeltaError, OverflowError) as error:
+        raise _not_kept(uri, f"at version {version}", known, first_line(error)) from error
+
+
+def _not_kept(uri: str, when: str, known: list[tuple[int, int]], why: str = "") -> NotKept:
+    (first, first_at), (last, _) = known[0], known[-1]
+    reach = f"its log has the versions {first} to {last}, the first of {_shown(first_at)}"
+    return NotKept(
+        f"what {uri} was {when} is not kept: {reach}{f' ({why})' if why else ''}. "
+        "offsets_as_of(TIMESTAMP) reaches back as far as offsets_history.retention.ms"
+    )
+
+
+def _shown(at_ms: int) -> str:
+    return (EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds")
