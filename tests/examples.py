@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
 
 # How many times as many examples `-m long` tries.
 LONG = 25
@@ -32,3 +33,11 @@ def examples(count: int, **more: Any) -> Callable[[Any], Any]:
     """Have a test try `count` examples; `more` are other settings of hypothesis."""
     chosen = settings(max_examples=count * MORE, **more)
     return chosen if MORE == 1 else lambda test: pytest.mark.long(chosen(test))
+
+
+def texts(max_size: int) -> st.SearchStrategy[str]:
+    """Strings of whatever UTF-8 can hold.
+
+    `st.text()` holds the same, and spends 2 s on asking Python's codec about every character.
+    """
+    return st.text(st.characters(exclude_categories=["Cs"]), max_size=max_size)

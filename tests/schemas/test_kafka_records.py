@@ -34,6 +34,7 @@ from schemas.records import (
     Record,
     binary_size,
 )
+from tests.examples import texts
 
 NOW = 1_700_000_000_000
 NOW_HEX = "0000018bcfe56800"
@@ -320,7 +321,7 @@ def test_a_value_that_kafka_has_no_form_for_is_refused() -> None:
 
 # --- any record -----------------------------------------------------------------------------------
 
-TEXT = st.text(max_size=20)
+TEXT = texts(max_size=20)
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 BLOB = st.binary(max_size=20)

@@ -15,10 +15,11 @@ from pipeline.tables.topics import create_topic
 from tests.pipeline.rows import heartbeat
 
 # Runs each command as the console script does, then tells which modules it loaded. Each command has
-# a process of its own, which begins with the modules that every command loads first.
+# a process of its own, which begins with modules that many commands load.
 _RUN = """
 import json, os, sys, traceback
-import pyarrow
+import deltalake, duckdb, pyarrow, pyarrow.compute, pyarrow.parquet
+import pipeline.client, pipeline.records, pipeline.upkeep.compaction, pipeline.upkeep.retention
 from pipeline.cli.main import main
 HEAVY = ("pyspark", "py4j", "pandas")
 assert not sys.modules.keys() & HEAVY

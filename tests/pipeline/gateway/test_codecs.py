@@ -26,10 +26,10 @@ from pipeline.gateway.apis.offset_fetch import Fetched, OffsetFetch
 from pipeline.gateway.fields import FlexibleReader, InvalidFrame
 from pipeline.gateway.wire import read_body
 from schemas import messages
-from tests.examples import examples
+from tests.examples import examples, texts
 
 HEARTBEAT, COMMIT, FETCH = heartbeat.API, offset_commit.API, offset_fetch.API
-TEXT = st.text(max_size=300)
+TEXT = texts(max_size=300)
 MAYBE = st.none() | TEXT
 INT16, INT32, INT64 = (st.integers(-(2**n), 2**n - 1) for n in (15, 31, 63))
 # Bytes before and after the body.

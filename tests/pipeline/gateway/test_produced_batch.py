@@ -18,11 +18,12 @@ from pipeline.gateway.produced_batch import Refused, read_batch
 from pipeline.gateway.record_batch import encode_batch, varint
 from pipeline.topics import NewBatch, Record, TopicConfig
 from schemas.errors import ErrorCode
+from tests.examples import texts
 
 NOW = 1_700_000_000_000
 CODECS = {"gzip": 1, "snappy": 2, "xerial": 2, "lz4": 3, "zstd": 4}
 BYTES = st.none() | st.binary(max_size=200)
-HEADERS = st.lists(st.tuples(st.text(max_size=9), BYTES), max_size=3)
+HEADERS = st.lists(st.tuples(texts(max_size=9), BYTES), max_size=3)
 RECORDS = st.lists(st.tuples(st.integers(0, NOW), BYTES, BYTES, HEADERS), min_size=1, max_size=9)
 SOME = [Record(n, NOW + n, b"key", b"value" * 20) for n in range(50)]
 

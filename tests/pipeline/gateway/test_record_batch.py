@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from pipeline.gateway.record_batch import encode_batch, varint
+from tests.examples import texts
 
 
 class Record(NamedTuple):
@@ -24,7 +25,7 @@ class Record(NamedTuple):
 NUMBERS = st.integers(-(2**63), 2**63 - 1)
 TIMES = st.integers(0, 2**62)
 BYTES = st.none() | st.binary(max_size=300)
-HEADERS = st.lists(st.tuples(st.text(max_size=9), BYTES), max_size=3)
+HEADERS = st.lists(st.tuples(texts(max_size=9), BYTES), max_size=3)
 RECORDS = st.lists(st.tuples(TIMES, BYTES, BYTES, HEADERS), min_size=1, max_size=20)
 
 
