@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import os
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -183,10 +184,15 @@ def _store(uri: str) -> ObjectStore:
         return from_url(
             uri,
             retry_config=_RETRY,
-            client_options=_CLIENT,
+            client_options={**_CLIENT, "allow_http": _allows_http()},
         )
     except (BaseError, ValueError) as error:
         raise Failure(f"{uri} is no store that can be used: {first_line(error)}") from error
+
+
+def _allows_http() -> bool:
+    """Whether the environment allows requests without TLS, as delta-rs has it for S3."""
+    return os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from pipeline.errors import Failure
 from pipeline.node.diagnosis import one_line
 from pipeline.node.node import CoordinatorNode, start
 from pipeline.settings import load_settings
-from pipeline.stream.session import create_session
+from pipeline.stream.session import create_session, with_location
 from pipeline.stream.spark_engine import SparkEngine
 from pipeline.tables.request_keys import read_keys
 from pipeline.upkeep.schedule import Upkeep
@@ -65,7 +65,7 @@ def run(
             keys = _keys(settings)
             make_machine = make_machine or partial(BatchMachine, None, keys or ())
             engine = SparkEngine(spark, root, settings.coordinator, make_machine, keys)
-            coordinator = start(engine, root, settings)
+            coordinator = start(engine, root, with_location(settings, root, spark))
             _watch(coordinator, stop, Upkeep(root, settings.upkeep, clock_ms))
         finally:
             spark.stop()

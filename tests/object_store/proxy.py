@@ -39,7 +39,7 @@ class Asked:
         """The program that asks: "delta-rs", "python" (our own requests) or "jvm"."""
         if "java" in self.agent.lower():
             return "jvm"
-        return "delta-rs" if "delta" in self.agent.lower() else "python"
+        return self.agent.split()[0][:20] if self.agent else "?"
 
     @property
     def shape(self) -> str:
