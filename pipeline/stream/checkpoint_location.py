@@ -42,9 +42,9 @@ def checkpoint_location(settings: Settings, root: str, master: str) -> str:
     given = settings.coordinator.checkpoint_location
     mine = hashlib.sha256(root.rstrip("/").encode()).hexdigest()[:16]
     if given:
-        return f"{given.rstrip('/')}/{mine}"
+        return f"{_in_hadoop(given).rstrip('/')}/{mine}"
     if is_local(root) or not master.startswith("local"):
-        return f"{root.rstrip('/')}/_checkpoints"
+        return f"{_in_hadoop(root).rstrip('/')}/_checkpoints"
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return str(Path(state) / "group-coordinator" / mine)
 
@@ -58,6 +58,11 @@ def store_packages(location: str) -> list[str]:
     """Return the Maven coordinates that Hadoop needs to reach a URI; none for a folder."""
     wanted = _STORE_JARS.get(urlparse(location).scheme)
     return [] if wanted is None else [wanted.format(hadoop=_hadoop_version())]
+
+
+def _in_hadoop(uri: str) -> str:
+    """The URI as Hadoop has it: S3 is `s3a` there."""
+    return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri
 
 
 def _hadoop_version() -> str:

@@ -67,7 +67,7 @@ STATE_STORES = {
     "rocksdb": f"{_STATE}.RocksDBStateStoreProvider",
     "memory": f"{_STATE}.HDFSBackedStateStoreProvider",
 }
-# Settings for a streaming checkpoint on a local disk alone: other stores have managers of their own.
+# Settings for a streaming checkpoint on a local disk: other stores have managers of their own.
 LOCAL_ONLY = ("spark.sql.streaming.checkpointFileManagerClass",)
 # Delta or the speed depends on these, and a running JVM can no longer change them.
 _BEFORE_START = (
