@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from pipeline.settings import Settings
 
 LOCAL_SCHEMES = ("", "file")
-# What Hadoop needs for a scheme, beside what Spark has; of the release of Spark's own Hadoop.
+# What Hadoop needs for a scheme, beside what Spark has. Those of Hadoop are of the release that Spark
+# has; only S3's were run.
 _STORE_JARS = {
     "s3a": "org.apache.hadoop:hadoop-aws:{hadoop}",
     "abfs": "org.apache.hadoop:hadoop-azure:{hadoop}",
     "abfss": "org.apache.hadoop:hadoop-azure:{hadoop}",
-    "gs": "org.apache.hadoop:hadoop-gcp:{hadoop}",
+    "gs": "com.google.cloud.bigdataoss:gcs-connector:3.1.7",
 }
 _HADOOP_JAR = re.compile(r"hadoop-client-api-(.+)\.jar")
 

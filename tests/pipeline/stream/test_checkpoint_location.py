@@ -58,7 +58,7 @@ def test_where_the_settings_say_a_folder_for_each_root():
     [
         ("s3a://bucket/x", "org.apache.hadoop:hadoop-aws:"),
         ("abfss://container@account.dfs.core.windows.net/x", "org.apache.hadoop:hadoop-azure:"),
-        ("gs://bucket/x", "org.apache.hadoop:hadoop-gcp:"),
+        ("gs://bucket/x", "com.google.cloud.bigdataoss:gcs-connector:"),
     ],
 )
 def test_the_jars_of_a_store_are_asked_for_where_spark_writes_to_it(location, artifact):
