@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from pipeline.settings import Settings
 
 LOCAL_SCHEMES = ("", "file")
-# What Hadoop needs for a scheme, beside what Spark has. Those of Hadoop are of the release that Spark
-# has; only S3's were run.
+# What Hadoop needs for a scheme, beside what Spark has; its own jars of the release that Spark has.
 _STORE_JARS = {
     "s3a": "org.apache.hadoop:hadoop-aws:{hadoop}",
     "abfs": "org.apache.hadoop:hadoop-azure:{hadoop}",
