@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct, field
 
-from pipeline.errors import Failure
+from pipeline.errors import WrongCall
 from pipeline.upkeep_settings import UpkeepSettings
 
 if sys.version_info >= (3, 11):
@@ -29,10 +29,11 @@ else:
 SECTIONS = ("coordinator", "group", "gateway", "upkeep", "spark")
 Positive = Annotated[int, Meta(ge=1)]
 NotNegative = Annotated[int, Meta(ge=0)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
 _Section = TypeVar("_Section", bound=Struct)
 
 
-class SettingsError(Failure):
+class SettingsError(WrongCall):
     """A setting is unknown or has an invalid value; the message names it."""
 
 
@@ -41,14 +42,13 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     node_id: NotNegative = field(name="node.id", default=1)
     advertised_host: str = field(name="advertised.host", default="localhost")
-    advertised_port: NotNegative = field(name="advertised.port", default=9092)
+    advertised_port: Port = field(name="advertised.port", default=9092)
     lease_ms: Annotated[int, Meta(ge=1000)] = field(name="lease.ms", default=10_000)
     progress_timeout_ms: Positive = field(name="progress.timeout.ms", default=60_000)
     trigger_interval_ms: Positive = field(name="trigger.interval.ms", default=500)
     max_files_per_trigger: Positive = field(name="max.files.per.trigger", default=10_000)
     max_bytes_per_trigger: Positive = field(name="max.bytes.per.trigger", default=33_554_432)
     max_request_size: Positive = field(name="max.request.size", default=16_777_216)
-    checkpoint_location: str = field(name="checkpoint.location", default="")
     shuffle_partitions: NotNegative = field(name="shuffle.partitions", default=0)
     state_store: Literal["rocksdb", "memory"] = field(name="state.store", default="rocksdb")
     segment_bytes: Positive = field(name="segment.bytes", default=104_857_600)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,11 +16,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.options import Config, Root, progress
+from pipeline.cli.options import Config, LogForm, Root, Verbose
+from pipeline.errors import WrongCall
+from pipeline.logs import LogFormat, ProcessLog
 
 if TYPE_CHECKING:
     from coordinator.config import GroupCoordinatorConfig
     from pipeline.gateway.settings import GatewaySettings
+
+log = logging.getLogger(__name__)
 
 _END_S = 15.0
 _ASK_AGAIN_S = 1.0
@@ -29,8 +35,20 @@ def _address(text: str) -> tuple[str, int]:
     """HOST:PORT, an IPv6 address in brackets, as host and port."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
-        raise typer.BadParameter(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
+        raise WrongCall(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def check_listen(text: str) -> None:
+    """Raise WrongCall if a gateway could not listen there: no HOST:PORT, or taken by a process."""
+    host, port = _address(text)
+    try:
+        for family, kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            with socket.socket(family, kind) as tried:
+                tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                tried.bind(address)
+    except OSError as error:
+        raise WrongCall(f"no gateway can listen at {text}: {error.strerror}") from error
 
 
 def gateway(
@@ -42,6 +60,8 @@ def gateway(
         str | None, typer.Option("--advertise", help="HOST:PORT that clients are told to use.")
     ] = None,
     config: Config = None,
+    log_format: LogForm = LogFormat.TEXT,
+    verbose: Verbose = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Serve unmodified Kafka clients: the root's coordinator decides their requests."""
@@ -49,11 +69,12 @@ def gateway(
     from pipeline.gateway.settings import gateway_settings
     from pipeline.settings import load_settings
 
+    ProcessLog(log_format, verbose)
     loaded = load_settings(config)
     settings, group = gateway_settings(loaded), parse_config(loaded.group)
     told = None if advertise is None else _address(advertise)
     if told is None and _address(listen)[0] in _ALL_ADDRESSES:
-        raise typer.BadParameter(f"--listen {listen} needs --advertise HOST:PORT, for clients")
+        raise WrongCall(f"--listen {listen} needs --advertise HOST:PORT, for clients")
     asyncio.run(_serve(root, _address(listen), told, settings, group, until_eof))
 
 
@@ -76,30 +97,34 @@ async def _serve(
     if not await _tables_are_there(root, asked_to_stop):
         return
     async with running_gateway(root, listen, advertise, settings, group) as broker:
-        progress(f"gateway: broker {broker.node_id} at {broker.host}:{broker.port} serves {root}")
-        for line in (*_who_may(settings, listen[0]), _what_may(root)):
-            progress(f"gateway: {line}")
+        place = f"{broker.host}:{broker.port}"
+        log.info("gateway: broker %d at %s serves %s", broker.node_id, place, root)
+        for level, line in (*_who_may(settings, listen[0]), (logging.INFO, _what_may(root))):
+            log.log(level, "gateway: %s", line)
         await asked_to_stop.wait()
-        progress("gateway: stopping; what is in flight is answered first")
-    progress("gateway: stopped")
+    log.info("gateway: stopped; what was in flight was answered first")
 
 
-def _who_may(settings: GatewaySettings, host: str) -> list[str]:
-    """Say at the start who may log in."""
+def _who_may(settings: GatewaySettings, host: str) -> list[tuple[int, str]]:
+    """What to say at the start of who may log in, each with its level."""
     from pipeline.gateway.security.mechanisms import PLAIN
     from schemas.acls import ANONYMOUS
 
     if settings.users_file:
-        lines = [f"{settings.protocol}: clients log in as users of {settings.users_file}"]
+        told = f"{settings.protocol}: clients log in as users of {settings.users_file}"
+        lines = [(logging.INFO, told)]
         if settings.tls is None and PLAIN in settings.mechanisms:
-            lines.append("WARNING: without TLS the passwords of PLAIN can be read on the way")
+            warning = "without TLS the passwords of PLAIN can be read on the way"
+            lines.append((logging.WARNING, warning))
         return lines
-    lines = [f"{settings.protocol}: every client is taken in, as {ANONYMOUS} (no users.file)"]
+    told = f"{settings.protocol}: every client is taken in, as {ANONYMOUS} (no users.file)"
+    lines = [(logging.INFO, told)]
     if not _is_loopback(host):
-        lines.append(
-            f"WARNING: {host} IS NO LOOPBACK ADDRESS AND THERE ARE NO USERS: whoever reaches the "
-            "port may do all that the ACLs give to everybody, and without ACLs everything"
+        warning = (
+            f"{host} IS NO LOOPBACK ADDRESS AND THERE ARE NO USERS: whoever reaches the port may "
+            "do all that the ACLs give to everybody, and without ACLs everything"
         )
+        lines.append((logging.WARNING, warning))
     return lines
 
 
@@ -128,7 +153,7 @@ async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
     told = False
     while not has_table(root, RESPONSES):
         if not told:
-            progress(f"gateway: waiting for a coordinator to begin on {root}")
+            log.info("gateway: waiting for a coordinator to begin on %s", root)
             told = True
         try:
             await asyncio.wait_for(asked_to_stop.wait(), _ASK_AGAIN_S)
@@ -139,7 +164,13 @@ async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
 
 
 @contextmanager
-def beside(root: str, listen: str | None, config: Path | None = None) -> Iterator[None]:
+def beside(
+    root: str,
+    listen: str | None,
+    config: Path | None = None,
+    log_format: LogFormat = LogFormat.TEXT,
+    verbose: bool = False,
+) -> Iterator[None]:
     """Run a gateway in a process of its own during the block; none where `listen` is None.
 
     The gateway ends when its input does, so it does not outlive a process that is killed.
@@ -147,10 +178,10 @@ def beside(root: str, listen: str | None, config: Path | None = None) -> Iterato
     if listen is None:
         yield
         return
-    _address(listen)
     command = [sys.executable, "-m", "pipeline", "gateway", "--root", root, "--listen", listen]
     if config is not None:
         command += ["--config", str(config)]
+    command += ["--log-format", log_format.value, *(["--verbose"] if verbose else [])]
     process = subprocess.Popen([*command, "--until-eof"], stdin=subprocess.PIPE)
     try:
         yield

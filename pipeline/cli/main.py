@@ -28,7 +28,7 @@ from pipeline.cli.upkeep import compact, repair, retain
 from pipeline.cli.users import users_app
 from pipeline.cli.without_pandas import hide_pandas
 from pipeline.cli.worker import worker
-from pipeline.errors import Failure
+from pipeline.errors import Failure, WrongCall
 
 app = typer.Typer(
     name="group-coordinator",
@@ -67,5 +67,8 @@ def main() -> None:
 
     try:
         app()
+    except WrongCall as error:
+        typer.echo(f"group-coordinator: {error}", err=True)
+        sys.exit(2)
     except (Failure, ConfigError, ConsumerError, DeltaError, OSError) as error:
         sys.exit(f"group-coordinator: {error}")

@@ -8,10 +8,18 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from pipeline.logs import LogFormat
+
 Root = Annotated[str, typer.Option("--root", help="The folder or URI under which the tables lie.")]
 Config = Annotated[
     Path | None,
     typer.Option("--config", help="A TOML file whose settings go over conf/coordinator.toml."),
+]
+LogForm = Annotated[
+    LogFormat, typer.Option("--log-format", help="Lines for people, or a JSON object a line.")
+]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Print all that is logged, Spark's warnings included.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON Lines.")]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from pipeline.cli.gateway import beside
-from pipeline.cli.options import Config, Root
+from pipeline.cli.gateway import beside, check_listen
+from pipeline.cli.options import Config, LogForm, Root, Verbose
+from pipeline.logs import LogFormat
 
 
 def run(
@@ -21,12 +23,27 @@ def run(
         str | None,
         typer.Option("--gateway", help="HOST:PORT on which Kafka clients are served as well."),
     ] = None,
+    log_format: LogForm = LogFormat.TEXT,
+    log_file: Annotated[
+        Path | None,
+        typer.Option("--log-file", help="Where all is logged; by default beside the tables."),
+    ] = None,
+    verbose: Verbose = False,
 ) -> None:
     """Run the coordinator in the foreground, on a local Spark."""
-    from pipeline.node.job import run as run_job
+    from pipeline.gateway.settings import gateway_settings
+    from pipeline.node.preflight import check_start
     from pipeline.settings import load_settings
 
     settings = load_settings(config).with_node_id(node_id)
-    with beside(root, gateway, config):
-        status = run_job(root, settings)
+    check_start(root, settings)
+    if gateway is not None:
+        gateway_settings(settings)
+        check_listen(gateway)
+    # Only now: it loads Spark.
+    from pipeline.node.job import Logs
+    from pipeline.node.job import run as run_job
+
+    with beside(root, gateway, config, log_format, verbose):
+        status = run_job(root, settings, logs=Logs(log_format, verbose, log_file))
     raise SystemExit(status)

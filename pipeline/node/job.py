@@ -8,38 +8,108 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
+from msgspec import Struct
 from py4j.protocol import Py4JError
 
 from coordinator.config import ConfigError
 from coordinator.group.batch import BatchMachine
-from pipeline.clock import clock_ms
-from pipeline.errors import Failure
+from pipeline.clock import clock_ms, monotonic
+from pipeline.errors import Failure, WrongCall
+from pipeline.logs import LogFormat, ProcessLog, default_file
 from pipeline.node.diagnosis import one_line
 from pipeline.node.node import CoordinatorNode, start
+from pipeline.node.preflight import check_start
+from pipeline.node.process_tree import jvm_of
 from pipeline.settings import load_settings
-from pipeline.stream.session import create_session, with_location
+from pipeline.stream.jvm_log import JvmLog
+from pipeline.stream.session import create_session
 from pipeline.stream.spark_engine import SparkEngine
+from pipeline.stream.spark_internals import before_jvm_ends, end_quietly
 from pipeline.tables.request_keys import read_keys
 from pipeline.upkeep.schedule import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark.sql import SparkSession
+
     from coordinator.signatures import RequestKey
     from pipeline.settings import Settings
     from pipeline.stream.stateful import MachineFactory
 
-log = logging.getLogger(__name__)
+# Not by __name__: spark-submit runs this file as a script.
+log = logging.getLogger("pipeline.node.job")
 
 # What ends a start with one line rather than a traceback.
 START_ERRORS = (Failure, ConfigError, DeltaError, OSError)
+# How long a JVM that is told to end waits for the coordinator's own end: the batch under way, 10 s
+# at most, and what it says to others.
+_JVM_WAITS_S = 60
+
+
+class Logs(Struct, frozen=True):
+    """How a coordinator logs: `file` None is the default one (`pipeline.logs.default_file`)."""
+
+    form: LogFormat = LogFormat.TEXT
+    verbose: bool = False
+    file: Path | None = None
+
+
+class _Asked(BaseException):
+    """The process was asked to end before Spark ran."""
+
+
+class _Stop:
+    """What a process does when it is asked to end: SIGTERM, Ctrl-C, or the end of its JVM.
+
+    Before Spark runs it gives up what it does (`_Asked`); then it ends between two batches.
+    """
+
+    def __init__(self, jvm_log: JvmLog) -> None:
+        self.asked = threading.Event()
+        self._jvm_log = jvm_log
+        self._starts = True
+        self._done = threading.Event()
+
+    def on_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signalled)
+
+    def with_jvm(self, spark: SparkSession) -> None:
+        """Spark runs. Of a JVM that is to end, this process hears before Spark does."""
+        self._starts = False
+        # Spark's own handler for Ctrl-C, just installed, would cancel the batch under way.
+        self.on_signals()
+        before_jvm_ends(spark, self._jvm_ends, _JVM_WAITS_S)
+
+    def done(self) -> None:
+        """This process needs the JVM no more."""
+        self._done.set()
+
+    def _signalled(self, _number: int, _frame: object) -> None:
+        if self._starts:
+            self._starts = False
+            raise _Asked
+        self._ask()
+
+    def _jvm_ends(self) -> None:
+        self._ask()
+        self._done.wait(_JVM_WAITS_S)
+
+    def _ask(self) -> None:
+        # From here on Spark logs how batches are cut off.
+        self._jvm_log.ending()
+        self.asked.set()
 
 
 def run(
@@ -47,6 +117,7 @@ def run(
     settings: Settings,
     master: str | None = None,
     make_machine: MachineFactory | None = None,
+    logs: Logs | None = None,
 ) -> int:
     """Run a coordinator in the foreground; return the exit status.
 
@@ -54,29 +125,57 @@ def run(
     with status 0; a failure is named in one line on standard error, with status 1. `make_machine`
     makes what decides instead of BatchMachine, as a benchmark does.
     """
-    stop = threading.Event()
-    _stop_on_signals(stop)
-    _log_to_stderr()
+    began = monotonic()
+    logs = logs or Logs()
+    process_log = ProcessLog(logs.form, logs.verbose)
+    jvm_log = JvmLog()
+    stop = _Stop(jvm_log)
+    stop.on_signals()
+    end_quietly()
+    node_id = settings.coordinator.node_id
     try:
-        spark = create_session(settings, root, master)
-        # Spark's own handler for Ctrl-C, just installed, would cancel the batch under way.
-        _stop_on_signals(stop)
+        process_log.keep(logs.file or default_file(root, f"node-{node_id}"))
+        log.info("node %d starts on %s%s", node_id, root, _where(process_log))
+        spark = create_session(settings, root, master, jvm_log)
+        jvm_log.started()
+        stop.with_jvm(spark)
+        log.info("Spark %s runs on %s", spark.version, spark.sparkContext.master)
         try:
             keys = _keys(settings)
             make_machine = make_machine or partial(BatchMachine, None, keys or ())
             engine = SparkEngine(spark, root, settings.coordinator, make_machine, keys)
-            coordinator = start(engine, root, with_location(settings, root, spark))
-            _watch(coordinator, stop, Upkeep(root, settings.upkeep, clock_ms))
+            coordinator = start(engine, root, settings)
+            _watch(coordinator, stop.asked, Upkeep(root, settings.upkeep, clock_ms), began)
         finally:
+            jvm_log.ending()
             spark.stop()
+    except (_Asked, KeyboardInterrupt):
+        _end_jvm()
+        log.info("stopped before it had begun")
     except (*START_ERRORS, Py4JError) as error:
-        if stop.is_set():
+        if stop.asked.is_set():
             # Who stops a process often stops its children with it: the JVM was first to go.
             log.warning("the JVM ended before the query was stopped; its batch will be run again")
             return 0
-        print(f"group-coordinator: {one_line(error, root)}", file=sys.stderr)
+        process_log.fail(one_line(error, root))
         return 1
+    finally:
+        stop.done()
     return 0
+
+
+def _where(process_log: ProcessLog) -> str:
+    if process_log.file is None:
+        return ""
+    return f"; its log, with all that Spark says: {process_log.file.path}"
+
+
+def _end_jvm() -> None:
+    """End the JVM that was being started; that of spark-submit is no child, and ends by itself."""
+    jvm = jvm_of(os.getpid())
+    if jvm is not None:
+        with suppress(ProcessLookupError):
+            os.kill(jvm, signal.SIGTERM)
 
 
 def _keys(settings: Settings) -> tuple[RequestKey, ...] | None:
@@ -85,31 +184,21 @@ def _keys(settings: Settings) -> tuple[RequestKey, ...] | None:
     return tuple(read_keys(path)) if path else None
 
 
-def _log_to_stderr() -> None:
-    """Say what an operator wants to know: partitions that come and go, compaction, retention."""
-    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format=form)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    # Spark logs each Python error a second time as JSON.
-    logging.getLogger("DataFrameQueryContextLogger").setLevel(logging.CRITICAL)
-
-
-def _stop_on_signals(stop: threading.Event) -> None:
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-
-
-def _watch(coordinator: CoordinatorNode, stop: threading.Event, upkeep: Upkeep) -> None:
+def _watch(
+    coordinator: CoordinatorNode, stop: threading.Event, upkeep: Upkeep, began: float
+) -> None:
     announced = False
     try:
         while not stop.wait(0.1 if announced else 0.02):
             coordinator.tick()
             if not announced and coordinator.is_ready():
                 print("ready", flush=True)
+                log.info("ready after %.1f s", monotonic() - began)
                 announced = True
             if coordinator.does_upkeep():
                 upkeep.run_due(clock_ms())
         coordinator.stop()
+        log.info("stopped; other nodes need not wait for its lease to end")
     finally:
         coordinator.abandon()
         upkeep.stop()
@@ -121,13 +210,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", required=True, help="folder or URI under which the tables lie")
     parser.add_argument("--config", help="TOML file over conf/coordinator.toml")
     parser.add_argument("--node-id", type=int, help="which coordinator of the root this is")
+    parser.add_argument("--log-format", type=LogFormat, choices=list(LogFormat), default="text")
+    parser.add_argument("--log-file", type=Path, help="where all is logged, beside the terminal")
+    parser.add_argument("--verbose", action="store_true", help="log all of it to the terminal too")
     options = parser.parse_args(arguments)
     try:
         settings = load_settings(options.config).with_node_id(options.node_id)
-    except Failure as error:
+        check_start(options.root, settings)
+    except WrongCall as error:
         print(f"group-coordinator: {error}", file=sys.stderr)
-        return 1
-    return run(options.root, settings)
+        return 2
+    logs = Logs(options.log_format, options.verbose, options.log_file)
+    return run(options.root, settings, logs=logs)
 
 
 if __name__ == "__main__":

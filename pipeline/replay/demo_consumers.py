@@ -31,7 +31,7 @@ _CONSUMERS = 3
 _ROWS = 5_000
 _SHOWN = 3
 _TIME_LIMIT_S = 120.0
-_BROKER = re.compile(r"^gateway: broker \d+ at (\S+) serves", re.MULTILINE)
+_BROKER = re.compile(r"gateway: broker \d+ at (\S+) serves")
 COMMITTED_SQL = f"""\
 SELECT topic, "partition", committed_offset FROM committed_offsets
 WHERE group_id = '{GROUP}' ORDER BY ALL"""

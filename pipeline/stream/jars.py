@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
 import msgspec
@@ -25,14 +26,15 @@ from pipeline.stream.spark_internals import runs_jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+
 PACKAGES = "spark.jars.packages"
-EXCLUDES = "spark.jars.excludes"
 IVY_FOLDER = "spark.jars.ivy"
 _JARS = "spark.jars"
 # Whatever changes what Ivy finds.
 _ASKED = (
     PACKAGES,
-    EXCLUDES,
+    "spark.jars.excludes",
     "spark.jars.repositories",
     "spark.jars.ivySettings",
     IVY_FOLDER,
@@ -61,15 +63,24 @@ def start_with_jars(wanted: dict[str, str], start: Start) -> SparkSession:
     if jars is None:
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "group-coordinator.lock").open("ab") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            _await(lock)
             # Another process may have resolved them while this one waited for the lock.
             jars = _read(found)
             if jars is None:
+                log.info("fetching Spark's packages, once for this machine: %s", wanted[PACKAGES])
                 spark = start(wanted)
                 _write(found, spark.sparkContext.getConf().get(_JARS) or "")
                 return spark
     named = {key: value for key, value in wanted.items() if key != PACKAGES}
     return start({**named, _JARS: ",".join(jars)})
+
+
+def _await(lock: IO[bytes]) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        log.info("waiting for another start on this machine, which fetches Spark's packages")
+        fcntl.flock(lock, fcntl.LOCK_EX)
 
 
 def _read(found: Path) -> list[str] | None:

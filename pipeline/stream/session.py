@@ -28,29 +28,32 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlparse
 
 import pyspark
-from msgspec.structs import replace
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from pipeline.errors import Failure
-from pipeline.stream.checkpoint_location import (
-    checkpoint_location,
-    is_local,
-    store_packages,
-)
 from pipeline.stream.hadoop import forget_clusters, spare_forks
-from pipeline.stream.jars import EXCLUDES, PACKAGES, start_with_jars
-from pipeline.stream.spark_internals import has_class
+from pipeline.stream.jars import PACKAGES, start_with_jars
+from pipeline.stream.spark_internals import (
+    JvmEnded,
+    has_class,
+    launch_jvm,
+    log_as,
+    logs_by_default,
+    runs_jvm,
+    stderr_to,
+)
 
 if TYPE_CHECKING:
     from pipeline.settings import Settings
+    from pipeline.stream.jvm_log import JvmLog
 
 log = logging.getLogger(__name__)
 
@@ -67,8 +70,11 @@ STATE_STORES = {
     "rocksdb": f"{_STATE}.RocksDBStateStoreProvider",
     "memory": f"{_STATE}.HDFSBackedStateStoreProvider",
 }
-# Settings for a streaming checkpoint on a local disk: other stores have managers of their own.
+# Settings for a root on a local disk alone: object stores have checkpoint managers of their own.
 LOCAL_ONLY = ("spark.sql.streaming.checkpointFileManagerClass",)
+_LOG_LEVEL = "spark.log.level"
+# How long the last lines of a JVM that has ended are waited for.
+_LAST_WORDS_S = 5.0
 # Delta or the speed depends on these, and a running JVM can no longer change them.
 _BEFORE_START = (
     "spark.sql.extensions",
@@ -81,109 +87,85 @@ class JavaMissing(Failure):
     """No Java, or one too old for Spark; the message says what to install."""
 
 
+class SparkNotStarted(Failure):
+    """The JVM ended before Spark ran; the message says what it said of that."""
+
+
 class DeltaMissing(Failure):
     """Spark runs without Delta's jars; the message says which package to ask for."""
 
 
-def create_session(settings: Settings, root: str, master: str | None = None) -> SparkSession:
+def create_session(
+    settings: Settings, root: str, master: str | None = None, jvm_log: JvmLog | None = None
+) -> SparkSession:
     """Return a session for a coordinator at `root`: the active one, or a new one.
 
-    `master` null is the one spark-submit was given, else all cores of this machine.
-    Raises JavaMissing, and DeltaMissing under a spark-submit without Delta's package.
+    `master` null is the one spark-submit was given, else all cores of this machine. `jvm_log` gets
+    what the JVM writes to standard error, which is this process's own without it.
+    Raises JavaMissing, SparkNotStarted, and DeltaMissing under a spark-submit without Delta's
+    package.
     """
+    wanted = spark_settings(settings, root)
     active = SparkSession.getActiveSession()
     if active is None:
-        master = master or _submitted_master() or MASTER
-    else:
-        master = active.sparkContext.master or MASTER
-    location = checkpoint_location(settings, root, master)
-    wanted = spark_settings(settings, location)
-    if active is None:
-        spark = _new_session(wanted, master)
+        spark = _new_session(wanted, master, jvm_log)
     else:
         spark = active
         _apply(spark, wanted)
-    if is_local(location):
+    if is_local(root):
         spare_forks(spark, wanted[PACKAGES])
         if active is None:
             forget_clusters(spark)
     return spark
 
 
-def with_location(settings: Settings, root: str, spark: SparkSession) -> Settings:
-    """Return the settings with the `checkpoint.location` that they mean, for a node of the root.
-
-    It stays empty if the streaming checkpoints lie beside the tables.
-    """
-    location = checkpoint_location(settings, root, spark.sparkContext.master or MASTER)
-    if location == f"{root.rstrip('/')}/_checkpoints":
-        return settings
-    ours = replace(settings.coordinator, checkpoint_location=location)
-    return replace(settings, coordinator=ours)
-
-
-def _submitted_master() -> str | None:
-    """The master that spark-submit was given; None without spark-submit."""
-    return SparkConf().get("spark.master") if _is_submitted() else None
-
-
-def _is_submitted() -> bool:
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
-def _new_session(wanted: dict[str, str], master: str) -> SparkSession:
-    if _is_submitted():
-        return _session_of_submit(wanted)
+def _new_session(
+    wanted: dict[str, str], master: str | None, jvm_log: JvmLog | None
+) -> SparkSession:
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return _session_of_submit(wanted, jvm_log)
     check_java()
     _prepare_workers()
     options = wanted.get("spark.driver.extraJavaOptions", "")
     with resources.as_file(resources.files("conf") / "log4j2.properties") as log4j2:
         logging_option = f"-Dlog4j2.configurationFile={log4j2.as_uri()}"
         wanted["spark.driver.extraJavaOptions"] = f"{logging_option} {options}".strip()
-        return start_with_jars(wanted, functools.partial(_build, master))
+        wanted |= {"spark.app.name": APP_NAME, "spark.master": master or MASTER}
+        return start_with_jars(wanted, functools.partial(_build, jvm_log))
 
 
-def _build(master: str, settings: dict[str, str]) -> SparkSession:
-    builder = SparkSession.builder.appName(APP_NAME).master(master)
+def _build(jvm_log: JvmLog | None, settings: dict[str, str]) -> SparkSession:
+    if jvm_log is not None and not runs_jvm():
+        _launch(settings, jvm_log)
+    builder = SparkSession.builder
     for key, value in settings.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
 
-def spark_settings(settings: Settings, location: str) -> dict[str, str]:
-    """Return conf/spark-defaults.conf, what [coordinator] decides, and [spark] over both.
+def _launch(settings: dict[str, str], jvm_log: JvmLog) -> None:
+    pipe = jvm_log.pipe()
+    try:
+        launch_jvm(settings, pipe)
+    except JvmEnded as error:
+        os.close(pipe)
+        jvm_log.await_end(_LAST_WORDS_S)
+        raise SparkNotStarted(f"Spark did not start: {jvm_log.cause or error}") from error
+    os.close(pipe)
 
-    `location` is that of the streaming checkpoint, which is all that Spark itself reads and writes.
-    What [spark] asks for in packages comes beside what this project needs, and is not excluded.
-    """
+
+def spark_settings(settings: Settings, root: str) -> dict[str, str]:
+    """Return conf/spark-defaults.conf, what [coordinator] decides, and [spark] over both."""
     wanted = read_defaults()
-    if not is_local(location):
+    wanted[PACKAGES] = packages()
+    if not is_local(root):
         for key in LOCAL_ONLY:
             del wanted[key]
     ours = settings.coordinator
     wanted["spark.sql.streaming.stateStore.providerClass"] = STATE_STORES[ours.state_store]
     partitions = ours.shuffle_partitions or max(1, (os.cpu_count() or 1) // 2)
     wanted["spark.sql.shuffle.partitions"] = str(partitions)
-    wanted |= settings.spark
-    theirs = [each.strip() for each in settings.spark.get(PACKAGES, "").split(",") if each.strip()]
-    added = store_packages(location) + theirs
-    wanted[PACKAGES] = ",".join(_join(packages().split(","), added))
-    if EXCLUDES not in settings.spark:
-        wanted[EXCLUDES] = _without(wanted[EXCLUDES], added)
-    return wanted
-
-
-def _join(ours: list[str], added: list[str]) -> list[str]:
-    """The packages of both, and of one package in two releases the one that was added."""
-    releases = {each.rpartition(":")[0]: each for each in [*ours, *added]}
-    return list(releases.values())
-
-
-def _without(excludes: str, asked: list[str]) -> str:
-    """The patterns that exclude none of the packages asked for."""
-    names = [each.rpartition(":")[0] for each in asked]
-    kept = [p for p in excludes.split(",") if not any(fnmatchcase(name, p) for name in names)]
-    return ",".join(kept)
+    return wanted | settings.spark
 
 
 def packages() -> str:
@@ -204,6 +186,11 @@ def read_defaults() -> dict[str, str]:
             key, value = line.split(maxsplit=1)
             pairs[key] = value.strip()
     return pairs
+
+
+def is_local(root: str) -> bool:
+    """Return whether the root is a folder of this machine."""
+    return urlparse(root).scheme in ("", "file")
 
 
 # --- Java ---------------------------------------------------------------------------------------
@@ -245,15 +232,29 @@ def _prepare_workers() -> None:
 # --- spark-submit -------------------------------------------------------------------------------
 
 
-def _session_of_submit(wanted: dict[str, str]) -> SparkSession:
+def _session_of_submit(wanted: dict[str, str], jvm_log: JvmLog | None) -> SparkSession:
     """Start the session in the JVM of spark-submit; the user's settings win."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    by_default = False
+    if jvm_log is not None:
+        launch_jvm({})
+        stderr_to(jvm_log.named_pipe())
+        by_default = logs_by_default()
     given = SparkConf()
+    level = given.get(_LOG_LEVEL) or wanted.get(_LOG_LEVEL)
     builder = SparkSession.builder
+    if by_default:
+        # Until it is told how to log, below, which a session that begins undoes.
+        builder = builder.config(_LOG_LEVEL, level or "WARN")
     for key, value in wanted.items():
         if not given.contains(key):
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
+    if by_default:
+        with resources.as_file(resources.files("conf") / "log4j2.properties") as log4j2:
+            log_as(log4j2.as_uri())
+        if level is not None:
+            spark.sparkContext.setLogLevel(level)
     _check_delta(spark, wanted)
     _ship_package(spark)
     return spark

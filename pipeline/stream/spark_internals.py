@@ -3,7 +3,8 @@
 A release of Spark may change any of it without notice, so no other module reaches for it. Whoever
 moves to a new release looks here first:
 
-* the driver's JVM, through py4j, and Hadoop's properties in it;
+* the driver's JVM, through py4j: how it is launched, what it writes, what it does as it ends, and
+  Hadoop's properties in it;
 * the worker's end of applyInPandasWithState: which serializer reads and writes a task's stream, and
   how the stream begins. What travels in it is `pipeline.stream.arrow_groups`'.
 
@@ -13,11 +14,15 @@ told to ignore.
 
 from __future__ import annotations
 
+import socketserver
+import sys
 from collections.abc import Callable, Iterable
 from typing import IO, TYPE_CHECKING, Any
 
 import pyspark
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext, accumulators
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 from pyspark.serializers import SpecialLengths, pickle_protocol, write_int
 from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer
 
@@ -41,6 +46,101 @@ def jvm(spark: SparkSession) -> Any:
 def runs_jvm() -> bool:
     """Whether this process has a JVM, be it one whose session has been stopped."""
     return SparkContext._gateway is not None
+
+
+# Where log4j looks for a configuration.
+_LOG4J_PROPERTIES = ("log4j2.configurationFile", "log4j.configurationFile")
+_LOG4J_FILES = ("log4j2.properties", "log4j2.xml", "log4j2.yaml", "log4j2.json")
+
+
+class JvmEnded(RuntimeError):
+    """The JVM that was launched ended before it could be spoken to."""
+
+
+def launch_jvm(settings: dict[str, str], stderr: int | None = None) -> None:
+    """Start the driver's JVM with these settings, or find that of spark-submit.
+
+    What a JVM that is started here writes to standard error goes to the file descriptor `stderr`.
+    pyspark would start it with the first session, and have it share this process's standard error.
+    Raises JvmEnded.
+    """
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list(settings.items()))
+    streams = {} if stderr is None else {"stderr": stderr}
+    try:
+        gateway = launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError as error:
+        raise JvmEnded(str(error)) from error
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def stderr_to(pipe: str) -> None:
+    """Have the JVM write its standard error to a named pipe."""
+    java: Any = SparkContext._jvm
+    stream = java.java.io.FileOutputStream(pipe)
+    java.java.lang.System.setErr(java.java.io.PrintStream(stream, True))
+
+
+def logs_by_default() -> bool:
+    """Whether nobody has chosen how log4j logs in the JVM: then Spark's own profile counts."""
+    java: Any = SparkContext._jvm
+    chosen = map(java.java.lang.System.getProperty, _LOG4J_PROPERTIES)
+    loader = java.Thread.currentThread().getContextClassLoader()
+    files = map(loader.getResource, _LOG4J_FILES)
+    return not any(found is not None for found in (*chosen, *files))
+
+
+def log_as(configuration: str) -> None:
+    """Have log4j log in the JVM as the file of this URI says; a session begun later undoes it."""
+    java: Any = SparkContext._jvm
+    configurator = java.org.apache.logging.log4j.core.config.Configurator
+    configurator.reconfigure(java.java.net.URI.create(configuration))
+
+
+class _Task:
+    """A java.lang.Runnable."""
+
+    class Java:
+        implements = ("java.lang.Runnable",)
+
+    def __init__(self, task: Callable[[], None]) -> None:
+        self._task = task
+
+    def run(self) -> None:
+        self._task()
+
+
+# Spark's own shutdown hook has priority 40; hooks of higher ones run before it.
+_BEFORE_SPARK = 100
+
+
+def before_jvm_ends(spark: SparkSession, task: Callable[[], None], timeout_s: int) -> None:
+    """Have a JVM that is told to end (SIGTERM, SIGINT) first wait for `task`, up to `timeout_s`.
+
+    Spark works until then. The task is called in a thread of its own, also as this process ends.
+    """
+    gateway = spark.sparkContext._gateway
+    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    java = jvm(spark)
+    # A FutureTask keeps an error to itself: when this process has ended, the call comes nowhere.
+    hook = java.java.util.concurrent.FutureTask(_Task(task), None)
+    hooks = java.org.apache.hadoop.util.ShutdownHookManager.get()
+    seconds = java.java.util.concurrent.TimeUnit.SECONDS
+    hooks.addShutdownHook(hook, _BEFORE_SPARK, timeout_s, seconds)
+
+
+def end_quietly() -> None:
+    """Have no traceback printed when the JVM closes the connection of its accumulators.
+
+    It does so as it ends, and the thread that reads them takes that for an error.
+    """
+    for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
+        _replace(server, "handle_error", _handle_accumulator_error)
+
+
+def _handle_accumulator_error(server: socketserver.BaseServer, request: Any, address: Any) -> None:
+    if not isinstance(sys.exc_info()[1], EOFError | OSError):
+        socketserver.BaseServer.handle_error(server, request, address)
 
 
 def hadoop_properties(spark: SparkSession) -> Any:

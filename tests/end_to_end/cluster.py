@@ -93,6 +93,7 @@ class Cluster:
         """Stop what runs, in order."""
         for process in self.nodes.values():
             assert process.stop() == 0
+            assert "INFO stopped; other nodes" in process.last_lines().splitlines()[-1]
         self._check_answers()
 
     def kill(self) -> None:

@@ -1,0 +1,33 @@
+"""What can be said of a start before Spark is started, which takes seconds: what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.config import ConfigError, parse_config
+from pipeline.delta.table import local_folder
+from pipeline.errors import WrongCall
+from pipeline.settings import SettingsError
+
+if TYPE_CHECKING:
+    from pipeline.settings import Settings
+
+
+def check_start(root: str, settings: Settings) -> None:
+    """Raise WrongCall for a root that cannot be one, SettingsError for a wrong [group] setting.
+
+    A root that is not there yet is made, but not the folder that it is to lie in: that would hide
+    a typing error, or a disk that is not mounted.
+    """
+    try:
+        parse_config(settings.group)
+    except ConfigError as error:
+        raise SettingsError(f"[group] {error}") from error
+    folder = local_folder(root)
+    if folder is None or folder.is_dir():
+        return
+    if folder.exists():
+        raise WrongCall(f"the root {root} is no folder")
+    parent = folder.absolute().parent
+    if not parent.is_dir():
+        raise WrongCall(f"the root {root} cannot be made: there is no folder {parent}")

@@ -1,0 +1,86 @@
+"""What `run` refuses, in one line and with status 2, before it starts anything."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.cli.main import main
+
+
+@pytest.fixture
+def refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """Run with options; return the one line that says why not."""
+
+    def run(*options: str, settings: str = "", root: Path = tmp_path) -> str:
+        config = tmp_path / "my.toml"
+        config.write_text(settings)
+        command = ["group-coordinator", "run", "--root", str(root), "--config", str(config)]
+        monkeypatch.setattr(sys, "argv", [*command, *options])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert not (root / "_logs").exists(), "nothing was begun"
+        return line.removeprefix("group-coordinator: ")
+
+    return run
+
+
+@pytest.mark.parametrize("listen", ["localhost:990000", "localhost", ":9092", "localhost:-1"])
+def test_an_address_that_is_none(refused, listen: str) -> None:
+    line = f"{listen!r} is not HOST:PORT with a port from 0 to 65535"
+    assert refused("--gateway", listen) == line
+
+
+def test_an_address_that_another_process_has(refused) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        line = f"no gateway can listen at {listen}: Address already in use"
+        assert refused("--gateway", listen) == line
+
+
+def test_a_host_that_nobody_knows(refused) -> None:
+    assert refused("--gateway", "no host:9092").startswith("no gateway can listen at no host:9092")
+
+
+def test_a_root_that_is_a_file(refused, tmp_path: Path) -> None:
+    root = tmp_path / "file"
+    root.touch()
+    assert refused(root=root) == f"the root {root} is no folder"
+
+
+def test_a_root_in_a_folder_that_is_not_there(refused, tmp_path: Path) -> None:
+    root = tmp_path / "typo" / "root"
+    assert refused(root=root) == (
+        f"the root {root} cannot be made: there is no folder {root.parent}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ("[coordinator]\nlaese.ms = 1", "'laese.ms' in [coordinator]; did you mean 'lease.ms'?"),
+        (
+            "[group]\ngroup.max.sise = 1",
+            "[group] unknown setting 'group.max.sise'; did you mean 'group.max.size'?",
+        ),
+        ("[groups]\na = 1", "unknown section [groups]; did you mean 'group'?"),
+        ("[coordinator]\nlease.ms = -1", "[coordinator] Expected `int` >= 1000 - at `$.lease.ms`"),
+        ("[upkeep]\nretain.interval.ms = -1", "`int` >= 1 - at `$.retain.interval.ms`"),
+        ("[coordinator]\nadvertised.port = 990000", "<= 65535 - at `$.advertised.port`"),
+        ("a b", "is not TOML"),
+    ],
+)
+def test_a_setting_that_is_none(refused, settings: str, line: str) -> None:
+    assert line in refused(settings=settings)
+
+
+def test_a_setting_of_the_gateway_if_there_is_to_be_one(refused) -> None:
+    line = refused("--gateway", "localhost:0", settings="[gateway]\nmax.conections = 1")
+    assert line == "unknown setting 'max.conections' in [gateway]; did you mean 'max.connections'?"
