@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from kafka.protocol.api_message import ApiMessage
 
     from pipeline.gateway.call import Call
+    from schemas.messages import RequestEvent, Response
 
 
 class Codec(NamedTuple):
@@ -24,32 +26,46 @@ class Codec(NamedTuple):
     write: Callable[[Any, int], bytes]
 
 
-class Api(NamedTuple):
+class Decided(NamedTuple):
+    """The answer of an API whose requests are each one request to the coordinator.
+
+    `ask` makes the coordinator's request of a client's one, and `respond` the client's response of
+    what was decided. No task is needed, which would cost as much as all the rest of a heartbeat.
+    """
+
+    ask: Callable[[Call, Any], RequestEvent]
+    respond: Callable[[Call, Any, Response], Any]
+
+
+@dataclass(frozen=True)
+class Api:
     """One API in the versions `lowest` to `highest`.
 
-    `request` is kafka-python's class of its requests. `answer` gets the call and its request, and
-    returns the response; None where the client waits for none. Without a `codec` requests and
-    responses are kafka-python's. `parks`: an answer may wait for other clients' requests, so they
-    must be read meanwhile, however many such requests there are.
+    `request` is kafka-python's class of its requests. `answer` is `Decided`, or gets the call and
+    its request and returns the response; None where the client waits for none. Without a `codec`
+    requests and responses are kafka-python's. `parks`: an answer may wait for other clients'
+    requests, so they must be read meanwhile, however many such requests there are.
+
+    `key` is Kafka's number of the API, `name` its name of the request.
     """
 
     request: type[ApiMessage]
     lowest: int
     highest: int
-    answer: Callable[[Call, Any], Awaitable[Any]]
+    answer: Callable[[Call, Any], Awaitable[Any]] | Decided
     codec: Codec | None = None
     parks: bool = False
+    key: int = field(init=False)
+    name: str = field(init=False)
+    _flexible: frozenset[int] = field(init=False)
 
-    @property
-    def key(self) -> int:
-        """Kafka's number of the API."""
-        return int(self.request.API_KEY)
-
-    @property
-    def name(self) -> str:
-        """Kafka's name of its request."""
-        return str(self.request.name)
+    def __post_init__(self) -> None:
+        versions = range(self.lowest, self.highest + 1)
+        object.__setattr__(self, "key", int(self.request.API_KEY))
+        object.__setattr__(self, "name", str(self.request.name))
+        flexible = frozenset(v for v in versions if self.request.flexible_version_q(v))
+        object.__setattr__(self, "_flexible", flexible)
 
     def is_flexible(self, version: int) -> bool:
         """Whether this version has tagged fields, and compact texts and lists (KIP-482)."""
-        return bool(self.request.flexible_version_q(version))
+        return version in self._flexible

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import uuid
 from typing import TYPE_CHECKING, Any
 
 from coordinator.authorization import host_of
+from pipeline.gateway.room import Room
 from schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Services:
         self.apis = apis
         self.settings = settings
         # The requests in flight that are counted.
-        self.queue = asyncio.Semaphore(settings.queued_max_requests)
+        self.in_flight = Room(settings.queued_max_requests)
         self._prefix = f"gateway-{uuid.uuid4()}-"
         self._numbers = itertools.count()
 
@@ -90,8 +90,12 @@ class Call:
         )
 
     async def ask(self, api: str, group_id: str, body: Any) -> Response:
-        """Have the coordinator decide a request of a group; see `CoordinatorLink.ask`."""
-        event = RequestEvent(
+        """Have the coordinator decide a request of a group; see `CoordinatorLink.answer`."""
+        return await self.services.link.answer(self.event(api, group_id, body))
+
+    def event(self, api: str, group_id: str, body: Any) -> RequestEvent:
+        """A request of a group as the coordinator is asked it, under an id of its own."""
+        return RequestEvent(
             request_id=self.services.new_request_id(),
             group_id=group_id,
             api=api,
@@ -101,4 +105,3 @@ class Call:
             principal=self.principal,
             **{api: body},
         )
-        return await self.services.link.ask(event)

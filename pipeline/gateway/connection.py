@@ -2,7 +2,7 @@
 
 A request is read when the answer to the one before has been written. Until then the client's bytes
 wait in its socket: a client that sends faster than it is answered costs no memory here. Nor does
-one that announces a large request: it is read when there is room for it (`request_memory`).
+one that announces a large request: it is read when there is room for it (`room`).
 
 Source: Apache Kafka, SocketServer (a channel is muted while a request of it is in progress).
 """
@@ -16,13 +16,14 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from pipeline.gateway.fields import InvalidFrame
-from pipeline.gateway.request_memory import FREE_BYTES
+from pipeline.gateway.room import FREE_BYTES
 from pipeline.gateway.wire import Refused, frame_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.gateway.request_memory import RequestMemory
+    from pipeline.gateway.answering import Running
+    from pipeline.gateway.room import Room
     from pipeline.gateway.session import Session
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class Connection(asyncio.Protocol):
     def __init__(
         self,
         session: Session,
-        memory: RequestMemory,
+        memory: Room,
         on_made: Callable[[Connection], bool],
         on_lost: Callable[[Connection], None],
     ) -> None:
@@ -53,16 +54,17 @@ class Connection(asyncio.Protocol):
         self._buffer = bytearray()
         self._frames: deque[bytes] = deque()
         self._answering = b""
-        self._arrival: asyncio.Future[None] | None = None
-        self._writable: asyncio.Future[None] | None = None
+        self._running: Running | None = None
         self._reading = True
+        self._may_write = True
+        # No more frames are read; and none is begun any more.
         self._ending = False
+        self._over = True
         # Of the frame that is being read: whether it waits for room, and whether it has taken some.
         self._waits_for_room = False
         self._has_room = False
         # What this connection has taken of the memory, bytes.
         self._taken = 0
-        self._task: asyncio.Task[None] | None = None
         self.is_busy = False
         self.last_used = time.monotonic()
 
@@ -74,25 +76,36 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         peer = transport.get_extra_info("peername")
         self.host = str(peer[0]) if peer else "unknown"
-        if not self._on_made(self):
+        self._session.client_host = f"/{self.host}"
+        if self._on_made(self):
+            self._over = False
+        else:
             self._transport.abort()
-            return
-        self._task = self._loop.create_task(self._serve())
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in, and cut them into frames."""
-        self._buffer += data
-        self._cut()
+        """Take bytes in, cut them into frames, and begin to answer."""
+        size = len(data) - _SIZE_BYTES
+        # Nearly always it is one small frame, which is answered at once.
+        if (
+            size <= FREE_BYTES
+            and size <= self._session.largest_frame
+            and frame_size(data) == size
+            and not (self.is_busy or self._over or self._frames or self._buffer)
+            and self._may_write
+        ):
+            self._begin(data[_SIZE_BYTES:])
+        else:
+            self._buffer += data
+            self._cut()
 
     def pause_writing(self) -> None:
-        """Write no more until the client has read."""
-        self._writable = self._loop.create_future()
+        """Answer no more until the client has read."""
+        self._may_write = False
 
     def resume_writing(self) -> None:
-        """Go on writing."""
-        if self._writable is not None and not self._writable.done():
-            self._writable.set_result(None)
-        self._writable = None
+        """Go on answering."""
+        self._may_write = True
+        self._next()
 
     def eof_received(self) -> bool:
         """Go on while there is something to write: after Produce with acks=0 a client may leave.
@@ -101,14 +114,17 @@ class Connection(asyncio.Protocol):
         closes in any case.
         """
         self._ending = True
-        self._wake()
-        return any(frame.startswith(_PRODUCE) for frame in (self._answering, *self._frames))
+        if any(frame.startswith(_PRODUCE) for frame in (self._answering, *self._frames)):
+            return True
+        self._stop()
+        return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Stop: nobody waits for the answers any more."""
-        if self._task is None:
-            return
-        self._task.cancel()
+        self._stop()
+        if self._running is not None:
+            self._running.cancel()
+            self._running = None
         if self._waits_for_room:
             self._memory.withdraw(self._go_on)
         self._memory.give_back(self._taken)
@@ -140,8 +156,7 @@ class Connection(asyncio.Protocol):
             self._frames.append(bytes(memoryview(self._buffer)[_SIZE_BYTES:end]))
             del self._buffer[:end]
             self._has_room = False
-            self._wake()
-        self._read_or_not()
+        self._next()
 
     def _go_on(self) -> None:
         """The room that the next frame waited for is taken."""
@@ -160,59 +175,70 @@ class Connection(asyncio.Protocol):
             self._reading = wanted
             (self._transport.resume_reading if wanted else self._transport.pause_reading)()
 
-    def _wake(self) -> None:
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
-
     # --- at work ----------------------------------------------------------------------------------
+
+    def answered(self, answer: bytes | None) -> None:
+        """Send the answer to the frame that was begun last, and begin the next one."""
+        if self._over:
+            return
+        size = len(self._answering)
+        self.is_busy, self._answering, self._running = False, b"", None
+        self.last_used = time.monotonic()
+        if size > FREE_BYTES:
+            self._taken -= size
+            self._memory.give_back(size)
+        if answer is not None:
+            self._transport.write(answer)
+        if self._frames or self._ending:
+            self._next()
+
+    def failed(self, error: Exception) -> None:
+        """Close: the frame that was begun last has no answer."""
+        if self._over:
+            return
+        self._stop()
+        if isinstance(error, Refused):
+            self._transport.write(error.answer)
+            # Some clients do not read what came together with the end of the connection.
+            self._loop.call_later(_TO_READ_S, self._refuse, str(error))
+        elif isinstance(error, InvalidFrame):
+            self._refuse(str(error))
+        else:
+            log.error("the connection of %s is closed", self.host, exc_info=error)
+            self._transport.close()
 
     def end(self) -> None:
         """Read no more, and close once what was read is answered."""
         self._ending = True
-        self._read_or_not()
-        self._wake()
+        self._next()
 
     def close(self) -> None:
         """Close now."""
         self._transport.abort()
 
+    def _next(self) -> None:
+        """Begin to answer the next frame, unless one is being answered or the client must read."""
+        if not (self.is_busy or self._over) and self._may_write:
+            if self._frames:
+                self._begin(self._frames.popleft())
+            elif self._ending:
+                self._stop()
+                self._transport.close()
+        self._read_or_not()
+
+    def _begin(self, frame: bytes) -> None:
+        self.is_busy, self._answering = True, frame
+        try:
+            self._running = self._session.begin(frame, self)
+        # A bug of one API must not leave its client waiting, nor end the others.
+        except Exception as error:
+            self.failed(error)
+
+    def _stop(self) -> None:
+        """Begin nothing and answer nothing any more; a client that does not read is idle now."""
+        self._over, self.is_busy = True, False
+
     def _refuse(self, why: str) -> None:
+        self._stop()
         log.info("the connection of %s is closed: %s", self.host, why)
         self._transport.close()
-
-    async def _serve(self) -> None:
-        try:
-            while (frame := await self._next_frame()) is not None:
-                self.is_busy, self._answering = True, frame
-                answer = await self._session.answer(frame, self.host)
-                self.is_busy, self._answering = False, b""
-                self.last_used = time.monotonic()
-                if len(frame) > FREE_BYTES:
-                    self._taken -= len(frame)
-                    self._memory.give_back(len(frame))
-                if answer is not None:
-                    self._transport.write(answer)
-                    if self._writable is not None:
-                        await self._writable
-            self._transport.close()
-        except Refused as error:
-            self._transport.write(error.answer)
-            # Some clients do not read what came together with the end of the connection.
-            await asyncio.sleep(_TO_READ_S)
-            self._refuse(str(error))
-        except InvalidFrame as error:
-            self._refuse(str(error))
-        # A bug of one API must not leave its client waiting, nor end the others.
-        except Exception:
-            log.exception("the connection of %s is closed", self.host)
-            self._transport.close()
-
-    async def _next_frame(self) -> bytes | None:
-        while not self._frames:
-            if self._ending:
-                return None
-            self._arrival = self._loop.create_future()
-            await self._arrival
-        frame = self._frames.popleft()
-        self._read_or_not()
-        return frame

@@ -21,6 +21,8 @@ from schemas.errors import ERROR_NAMES, ErrorCode
 from schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pipeline.client import RequestClient
 
 log = logging.getLogger(__name__)
@@ -30,7 +32,7 @@ _OFFER_EVERY_S = 0.02
 
 
 class CoordinatorLink:
-    """Asks the coordinator of a root; for the tasks of one event loop.
+    """Asks the coordinator of a root; for one event loop.
 
     The client's producer must not block (`max.block.ms` 0): the loop would stand still for all.
     """
@@ -38,45 +40,56 @@ class CoordinatorLink:
     def __init__(self, client: RequestClient) -> None:
         self._client = client
         self._loop = asyncio.get_running_loop()
-        self._answered: deque[_Waiting] = deque()
+        self._answered: deque[Asked] = deque()
         self._is_due = False
 
-    async def ask(self, event: RequestEvent) -> Response:
-        """Send a request and return its answer, however long that takes.
+    def ask(self, event: RequestEvent, then: Callable[[Response], None]) -> Asked:
+        """Send a request; `then` is called with its answer, later, however long that takes.
 
         A request that could not be written, or whose answer could not be read, is answered with
         COORDINATOR_NOT_AVAILABLE, upon which every client asks again; one that no row can hold with
-        INVALID_REQUEST. Neither has a body. Cancelled, it stops waiting for the answer.
+        INVALID_REQUEST. Neither has a body.
         """
-        waiting = _Waiting(self)
-        while True:
-            try:
-                self._client.submit(event, waiting)
-                break
-            except BufferExhausted:
-                # The client's connection is not read meanwhile: it waits, and memory is bounded.
-                await asyncio.sleep(_OFFER_EVERY_S)
-            except (RequestTooLarge, UnwritableRequest) as error:
-                return failed(event, ErrorCode.INVALID_REQUEST, str(error))
-            except Failure as error:
-                return self._unavailable(event, error)
-        try:
-            return await waiting.future
-        except asyncio.CancelledError:
-            self._client.forget(event.request_id)
-            raise
-        except Failure as error:
-            return self._unavailable(event, error)
+        asked = Asked(self, event, then)
+        self.offer(asked)
+        return asked
 
-    def _unavailable(self, event: RequestEvent, error: Failure) -> Response:
-        log.warning("%s of group %r: %s", event.api, event.group_id, error)
-        return failed(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+    async def answer(self, event: RequestEvent) -> Response:
+        """Send a request and return its answer, as `ask` does. Cancelled, it stops waiting."""
+        future: asyncio.Future[Response] = self._loop.create_future()
+
+        def then(response: Response) -> None:
+            if not future.done():
+                future.set_result(response)
+
+        asked = self.ask(event, then)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            asked.cancel()
+            raise
+
+    def offer(self, asked: Asked) -> None:
+        """Hand a request to the producer, again and again while that has no room."""
+        if asked.is_cancelled:
+            return
+        try:
+            self._client.submit(asked.event, asked)
+        except BufferExhausted:
+            # The client's connection is not read meanwhile: it waits, and memory is bounded.
+            self._loop.call_later(_OFFER_EVERY_S, self.offer, asked)
+        except Failure as error:
+            asked.set_exception(error)
+
+    def forget(self, asked: Asked) -> None:
+        """Wait no more for an answer."""
+        self._client.forget(asked.event.request_id)
 
     # --- in a thread of the client ----------------------------------------------------------------
 
-    def hand_over(self, waiting: _Waiting) -> None:
-        """Have the loop complete a request's future."""
-        self._answered.append(waiting)
+    def hand_over(self, asked: Asked) -> None:
+        """Have the loop tell a request's asker."""
+        self._answered.append(asked)
         # `_take` clears the mark before it takes: what is appended after its last look marks again.
         if not self._is_due and not self._loop.is_closed():
             self._is_due = True
@@ -84,26 +97,35 @@ class CoordinatorLink:
 
     # --- in the loop ------------------------------------------------------------------------------
 
-    def new_future(self) -> asyncio.Future[Response]:
-        """A future of the loop."""
-        return self._loop.create_future()
-
     def _take(self) -> None:
         self._is_due = False
         while self._answered:
             self._answered.popleft().complete()
 
 
-class _Waiting:
-    """Waits for one answer: told in a thread of the client, it completes its future in the loop."""
+class Asked:
+    """A request that waits for its answer: told in a thread of the client, it tells in the loop."""
 
-    __slots__ = ("_answer", "_error", "_link", "future")
+    __slots__ = ("_answer", "_error", "_link", "_then", "event")
 
-    def __init__(self, link: CoordinatorLink) -> None:
+    def __init__(
+        self, link: CoordinatorLink, event: RequestEvent, then: Callable[[Response], None]
+    ) -> None:
         self._link = link
+        self.event = event
+        self._then: Callable[[Response], None] | None = then
         self._answer: Response | None = None
         self._error: BaseException | None = None
-        self.future = link.new_future()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self._then is None
+
+    def cancel(self) -> None:
+        """Wait no more for the answer, in the loop."""
+        self._then = None
+        self._link.forget(self)
 
     def set_running_or_notify_cancel(self) -> bool:
         """Whether it still waits: only the loop knows, so the loop looks."""
@@ -120,16 +142,20 @@ class _Waiting:
         self._link.hand_over(self)
 
     def complete(self) -> None:
-        """Complete the future, in the loop."""
-        if self.future.done():
-            return
-        if self._answer is not None:
-            self.future.set_result(self._answer)
-        elif self._error is not None:
-            self.future.set_exception(self._error)
+        """Tell whoever waits, in the loop."""
+        then, self._then = self._then, None
+        if then is not None:
+            then(self._answer or self._failed())
+
+    def _failed(self) -> Response:
+        event, error = self.event, self._error
+        if isinstance(error, (RequestTooLarge, UnwritableRequest)):
+            return _failed(event, ErrorCode.INVALID_REQUEST, str(error))
+        log.warning("%s of group %r: %s", event.api, event.group_id, error)
+        return _failed(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
 
 
-def failed(event: RequestEvent, code: ErrorCode, message: str) -> Response:
+def _failed(event: RequestEvent, code: ErrorCode, message: str) -> Response:
     """An answer of the gateway's own to a request that the coordinator did not answer."""
     return Response(
         request_id=event.request_id,

@@ -45,7 +45,10 @@ class Reader:
 
     def int32(self) -> int:
         """A number of four bytes."""
-        return int(self.numbers(_INT32)[0])
+        at = self.at
+        self.at = at + 4
+        number: int = _INT32.unpack_from(self.frame, at)[0]
+        return number
 
     def int64(self) -> int:
         """A number of eight bytes."""
@@ -99,10 +102,13 @@ class Reader:
         """Pass over the tagged fields at the end of a struct, if this form has any."""
 
     def _text_length(self) -> int:
-        return int(self.numbers(_INT16)[0])
+        at = self.at
+        self.at = at + 2
+        length: int = _INT16.unpack_from(self.frame, at)[0]
+        return length
 
     def _count(self) -> int:
-        return int(self.numbers(_INT32)[0])
+        return self.int32()
 
 
 class FlexibleReader(Reader):
@@ -112,6 +118,9 @@ class FlexibleReader(Reader):
 
     def end_struct(self) -> None:
         """Pass over the tagged fields at the end of a struct."""
+        if self.frame[self.at] == 0:
+            self.at += 1
+            return
         for _ in range(self._unsigned_varint()):
             self._unsigned_varint()
             size = self._unsigned_varint()
@@ -120,6 +129,10 @@ class FlexibleReader(Reader):
                 raise InvalidFrame("a tagged field is longer than its frame")
 
     def _text_length(self) -> int:
+        length = self.frame[self.at]
+        if length < 0x80:
+            self.at += 1
+            return length - 1
         return self._unsigned_varint() - 1
 
     def _count(self) -> int:

@@ -20,7 +20,7 @@ from pipeline.gateway.call import Services
 from pipeline.gateway.connection import Connection
 from pipeline.gateway.coordinator_link import CoordinatorLink
 from pipeline.gateway.producing import Producing
-from pipeline.gateway.request_memory import RequestMemory
+from pipeline.gateway.room import Room
 from pipeline.gateway.security.tls import server_context
 from pipeline.gateway.security.users import Users
 from pipeline.gateway.session import Session
@@ -53,7 +53,7 @@ class Gateway:
         self._settings = settings
         self._users = Users(settings.users_file) if settings.users_file else None
         self._most = min(settings.max_connections, _open_files() - _OWN_FILES)
-        self._memory = RequestMemory(settings.queued_max_request_bytes)
+        self._memory = Room(settings.queued_max_request_bytes)
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pipeline.gateway.answering import Answering, tell
 from pipeline.gateway.apis import APIS
-from pipeline.gateway.apis.api_versions import unsupported
+from pipeline.gateway.apis.api_versions import unsupported, versions
 from pipeline.gateway.call import Call
 from pipeline.gateway.fields import InvalidFrame
 from pipeline.gateway.security.authenticator import Authenticator
@@ -19,6 +22,7 @@ from pipeline.gateway.wire import (
 from schemas.acls import ANONYMOUS
 
 if TYPE_CHECKING:
+    from pipeline.gateway.answering import Client, Running
     from pipeline.gateway.api import Api
     from pipeline.gateway.call import Services
     from pipeline.gateway.security.users import Users
@@ -33,28 +37,37 @@ class _Request(NamedTuple):
 
 
 class Session:
-    """The requests of one connection. With `users` a client has to be one of them."""
+    """The requests of one connection. With `users` a client has to be one of them.
+
+    `client_host` is the client's address as Kafka writes it, after a slash. `largest_frame` is the
+    largest frame that is read now, bytes: strangers may send small ones only.
+    """
 
     def __init__(self, services: Services, users: Users | None) -> None:
         self._services = services
-        self._settings = settings = services.settings
+        settings = services.settings
         self._authenticator: Authenticator | None = None
         self._principal = ANONYMOUS
+        self.client_host = ""
+        self.largest_frame = settings.socket_request_max_bytes
         if users is not None:
             self._authenticator = Authenticator(users, settings.mechanisms)
+            self.largest_frame = settings.sasl_server_max_receive_size
 
-    @property
-    def largest_frame(self) -> int:
-        """The largest frame that is read now, bytes: strangers may send small ones only."""
+    def begin(self, frame: bytes, client: Client) -> Running:
+        """Begin to answer a frame; the client hears of the end. Raises InvalidFrame."""
         if self._authenticator is not None:
-            return self._settings.sasl_server_max_receive_size
-        return self._settings.socket_request_max_bytes
+            answer = partial(self._authenticate, self._authenticator, frame)
+        else:
+            request = _read(frame)
+            if request.body is not None:
+                call = self._call(request)
+                number = request.header.correlation_id
+                return Answering(request.api, call, number, request.body, client)
+            answer = partial(self._versions, request)
+        return asyncio.ensure_future(tell(answer, client))
 
-    async def answer(self, frame: bytes, host: str) -> bytes | None:
-        """Answer one frame; None where its client waits for no answer. Raises InvalidFrame."""
-        authenticator = self._authenticator
-        if authenticator is None:
-            return await self._answer(_read(frame), host)
+    async def _authenticate(self, authenticator: Authenticator, frame: bytes) -> bytes:
         if authenticator.takes_bare_tokens:
             answer = await authenticator.answer_token(frame)
         else:
@@ -62,25 +75,25 @@ class Session:
             if request.header.api_key == API_VERSIONS:
                 if request.body is not None:
                     authenticator.allow_versions()
-                return await self._answer(request, host)
+                return await self._versions(request)
             answer = await authenticator.answer(request.header, request.api, request.body)
         if authenticator.principal is not None:
             self._principal, self._authenticator = authenticator.principal, None
+            self.largest_frame = self._services.settings.socket_request_max_bytes
         return answer
 
-    async def _answer(self, request: _Request, host: str) -> bytes | None:
+    async def _versions(self, request: _Request) -> bytes:
+        """The answer to an ApiVersions that comes before authentication, or is of the future."""
+        header, api, body = request
+        known = body is not None
+        response = versions(APIS.values(), 0) if known else unsupported(APIS.values())
+        return response_frame(header.correlation_id, api, response, header.version if known else 0)
+
+    def _call(self, request: _Request) -> Call:
         header = request.header
-        if request.body is None:
-            return response_frame(header.correlation_id, request.api, unsupported(APIS.values()), 0)
-        call = Call(self._services, header.version, header.client_id, f"/{host}", self._principal)
-        if request.api.parks:
-            response = await request.api.answer(call, request.body)
-        else:
-            async with self._services.queue:
-                response = await request.api.answer(call, request.body)
-        if response is None:
-            return None
-        return response_frame(header.correlation_id, request.api, response, header.version)
+        return Call(
+            self._services, header.version, header.client_id, self.client_host, self._principal
+        )
 
 
 def _read(frame: bytes) -> _Request:
@@ -100,4 +113,4 @@ def _read(frame: bytes) -> _Request:
 
 def _is_flexible(api_key: int, version: int) -> bool:
     api = APIS.get(api_key)
-    return api is not None and api.lowest <= version <= api.highest and api.is_flexible(version)
+    return api is not None and api.is_flexible(version)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline.gateway.api import Api
 
 _SIZE = struct.Struct(">i")
+_NO_TAGS = b"\0"
 _HEADER = struct.Struct(">hhih")
 _HEADER_OF_RESPONSE = struct.Struct(">ii")
 API_VERSIONS = 18
@@ -66,6 +67,8 @@ def read_header(frame: bytes, is_flexible: Callable[[int, int], bool]) -> Reques
             raise InvalidFrame("the client id is not UTF-8") from None
         at += length
     if is_flexible(api_key, version):
+        if frame[at : at + 1] == _NO_TAGS:
+            return RequestHeader(api_key, version, correlation_id, client_id, at + 1)
         fields = FlexibleReader(frame, at)
         try:
             fields.end_struct()
@@ -113,9 +116,9 @@ def response_frame(correlation_id: int, api: Api, response: Any, version: int) -
         body = api.codec.write(response, version)
     # KIP-511: a client that does not know the broker's versions reads this header in any case.
     flexible = api.is_flexible(version) and api.key != API_VERSIONS
-    header = 5 if flexible else 4
-    start = _HEADER_OF_RESPONSE.pack(header + len(body), correlation_id)
-    return b"".join((start, b"\0" if flexible else b"", body))
+    if flexible:
+        return _HEADER_OF_RESPONSE.pack(5 + len(body), correlation_id) + _NO_TAGS + body
+    return _HEADER_OF_RESPONSE.pack(4 + len(body), correlation_id) + body
 
 
 def bare_frame(content: bytes) -> bytes:
@@ -123,7 +126,7 @@ def bare_frame(content: bytes) -> bytes:
     return _SIZE.pack(len(content)) + content
 
 
-def frame_size(buffer: bytearray) -> int | None:
+def frame_size(buffer: bytes | bytearray) -> int | None:
     """The size that a buffer's first frame says it has, None if that is not there yet."""
     if len(buffer) < _SIZE.size:
         return None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.protocol.consumer.group import HeartbeatRequest
 
-from pipeline.gateway.api import Api, Codec
+from pipeline.gateway.api import Api, Codec, Decided
 from pipeline.gateway.fields import FlexibleReader, Reader
 from schemas import messages
 
@@ -30,9 +30,12 @@ class Heartbeat(NamedTuple):
     body: messages.HeartbeatRequest
 
 
-async def _answer(call: Call, request: Heartbeat) -> int:
+def _ask(call: Call, request: Heartbeat) -> messages.RequestEvent:
+    return call.event("heartbeat", request.group_id, request.body)
+
+
+def _respond(_call: Call, _request: Heartbeat, decided: messages.Response) -> int:
     """The error code, which is all that a heartbeat is answered with."""
-    decided = await call.ask("heartbeat", request.group_id, request.body)
     return decided.error_code
 
 
@@ -55,4 +58,4 @@ def _write(code: int, version: int) -> bytes:
     return _CODE.pack(code)
 
 
-API = Api(HeartbeatRequest, 0, 4, _answer, Codec(_read, _write))
+API = Api(HeartbeatRequest, 0, 4, Decided(_ask, _respond), Codec(_read, _write))

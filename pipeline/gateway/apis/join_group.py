@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer.group import JoinGroupRequest, JoinGroupResponse
 
-from pipeline.gateway.api import Api
+from pipeline.gateway.api import Api, Decided
 from schemas import messages
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ _Member = JoinGroupResponse.JoinGroupResponseMember
 _NULL_PROTOCOL = 7
 
 
-async def _answer(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
+def _ask(call: Call, request: JoinGroupRequest) -> messages.RequestEvent:
     body = messages.JoinGroupRequest(
         session_timeout_ms=request.session_timeout_ms,
         # Version 0 has none: the session's is taken.
@@ -31,7 +31,12 @@ async def _answer(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
         ),
         reason=request.reason,
     )
-    decided = await call.ask("join_group", request.group_id, body)
+    return call.event("join_group", request.group_id, body)
+
+
+def _respond(
+    call: Call, request: JoinGroupRequest, decided: messages.Response
+) -> JoinGroupResponse:
     joined = decided.join_group or messages.JoinGroupResponse(member_id=request.member_id)
     name = joined.protocol_name
     return JoinGroupResponse(
@@ -53,4 +58,4 @@ async def _answer(call: Call, request: JoinGroupRequest) -> JoinGroupResponse:
     )
 
 
-API = Api(JoinGroupRequest, 0, 9, _answer, parks=True)
+API = Api(JoinGroupRequest, 0, 9, Decided(_ask, _respond), parks=True)

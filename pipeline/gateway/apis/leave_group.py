@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer.group import LeaveGroupRequest, LeaveGroupResponse
 
-from pipeline.gateway.api import Api
+from pipeline.gateway.api import Api, Decided
 from schemas import messages
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _MANY_MEMBERS = 3
 
 
-async def _answer(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
+def _ask(call: Call, request: LeaveGroupRequest) -> messages.RequestEvent:
     if call.version < _MANY_MEMBERS:
         leaving = [messages.LeavingMember(request.member_id)]
     else:
@@ -25,7 +25,12 @@ async def _answer(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
             for each in request.members
         ]
     body = messages.LeaveGroupRequest(tuple(leaving))
-    decided = await call.ask("leave_group", request.group_id, body)
+    return call.event("leave_group", request.group_id, body)
+
+
+def _respond(
+    _call: Call, _request: LeaveGroupRequest, decided: messages.Response
+) -> LeaveGroupResponse:
     left = decided.leave_group.members if decided.leave_group is not None else ()
     return LeaveGroupResponse(
         error_code=decided.error_code,
@@ -40,4 +45,4 @@ async def _answer(call: Call, request: LeaveGroupRequest) -> LeaveGroupResponse:
     )
 
 
-API = Api(LeaveGroupRequest, 0, 5, _answer)
+API = Api(LeaveGroupRequest, 0, 5, Decided(_ask, _respond))

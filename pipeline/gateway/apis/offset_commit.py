@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.protocol.consumer.group import OffsetCommitRequest
 
-from pipeline.gateway.api import Api, Codec
+from pipeline.gateway.api import Api, Codec, Decided
 from pipeline.gateway.fields import FlexibleReader, FlexibleWriter, Reader, Writer
 from schemas import messages
 
@@ -33,9 +33,14 @@ class OffsetCommit(NamedTuple):
     body: messages.OffsetCommitRequest
 
 
-async def _answer(call: Call, request: OffsetCommit) -> list[messages.TopicResult]:
+def _ask(call: Call, request: OffsetCommit) -> messages.RequestEvent:
+    return call.event("offset_commit", request.group_id, request.body)
+
+
+def _respond(
+    _call: Call, request: OffsetCommit, decided: messages.Response
+) -> list[messages.TopicResult]:
     """A code for each partition, in the order of the request."""
-    decided = await call.ask("offset_commit", request.group_id, request.body)
     results: dict[tuple[str, int], int] = {}
     if decided.offset_commit is not None:
         results = {
@@ -115,4 +120,4 @@ def _write(topics: list[messages.TopicResult], version: int) -> bytes:
     return bytes(fields)
 
 
-API = Api(OffsetCommitRequest, 2, 9, _answer, Codec(_read, _write))
+API = Api(OffsetCommitRequest, 2, 9, Decided(_ask, _respond), Codec(_read, _write))

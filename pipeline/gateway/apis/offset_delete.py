@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer.group import OffsetDeleteRequest, OffsetDeleteResponse
 
-from pipeline.gateway.api import Api
+from pipeline.gateway.api import Api, Decided
 from schemas import messages
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 
 
-async def _answer(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+def _ask(call: Call, request: OffsetDeleteRequest) -> messages.RequestEvent:
     body = messages.OffsetDeleteRequest(
         tuple(
             messages.OffsetDeleteTopic(
@@ -24,7 +24,12 @@ async def _answer(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
             for topic in request.topics
         )
     )
-    decided = await call.ask("offset_delete", request.group_id, body)
+    return call.event("offset_delete", request.group_id, body)
+
+
+def _respond(
+    _call: Call, _request: OffsetDeleteRequest, decided: messages.Response
+) -> OffsetDeleteResponse:
     deleted = decided.offset_delete.topics if decided.offset_delete is not None else ()
     return OffsetDeleteResponse(
         error_code=decided.error_code,
@@ -43,4 +48,4 @@ async def _answer(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
     )
 
 
-API = Api(OffsetDeleteRequest, 0, 0, _answer)
+API = Api(OffsetDeleteRequest, 0, 0, Decided(_ask, _respond))

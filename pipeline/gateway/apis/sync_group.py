@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer.group import SyncGroupRequest, SyncGroupResponse
 
-from pipeline.gateway.api import Api
+from pipeline.gateway.api import Api, Decided
 from schemas import messages
 
 if TYPE_CHECKING:
     from pipeline.gateway.call import Call
 
 
-async def _answer(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
+def _ask(call: Call, request: SyncGroupRequest) -> messages.RequestEvent:
     body = messages.SyncGroupRequest(
         generation_id=request.generation_id,
         member_id=request.member_id,
@@ -25,7 +25,12 @@ async def _answer(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
             for each in request.assignments
         ),
     )
-    decided = await call.ask("sync_group", request.group_id, body)
+    return call.event("sync_group", request.group_id, body)
+
+
+def _respond(
+    _call: Call, _request: SyncGroupRequest, decided: messages.Response
+) -> SyncGroupResponse:
     synced = decided.sync_group or messages.SyncGroupResponse()
     return SyncGroupResponse(
         error_code=decided.error_code,
@@ -35,4 +40,4 @@ async def _answer(call: Call, request: SyncGroupRequest) -> SyncGroupResponse:
     )
 
 
-API = Api(SyncGroupRequest, 0, 5, _answer, parks=True)
+API = Api(SyncGroupRequest, 0, 5, Decided(_ask, _respond), parks=True)

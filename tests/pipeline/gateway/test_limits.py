@@ -21,7 +21,7 @@ from kafka.protocol.consumer.group import (
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from pipeline.gateway.brokers import Broker
-from pipeline.gateway.request_memory import RequestMemory
+from pipeline.gateway.room import Room
 from pipeline.gateway.settings import GatewaySettings
 from pipeline.tables.store import open_table
 from schemas.tables import REQUESTS
@@ -109,6 +109,25 @@ def test_requests_beyond_those_in_flight_wait_and_joins_pass_them(
         assert joining.receive(JoinGroupResponse, 9)[0] == 1
 
 
+def test_who_leaves_the_queue_holds_up_nobody(root: str, clients: ExitStack) -> None:
+    limits = GatewaySettings(queued_max_requests=1)
+    with coordinator(root) as deciding, gateway(root, settings=limits) as broker:
+        deciding.pause()
+        in_flight, patient = (clients.enter_context(connected(broker)) for _ in range(2))
+        in_flight.send(heartbeat("g1"), 4)
+        await_rows(root, 1)
+        with connected(broker) as impatient:
+            impatient.send(heartbeat("g2"), 4)
+        patient.send(heartbeat("g3"), 4)
+        # Nobody waits for its answer any more: the next one's request is in flight.
+        in_flight.socket.close()
+        await_rows(root, 2)
+        deciding.resume()
+        assert patient.receive(HeartbeatResponse, 4)[0] == 1
+        rows = open_table(root, REQUESTS).to_pyarrow_table(columns=["group_id"]).to_pydict()
+        assert "g3" in rows["group_id"]
+
+
 def test_a_large_request_waits_for_room_and_small_ones_do_not(
     root: str, clients: ExitStack
 ) -> None:
@@ -140,7 +159,7 @@ def test_a_large_request_waits_for_room_and_small_ones_do_not(
 
 
 def test_room_is_given_in_the_order_of_those_who_wait() -> None:
-    memory, given = RequestMemory(100), []
+    memory, given = Room(100), []
 
     def wanting(name: str, size: int) -> bool:
         return memory.take(size, lambda: given.append(name))
@@ -159,7 +178,7 @@ def test_room_is_given_in_the_order_of_those_who_wait() -> None:
 
 
 def test_who_gives_up_waiting_holds_up_nobody() -> None:
-    memory, given = RequestMemory(100), []
+    memory, given = Room(100), []
 
     def impatient() -> None:
         given.append("impatient")

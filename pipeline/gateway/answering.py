@@ -1,0 +1,123 @@
+"""One request on its way from its frame to its answer.
+
+It first takes room among the requests in flight. Then the coordinator is asked, or a task answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pipeline.gateway.api import Decided
+from pipeline.gateway.wire import response_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from pipeline.gateway.api import Api
+    from pipeline.gateway.call import Call
+    from schemas.messages import Response
+
+
+class Client(Protocol):
+    """Who hears of a request's answer: once, and after the call that began the request."""
+
+    def answered(self, answer: bytes | None) -> None:
+        """Take the answer, a frame; None where none is waited for."""
+
+    def failed(self, error: Exception) -> None:
+        """Hear why there is none."""
+
+
+class Running(Protocol):
+    """Something in progress, whose end somebody hears of."""
+
+    def cancel(self) -> object:
+        """End it, and tell nobody."""
+
+
+async def tell(answer: Callable[[], Awaitable[bytes | None]], client: Client) -> None:
+    """Tell a client what a request is answered, or why it is not."""
+    try:
+        frame = await answer()
+    # A bug of one API must not leave its client waiting, nor end the others.
+    except Exception as error:
+        client.failed(error)
+    else:
+        client.answered(frame)
+
+
+class Answering:
+    """A request of an API, which begins when there is room for it."""
+
+    __slots__ = ("_api", "_call", "_client", "_has_room", "_number", "_request", "_running")
+
+    def __init__(
+        self, api: Api, call: Call, correlation_id: int, request: Any, client: Client
+    ) -> None:
+        self._api = api
+        self._call = call
+        self._number = correlation_id
+        self._request = request
+        self._client = client
+        self._running: Running | None = None
+        self._has_room = False
+        if api.parks:
+            self._begin()
+        elif call.services.in_flight.take(1, self._enter):
+            self._enter()
+
+    def cancel(self) -> None:
+        """End it: nobody waits for its answer any more."""
+        if self._running is None:
+            self._call.services.in_flight.withdraw(self._enter)
+        else:
+            self._running.cancel()
+            self._leave()
+
+    def _enter(self) -> None:
+        self._has_room = True
+        self._begin()
+
+    def _leave(self) -> None:
+        if self._has_room:
+            self._has_room = False
+            self._call.services.in_flight.give_back(1)
+
+    def _begin(self) -> None:
+        answer = self._api.answer
+        if not isinstance(answer, Decided):
+            told = tell(partial(self._answered, answer), self._client)
+            self._running = asyncio.ensure_future(told)
+            return
+        try:
+            event = answer.ask(self._call, self._request)
+        # It may be another connection that gave the room: it must not hear of this one's fault.
+        except Exception as error:
+            self._leave()
+            self._running = asyncio.get_running_loop().call_soon(self._client.failed, error)
+        else:
+            self._running = self._call.services.link.ask(event, self._decided)
+
+    async def _answered(self, answer: Callable[[Call, Any], Awaitable[Any]]) -> bytes | None:
+        try:
+            response = await answer(self._call, self._request)
+        finally:
+            self._leave()
+        return None if response is None else self._frame(response)
+
+    def _decided(self, decided: Response) -> None:
+        """Hear what the coordinator decided."""
+        self._leave()
+        answer = self._api.answer
+        assert isinstance(answer, Decided)
+        try:
+            frame = self._frame(answer.respond(self._call, self._request, decided))
+        except Exception as error:
+            self._client.failed(error)
+        else:
+            self._client.answered(frame)
+
+    def _frame(self, response: Any) -> bytes:
+        return response_frame(self._number, self._api, response, self._call.version)
