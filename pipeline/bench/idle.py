@@ -97,6 +97,7 @@ def bench_idle(
     idle: Sequence[int] = IDLE,
     batches: int = BATCHES,
     state_store: str = "rocksdb",
+    warm_ups: int = 1,
 ) -> IdleReport:
     """Measure `batches` batches of each case in each of `rounds`; `say` hears of progress."""
     with tempfile.TemporaryDirectory(prefix="bench-idle-") as folder, session(folder):
@@ -105,12 +106,12 @@ def bench_idle(
             for machine in (FLOOR, COORDINATOR)
             for count in (0, *idle)
         ]
-        for number in range(rounds + 1):
+        for number in range(1 - warm_ups, rounds + 1):
             for case in cases:
-                turn = f"round {number} of {rounds}" if number else "warm-up"
+                turn = f"round {number} of {rounds}" if number > 0 else "warm-up"
                 say(f"idle: {turn}, {case.machine}, {case.idle:,} idle groups")
                 times = case.turn(state_store, batches)
-                case.times += times if number else []
+                case.times += times if number > 0 else []
     return IdleReport(state_store, _figures(cases))
 
 

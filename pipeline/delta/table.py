@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +16,8 @@ from deltalake.exceptions import DeltaError
 from pipeline.clock import sleep
 
 T = TypeVar("T")
+
+_COMMIT = re.compile(r"\d{20}\.json")
 
 # How often an attempt that lost against other writers is made.
 ATTEMPTS = 50
@@ -32,6 +36,21 @@ def local_folder(uri: str) -> Path | None:
 def open_delta(uri: str) -> DeltaTable:
     """Open a table through delta-rs; raises deltalake's TableNotFoundError."""
     return _beside_writers(lambda: DeltaTable(uri))
+
+
+def newest_version(uri: str) -> int:
+    """Return a table's newest version; raises deltalake's TableNotFoundError.
+
+    A local log is listed. delta-rs, which has a list of every store, also reads the whole log: 1 to
+    25 ms.
+    """
+    folder = local_folder(uri)
+    if folder is not None and (folder / "_delta_log").exists():
+        with os.scandir(folder / "_delta_log") as entries:
+            commits = [entry.name for entry in entries if _COMMIT.fullmatch(entry.name)]
+        if commits:
+            return int(max(commits)[:20])
+    return open_delta(uri).version()
 
 
 def refresh(handle: DeltaTable) -> None:

@@ -17,7 +17,7 @@ from pipeline.delta.actions import parse_commit
 from pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
 from pipeline.delta.log import LogGone
 from pipeline.delta.parquet_file import UNREAD, Substitute, open_parquet, why_undecodable
-from pipeline.delta.table import open_delta
+from pipeline.delta.table import newest_version
 
 
 class Position(NamedTuple):
@@ -48,7 +48,7 @@ def follow(uri: str, columns: Sequence[str]) -> Tail:
 
     Raises deltalake's TableNotFoundError.
     """
-    return Tail(open_files(uri), open_delta(uri).version(), columns)
+    return Tail(open_files(uri), newest_version(uri), columns)
 
 
 def whole_row_group(group: RowGroup, columns: Sequence[str], first: int) -> Iterator[pa.Table]:

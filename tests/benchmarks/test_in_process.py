@@ -29,7 +29,7 @@ def session_as_it_was(spark: Any) -> Iterator[None]:
 def test_the_times_of_batches_are_measured(session_as_it_was: None) -> None:
     said: list[str] = []
     groups = bench_groups(1, said.append, groups=20, batches=2)
-    idle = bench_idle(1, said.append, idle=(30,), batches=2, state_store="memory")
+    idle = bench_idle(1, said.append, idle=(30,), batches=2, state_store="memory", warm_ups=0)
     assert said[0] == "groups: warm-up, floor, 2 batches of 20 groups"
     assert said[-1] == "idle: round 1 of 1, coordinator, 30 idle groups"
     for figures in (groups.floor, groups.coordinator):

@@ -40,7 +40,7 @@ def await_owners(root: str, expected: set[int], live: LiveFleet) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("moves", [4, pytest.param(10, marks=pytest.mark.long)])
+@pytest.mark.parametrize("moves", [2, pytest.param(10, marks=pytest.mark.long)])
 def test_two_start_at_once_a_partition_goes_to_and_fro_and_its_owner_is_killed(
     new_cluster: Cluster, moves: int
 ) -> None:

@@ -41,6 +41,7 @@ _LONGEST_DELAYS_S = (0.3, 2.0, 8.0)
 # How often another fault comes along with a kill.
 _OTHERS_A_KILL = 0.6
 _LAST_ACTIONS = 25
+_LOOK_S = 0.05
 # Tables that grow fast enough for upkeep to run many times beside the faults. Several JVMs that
 # start at once on two cores have taken more than a minute for a first batch: that is no query that
 # hangs.
@@ -225,26 +226,33 @@ class _Trial:
         return minutes is not None and monotonic() - self._began > 60 * minutes
 
     def _do(self, faults: Step) -> None:
-        """Do one of the faults after a random delay; the first in a random order that can be."""
-        random = self._stage.random
+        """Do one of the faults after a random delay; the first in a random order that can be.
+
+        A kill is tried until one can be: a coordinator that has just ended is first started again.
+        """
         kind = "kill" if faults[0] in (*KILLS, LOSS) else "other"
-        sleep(random.uniform(0, random.choice(_LONGEST_DELAYS_S)))
+        sleep(self._stage.random.uniform(0, self._stage.random.choice(_LONGEST_DELAYS_S)))
+        while not self._tried(kind, faults) and kind == "kill" and not self.interrupted.is_set():
+            sleep(_LOOK_S)
+
+    def _tried(self, kind: str, faults: Step) -> bool:
+        """Do the first of the faults that can be done now; False if none can."""
+        random, done = self._stage.random, self._done[kind]
         self._stage.cluster.check()
-        least = min(self._done[kind][fault.name] for fault in faults)
+        least = min(done[fault.name] for fault in faults)
         # The rarest first, so that a short run has some of each.
-        order = sorted(
-            faults, key=lambda fault: (self._done[kind][fault.name] - least, random.random())
-        )
+        order = sorted(faults, key=lambda fault: (done[fault.name] - least, random.random()))
         for fault in order:
             at = monotonic()
             said = fault.act(self._stage)
             if said is not None:
-                self._done[kind][fault.name] += 1
+                done[fault.name] += 1
                 self._starting += kind == "kill" and said.endswith(STARTING)
                 self._note(said, at)
                 if fault.name == "full disk":
                     self._auditor.excused_until = clock_ms() + 30_000
-                return
+                return True
+        return False
 
     def _check(self, load: Load) -> None:
         self._stage.cluster.settle()
