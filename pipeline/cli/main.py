@@ -17,6 +17,7 @@ from pipeline.cli.gateway import gateway
 from pipeline.cli.groups import groups_app
 from pipeline.cli.keys import keys_app
 from pipeline.cli.offsets import offsets_app
+from pipeline.cli.package import package
 from pipeline.cli.partitions import partitions_app
 from pipeline.cli.records import records_app
 from pipeline.cli.run import run
@@ -38,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (run, gateway, demo, simulate, worker, compact, retain, repair, sql):
+for verb in (run, package, gateway, demo, simulate, worker, compact, retain, repair, sql):
     app.command()(verb)
 app.add_typer(groups_app, name="groups")
 app.add_typer(offsets_app, name="offsets")
@@ -52,7 +53,7 @@ app.add_typer(bench_app, name="bench")
 app.add_typer(trial_app, name="trial")
 
 # These verbs start Spark, or import what runs in it, and both need pandas.
-_WITH_SPARK = {"run", "demo", "bench", "trial"}
+_WITH_SPARK = {"run", "package", "demo", "bench", "trial"}
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """The coordinator's job: source -> stateful -> sink; what `run` and spark-submit start.
 
-`python -m pipeline run --root ROOT --config FILE` starts it on this machine, `spark-submit
---packages ... --py-files WHEEL pipeline/node/job.py --root ROOT --config FILE` on a cluster.
+`group-coordinator run --root ROOT --config FILE` starts it on this machine, `spark-submit ...
+DIR/job.py --root ROOT --config FILE` on a cluster (`pipeline.node.shipped`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pipeline.clock import clock_ms, monotonic
 from pipeline.errors import Failure, WrongCall
 from pipeline.logs import LogFormat, ProcessLog, default_file
 from pipeline.node.diagnosis import one_line
+from pipeline.node.executors import PackagesMissing, check_executors
 from pipeline.node.node import CoordinatorNode, start
 from pipeline.node.preflight import check_start
 from pipeline.node.process_tree import jvm_of
@@ -47,8 +48,7 @@ if TYPE_CHECKING:
     from pipeline.settings import Settings
     from pipeline.stream.stateful import MachineFactory
 
-# Not by __name__: spark-submit runs this file as a script.
-log = logging.getLogger("pipeline.node.job")
+log = logging.getLogger(__name__)
 
 # What ends a start with one line rather than a traceback.
 START_ERRORS = (Failure, ConfigError, DeltaError, OSError)
@@ -141,6 +141,7 @@ def run(
         stop.with_jvm(spark)
         log.info("Spark %s runs on %s", spark.version, spark.sparkContext.master)
         try:
+            check_executors(spark)
             keys = _keys(settings)
             make_machine = make_machine or partial(BatchMachine, None, keys or ())
             engine = SparkEngine(spark, root, settings.coordinator, make_machine, keys)
@@ -152,6 +153,9 @@ def run(
     except (_Asked, KeyboardInterrupt):
         _end_jvm()
         log.info("stopped before it had begun")
+    except PackagesMissing as error:
+        process_log.fail(str(error))
+        return 1
     except (*START_ERRORS, Py4JError) as error:
         if stop.asked.is_set():
             # Who stops a process often stops its children with it: the JVM was first to go.
@@ -205,7 +209,7 @@ def _watch(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """What `spark-submit pipeline/node/job.py` runs."""
+    """What spark-submit runs, once `shipped` has looked."""
     parser = argparse.ArgumentParser(prog="job.py", description="Run a group coordinator.")
     parser.add_argument("--root", required=True, help="folder or URI under which the tables lie")
     parser.add_argument("--config", help="TOML file over conf/coordinator.toml")
@@ -222,7 +226,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     logs = Logs(options.log_format, options.verbose, options.log_file)
     return run(options.root, settings, logs=logs)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

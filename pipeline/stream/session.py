@@ -264,11 +264,14 @@ def _ship_package(spark: SparkSession) -> None:
     """Give this package to all Python processes of Spark; --py-files alone does not.
 
     Workers ignore .whl files, so they get the wheel as .zip. The process that reads a stream's
-    source looks for shipped files in a folder where Spark puts none; it runs beside the driver, so
-    PYTHONPATH leads it to the driver's own files.
+    source looks for shipped files in a folder where Spark puts none, and is the executors' Python
+    (PYSPARK_PYTHON), which may have no packages. It runs beside the driver, so PYTHONPATH leads it
+    to the driver's own packages. Executors of other machines do not have these folders.
     """
     package = Path(__file__).parents[2]
-    spark.sparkContext.environment["PYTHONPATH"] = str(package)
+    installed = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
+    folders = dict.fromkeys([str(package), *installed])
+    spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(folders)
     if package.suffix == ".whl" and package.is_file():
         # Executors fetch the copy with their first task, so it stays until this process ends.
         folder = tempfile.mkdtemp()

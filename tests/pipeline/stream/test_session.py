@@ -43,7 +43,7 @@ def test_delta_s_own_helper_names_the_same_jar():
 
 def test_readme_tells_spark_submit_the_same_packages():
     readme = (REPOSITORY / "README.md").read_text()
-    assert re.findall(r"spark-submit --packages (\S+)", readme) == [packages()]
+    assert re.findall(r"--packages (\S+)", readme) == [packages()]
 
 
 def test_no_second_place_names_a_release():

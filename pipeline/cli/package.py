@@ -1,0 +1,28 @@
+"""`package`: what a cluster needs of this project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def package(
+    out: Annotated[Path, typer.Option("--out", help="The folder to write into.")] = Path("dist"),
+) -> None:
+    """Write what spark-submit ships to a cluster: an archive of packages, and job.py."""
+    from pipeline.node.packaging import write_package
+    from pipeline.node.shipped import ARCHIVE_FOLDER
+    from pipeline.stream.session import packages
+
+    done = write_package(out, lambda line: typer.echo(line, err=True))
+    size = done.archive.stat().st_size
+    typer.echo(f"{done.archive}: {len(done.packages)} packages, {size / 1e6:.0f} MB")
+    typer.echo("")
+    typer.echo("PYSPARK_DRIVER_PYTHON=$(command -v python) PYSPARK_PYTHON=python3 \\")
+    typer.echo("spark-submit --master MASTER \\")
+    typer.echo(f"    --packages {packages()} \\")
+    typer.echo(f"    --archives {done.archive}#{ARCHIVE_FOLDER} \\")
+    typer.echo(f"    --conf spark.executorEnv.PYTHONPATH={ARCHIVE_FOLDER} \\")
+    typer.echo(f"    {done.job} --root ROOT")

@@ -1,0 +1,36 @@
+"""The look for what the job imports on an executor of a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark import cloudpickle
+
+from pipeline.errors import Failure
+from pipeline.node import shipped
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class PackagesMissing(Failure):
+    """An executor's Python lacks packages; the message says which, and how they are shipped."""
+
+
+def check_executors(spark: SparkSession) -> None:
+    """Look for what the job imports on one executor of a cluster. Raises PackagesMissing.
+
+    Without the look, the first batch fails with a traceback of the executor's, four times.
+    """
+    master = spark.conf.get("spark.master")
+    if master is None or master.startswith("local"):
+        return
+    # By value: an executor without this package could not import the function that tells so.
+    cloudpickle.register_pickle_by_value(shipped)  # type: ignore[no-untyped-call]
+    try:
+        task = spark.sparkContext.parallelize([shipped.NEEDED], 1).map(shipped.missing_modules)
+        (missing,) = task.collect()
+    finally:
+        cloudpickle.unregister_pickle_by_value(shipped)  # type: ignore[no-untyped-call]
+    if missing is not None:
+        raise PackagesMissing(shipped.advice("executor", missing))

@@ -1,0 +1,71 @@
+"""What spark-submit starts on a cluster, once it has seen that Python has what the job needs.
+
+`group-coordinator package` writes a copy of this file as `job.py`. It imports nothing but Python's
+own modules before it has looked: without the look, whoever forgets the archive reads a traceback
+that names the first missing module, adds it, and reads the next one.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+
+# The modules that the job imports, on the driver and, through the stateful step, on executors.
+NEEDED = (
+    "pipeline",
+    "coordinator",
+    "schemas",
+    "conf",
+    "deltalake",
+    "duckdb",
+    "msgspec",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "crc32c",
+    "kafka",
+    "typer",
+)
+# The name under which executors unpack the archive, in the folder where their Python starts.
+ARCHIVE_FOLDER = "group-coordinator"
+
+
+def missing_modules(names: Sequence[str] = NEEDED) -> str | None:
+    """Return one line that names what this Python cannot find; None if all is there."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if not missing:
+        return None
+    release = ".".join(map(str, sys.version_info[:2]))
+    return f"Python {release} at {sys.executable} has no {', '.join(missing)}"
+
+
+def advice(where: str, found: str) -> str:
+    """What a person does about modules that are missing on the driver or on an executor."""
+    if where == "driver":
+        return (
+            f"the driver's {found}. Submit with PYSPARK_DRIVER_PYTHON set to the Python of an "
+            "environment in which this project is installed; in cluster mode, set PYTHONPATH to "
+            "the unpacked archive (the README has the commands)"
+        )
+    return (
+        f"an executor's {found}. `group-coordinator package --out DIR` writes an archive of what "
+        f"executors need: submit with --archives DIR/{ARCHIVE_FOLDER}.tar.gz#{ARCHIVE_FOLDER} "
+        f"--conf spark.executorEnv.PYTHONPATH={ARCHIVE_FOLDER}"
+    )
+
+
+def main() -> int:
+    """Start the job if the driver has what it needs; else say in one line what is missing."""
+    missing = missing_modules()
+    if missing is not None:
+        print(f"group-coordinator: {advice('driver', missing)}", file=sys.stderr)
+        return 1
+    # The job imports what may be missing.
+    from pipeline.node.job import main as run_job  # noqa: PLC0415
+
+    return run_job()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

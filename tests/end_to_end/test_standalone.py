@@ -1,0 +1,94 @@
+"""The README's spark-submit on a real cluster: Spark's standalone master and two workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.client import GroupMember
+from pipeline.node.packaging import Packaged, write_package
+from pipeline.stream.session import packages
+from pipeline.tables.topics import create_topic
+from tests.end_to_end.standalone import Standalone, until
+
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Packaged:
+    return write_package(tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[Standalone]:
+    found = Standalone(tmp_path)
+    try:
+        found.begin()
+        yield found
+    finally:
+        found.stop()
+
+
+def arguments(package: Packaged, root: Path, *options: str) -> list[str]:
+    return ["--packages", packages(), *options, str(package.job), "--root", str(root)]
+
+
+def shipped(package: Packaged) -> list[str]:
+    folder = "group-coordinator"
+    return [
+        *("--archives", f"{package.archive}#{folder}"),
+        *("--conf", f"spark.executorEnv.PYTHONPATH={folder}"),
+    ]
+
+
+def test_a_submit_without_the_archive_says_in_one_line_what_executors_lack(
+    standalone: Standalone, package: Packaged, tmp_path: Path
+) -> None:
+    child = standalone.submit("submit", *arguments(package, tmp_path / "root"))
+    assert child.wait(180) == 1
+    lines = [line for line in standalone.text("submit").splitlines() if "coordinator:" in line]
+    assert len(lines) == 1
+    assert "an executor's Python 3." in lines[0]
+    assert "has no deltalake, duckdb, msgspec" in lines[0]
+    assert "submit with --archives" in lines[0]
+    assert "Traceback" not in standalone.text("submit")
+
+
+def test_requests_are_answered_while_executors_and_workers_die_and_after_a_restart(
+    standalone: Standalone, package: Packaged, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    submitted = arguments(package, root, *shipped(package))
+    first = standalone.submit("first", *submitted)
+    standalone.wait_ready("first")
+    create_topic(str(root), "orders", 3)
+
+    with GroupMember(str(root), "group", ["orders"], session_timeout_ms=60_000) as member:
+        until("an assignment", lambda: bool(member.poll_positions(500)))
+        member_id, partition = member.member_id, member.assignment[0]
+
+        def is_committed(offset: int) -> bool:
+            member.poll_positions(100)
+            member.commit({partition: offset}, timeout_ms=120_000)
+            found = member.committed([partition], timeout_ms=120_000)[partition]
+            return found is not None and found.offset == offset
+
+        assert is_committed(1)
+        (executor,) = standalone.executors("worker-1")
+        os.kill(executor, signal.SIGKILL)
+        assert is_committed(2)
+        standalone.kill_worker("worker-2")
+        assert is_committed(3)
+
+        os.kill(first.pid, signal.SIGTERM)
+        assert first.wait(120) == 0
+        standalone.submit("second", *submitted)
+        standalone.wait_ready("second")
+        assert is_committed(4)
+        # From the streaming checkpoint: the group is as it was, and nobody had to join again.
+        assert member.member_id == member_id
+        assert member.generation == 1

@@ -1,0 +1,99 @@
+"""What a cluster is given: an archive that Python imports from, and a job that looks first."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tarfile
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from pipeline.node import packaging, shipped
+from pipeline.node.packaging import NotInstalled, write_package
+
+
+@pytest.fixture
+def of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment of one package: all of them are 190 MB."""
+    monkeypatch.setattr(packaging, "_distributions", lambda: [distribution("msgspec")])
+
+
+@pytest.mark.usefixtures("of_one")
+def test_python_imports_the_project_and_its_packages_from_the_archive(tmp_path: Path) -> None:
+    told: list[str] = []
+    done = write_package(tmp_path / "out", told.append)
+    assert told == [f"1 of 1: {done.packages[0]}"]
+    unpacked = tmp_path / "unpacked"
+    with tarfile.open(done.archive) as tar:
+        names = tar.getnames()
+        tar.extractall(unpacked, filter="data")
+    assert not [name for name in names if "__pycache__" in name or ".." in name]
+    code = (
+        "import msgspec, schemas.messages, coordinator.group.batch, pipeline, conf;"
+        "print(msgspec.__file__, pipeline.__file__)"
+    )
+    # -S: no package of this environment.
+    shown = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env={"PYTHONPATH": str(unpacked)},
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
+    assert [Path(each).relative_to(unpacked).parts[0] for each in shown.stdout.split()] == [
+        "msgspec",
+        "pipeline",
+    ]
+
+
+@pytest.mark.usefixtures("of_one")
+def test_an_archive_that_could_not_be_finished_leaves_the_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = write_package(tmp_path).archive.read_bytes()
+
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(packaging, "_own_files", full)
+    with pytest.raises(OSError, match="no space left"):
+        write_package(tmp_path)
+    assert (tmp_path / "group-coordinator.tar.gz").read_bytes() == before
+    assert sorted(each.name for each in tmp_path.iterdir()) == [
+        "group-coordinator.tar.gz",
+        "job.py",
+    ]
+
+
+def test_the_project_depends_on_what_is_packed_and_spark_brings_its_own() -> None:
+    found = {one.metadata["Name"].lower() for one in packaging._distributions()}
+    assert {"deltalake", "duckdb", "msgspec", "pandas", "pyarrow"} <= found
+    # arro3-core is a package of deltalake's; pytest is for those who work on the project.
+    assert "arro3-core" in found
+    assert not {"pyspark", "py4j", "pytest"} & found
+
+
+def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packaging, "PROJECT", "no-such-package")
+    with pytest.raises(NotInstalled, match="no-such-package is not installed in this environment"):
+        packaging._distributions()
+
+
+def test_the_job_names_all_that_a_drivers_python_lacks_in_one_line(tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_bytes(Path(shipped.__file__).read_bytes())
+    ended = subprocess.run(
+        [sys.executable, "-S", str(job), "--root", "r"], capture_output=True, text=True, env={}
+    )
+    assert ended.returncode == 1
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("group-coordinator: the driver's Python 3.")
+    assert f"has no {', '.join(shipped.NEEDED)}. Submit with PYSPARK_DRIVER_PYTHON" in line
+
+
+def test_nothing_is_missing_here() -> None:
+    assert shipped.missing_modules() is None
+    assert "has no no_such_module" in str(shipped.missing_modules(["sys", "no_such_module"]))
