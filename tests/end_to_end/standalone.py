@@ -40,9 +40,26 @@ class Standalone:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.url = f"spark://127.0.0.1:{self.port}"
-        # Another minor release than the driver's is refused by Spark itself.
-        self.python = sys._base_executable  # type: ignore[attr-defined]
+        self.python = folder / "python"
+        self._write_python()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def _write_python(self) -> None:
+        """Write the nodes' Python, of the driver's release: another one is refused by Spark itself.
+
+        Spark hands the driver's PYTHONPATH to the nodes. On other machines its folders do not
+        exist; here they do, so Python in a worker's folder keeps only what is relative to it.
+        """
+        self.python.write_text(
+            "#!/bin/sh\n"
+            f'case "$PWD" in {self.folder.resolve()}/worker-*)\n'
+            "    PYTHONPATH=$(echo \"$PYTHONPATH\" | tr : '\\n' | "
+            f"grep -v -e '^{sys.prefix}/lib/.*site-packages$' -e '^{TOP}$' | paste -sd : -)\n"
+            "    export PYTHONPATH;;\n"
+            "esac\n"
+            f'exec {sys._base_executable} "$@"\n'  # type: ignore[attr-defined]
+        )
+        self.python.chmod(0o755)
 
     def begin(self) -> None:
         """Start the master and the workers, and wait until the master knows both."""
@@ -60,7 +77,7 @@ class Standalone:
             *("--master", self.url, "--driver-memory", "1g", "--executor-memory", "512m"),
             *arguments,
         ]
-        python = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": self.python}
+        python = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": str(self.python)}
         # The driver's environment has this project installed: it is this checkout.
         return self._spawn(name, command, {**python, "PYTHONPATH": str(TOP)})
 
@@ -79,7 +96,9 @@ class Standalone:
 
     def kill_worker(self, name: str) -> None:
         """Kill a worker's process, and with it its executors, as a machine that goes down."""
-        os.killpg(self._children.pop(name).pid, signal.SIGKILL)
+        child = self._children.pop(name)
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
         for pid in self.executors(name):
             os.kill(pid, signal.SIGKILL)
 
