@@ -34,7 +34,7 @@ _YOUNG_OBJECTS = 50_000
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
-def _address(text: str) -> tuple[str, int]:
+def read_address(text: str) -> tuple[str, int]:
     """HOST:PORT, an IPv6 address in brackets, as host and port."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65_535:
@@ -43,15 +43,15 @@ def _address(text: str) -> tuple[str, int]:
 
 
 def check_listen(text: str) -> None:
-    """Raise WrongCall if a gateway could not listen there: no HOST:PORT, or taken by a process."""
-    host, port = _address(text)
+    """Raise WrongCall if nobody could listen there: no HOST:PORT, or taken by a process."""
+    host, port = read_address(text)
     try:
         for family, kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
             with socket.socket(family, kind) as tried:
                 tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 tried.bind(address)
     except OSError as error:
-        raise WrongCall(f"no gateway can listen at {text}: {error.strerror}") from error
+        raise WrongCall(f"nobody can listen at {text}: {error.strerror}") from error
 
 
 def gateway(
@@ -75,10 +75,10 @@ def gateway(
     ProcessLog(log_format, verbose)
     loaded = load_settings(config)
     settings, group = gateway_settings(loaded), parse_config(loaded.group)
-    told = None if advertise is None else _address(advertise)
-    if told is None and _address(listen)[0] in _ALL_ADDRESSES:
+    told = None if advertise is None else read_address(advertise)
+    if told is None and read_address(listen)[0] in _ALL_ADDRESSES:
         raise WrongCall(f"--listen {listen} needs --advertise HOST:PORT, for clients")
-    asyncio.run(_serve(root, _address(listen), told, settings, group, until_eof))
+    asyncio.run(_serve(root, read_address(listen), told, settings, group, until_eof))
 
 
 async def _serve(
@@ -134,7 +134,7 @@ def _who_may(settings: GatewaySettings, host: str) -> list[tuple[int, str]]:
         return lines
     told = f"{settings.protocol}: every client is taken in, as {ANONYMOUS} (no users.file)"
     lines = [(logging.INFO, told)]
-    if not _is_loopback(host):
+    if not is_loopback(host):
         warning = (
             f"{host} IS NO LOOPBACK ADDRESS AND THERE ARE NO USERS: whoever reaches the port may "
             "do all that the ACLs give to everybody, and without ACLs everything"
@@ -153,7 +153,8 @@ def _what_may(root: str) -> str:
     return f"{len(acls)} ACLs say who may do what"
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether only programs of this machine reach an address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -185,15 +186,17 @@ def beside(
     config: Path | None = None,
     log_format: LogFormat = LogFormat.TEXT,
     verbose: bool = False,
+    verb: str = "gateway",
 ) -> Iterator[None]:
-    """Run a gateway in a process of its own during the block; none where `listen` is None.
+    """Run a verb that serves in a process of its own; nothing where `listen` is None.
 
-    The gateway ends when its input does, so it does not outlive a process that is killed.
+    It ends with the block, and when its input does, so it does not outlive a process that is
+    killed.
     """
     if listen is None:
         yield
         return
-    command = [sys.executable, "-m", "pipeline", "gateway", "--root", root, "--listen", listen]
+    command = [sys.executable, "-m", "pipeline", verb, "--root", root, "--listen", listen]
     if config is not None:
         command += ["--config", str(config)]
     command += ["--log-format", log_format.value, *(["--verbose"] if verbose else [])]

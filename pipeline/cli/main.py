@@ -16,6 +16,7 @@ from pipeline.cli.demo import demo
 from pipeline.cli.gateway import gateway
 from pipeline.cli.groups import groups_app
 from pipeline.cli.keys import keys_app
+from pipeline.cli.metrics import metrics
 from pipeline.cli.offsets import offsets_app
 from pipeline.cli.package import package
 from pipeline.cli.partitions import partitions_app
@@ -39,7 +40,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (run, package, gateway, demo, simulate, worker, compact, retain, repair, sql):
+for verb in (
+    run,
+    package,
+    gateway,
+    metrics,
+    demo,
+    simulate,
+    worker,
+    compact,
+    retain,
+    repair,
+    sql,
+):
     app.command()(verb)
 app.add_typer(groups_app, name="groups")
 app.add_typer(offsets_app, name="offsets")

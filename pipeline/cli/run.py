@@ -23,6 +23,9 @@ def run(
         str | None,
         typer.Option("--gateway", help="HOST:PORT on which Kafka clients are served as well."),
     ] = None,
+    metrics: Annotated[
+        str | None, typer.Option("--metrics", help="HOST:PORT at which Prometheus is answered.")
+    ] = None,
     log_format: LogForm = LogFormat.TEXT,
     log_file: Annotated[
         Path | None,
@@ -40,10 +43,13 @@ def run(
     if gateway is not None:
         gateway_settings(settings)
         check_listen(gateway)
+    if metrics is not None:
+        check_listen(metrics)
     # Only now: it loads Spark.
     from pipeline.node.job import Logs
     from pipeline.node.job import run as run_job
 
-    with beside(root, gateway, config, log_format, verbose):
+    measured = beside(root, metrics, None, log_format, verbose, "metrics")
+    with beside(root, gateway, config, log_format, verbose), measured:
         status = run_job(root, settings, logs=Logs(log_format, verbose, log_file))
     raise SystemExit(status)

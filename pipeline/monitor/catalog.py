@@ -78,6 +78,7 @@ class Catalog:
         self._as_of = as_of
         self._views = read_statements("views.sql")
         self._present: set[str] = set()
+        self._held: set[str] = set()
         self._connection = duckdb.connect(":memory:")
         for function in read_statements("duckdb_functions.sql").values():
             self._connection.execute(function.sql)
@@ -94,9 +95,20 @@ class Catalog:
         except duckdb.Error as error:
             raise QueryError(str(error)) from error
 
+    def hold(self, name: str, sql: str | None = None) -> None:
+        """Compute a view now; later queries, of other views too, are answered from memory.
+
+        With `sql` what is computed is that query, under a new name. Raises QueryError.
+        """
+        self.query(f"CREATE TABLE holding AS {sql or f'FROM {name}'}")
+        if sql is None:
+            self.query(f"DROP VIEW {name}")
+        self._connection.execute(f"ALTER TABLE holding RENAME TO {name}")
+        self._held.add(name)
+
     def _provide(self, sql: str) -> None:
         """Make the tables and views that a text names; all of them if it names none, as `SHOW`."""
-        known = {*_TABLES, LOG_SEGMENTS, *self._views}
+        known = {*_TABLES, LOG_SEGMENTS, *self._views, *self._held}
         names = (words_of(sql) & known) or known
         if isinstance(self._as_of, int):
             self._check_one_table(names)

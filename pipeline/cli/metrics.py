@@ -1,0 +1,64 @@
+"""`metrics`: what the tables tell, for Prometheus."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.gateway import check_listen, is_loopback, read_address
+from pipeline.cli.options import LogForm, Root, Verbose
+from pipeline.logs import LogFormat, ProcessLog
+
+log = logging.getLogger(__name__)
+
+# The coordinator's batches go first on a busy machine.
+_NICENESS = 10
+
+
+def metrics(
+    root: Root,
+    listen: Annotated[
+        str, typer.Option("--listen", help="HOST:PORT to listen on; 0.0.0.0 lets other hosts in.")
+    ] = "127.0.0.1:9308",
+    cluster_name: Annotated[
+        str | None,
+        typer.Option(help="The label cluster_name; by default the name of the root's folder."),
+    ] = None,
+    max_groups: Annotated[
+        int, typer.Option(min=0, help="How many groups have series of their own at most.")
+    ] = 1_000,
+    log_format: LogForm = LogFormat.TEXT,
+    verbose: Verbose = False,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+) -> None:
+    """Serve metrics of the groups, topics and tables under http://HOST:PORT/metrics."""
+    from pipeline.monitor.metrics import MetricsSettings
+    from pipeline.monitor.serving import serving_metrics
+
+    ProcessLog(log_format, verbose)
+    check_listen(listen)
+    host, port = read_address(listen)
+    settings = MetricsSettings(cluster_name or Path(root.rstrip("/")).name, max_groups)
+    os.nice(_NICENESS)
+    asked_to_stop = threading.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: asked_to_stop.set())
+    if until_eof:
+        threading.Thread(target=_await_eof, args=(asked_to_stop,), daemon=True).start()
+    with serving_metrics(root, host, port, settings) as served:
+        log.info("metrics: http://%s:%d/metrics tells of %s", host, served, root)
+        if not is_loopback(host):
+            log.warning("metrics: %s is no loopback address, and nobody has to log in", host)
+        asked_to_stop.wait()
+
+
+def _await_eof(ended: threading.Event) -> None:
+    sys.stdin.buffer.read()
+    ended.set()

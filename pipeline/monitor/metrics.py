@@ -1,0 +1,200 @@
+"""A root's metrics for Prometheus, read from its tables when they are asked for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+from msgspec import Struct
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+from pipeline.clock import monotonic
+from pipeline.delta.arrow import to_table
+from pipeline.delta.table import open_delta
+from pipeline.errors import Failure, first_line
+from pipeline.monitor.catalog import Catalog
+from pipeline.monitor.metric_queries import GAUGES, HELD, Gauge
+from pipeline.monitor.traffic import BATCH_BOUNDS_S, Traffic
+from pipeline.tables.store import has_table, table_uri
+from schemas.tables import ON_DEMAND, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from prometheus_client.core import Metric
+
+log = logging.getLogger(__name__)
+
+# Of more groups those that are furthest behind have series of their own: a group with ten
+# partitions has some fifty.
+MAX_GROUPS = 1_000
+# A scrape is answered from tables that were read at most as long ago.
+LEAST_AGE_S = 5.0
+# How long a scrape waits for the tables: Prometheus gives up after 10 s by default.
+LONGEST_WAIT_S = 8.0
+
+
+class MetricsSettings(Struct, frozen=True):
+    """What is exported: `cluster_name` is kafka-lag-exporter's label."""
+
+    cluster_name: str
+    max_groups: int = MAX_GROUPS
+
+
+class RootMetrics(Collector):
+    """Reads the tables in a thread of its own when a scrape asks for it, one reading at a time.
+
+    A scrape that has waited for `LONGEST_WAIT_S` is given what was read before, or, before anything
+    was read, the metrics about the exporter alone. So however many scrapers there are and however
+    long a reading takes, it costs one thread.
+    """
+
+    def __init__(self, root: str, settings: MetricsSettings) -> None:
+        self._root = root
+        self._settings = settings
+        self._traffic = Traffic(root)
+        self._lock = threading.Lock()
+        self._reading: threading.Thread | None = None
+        self._read: list[Metric] = []
+        self._read_at_s: float | None = None
+        self._took_s = 0.0
+        self._is_up = False
+        self._problem = ""
+
+    def describe(self) -> Iterable[Metric]:
+        """Say nothing at registration: the names are known only with the tables."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield what is exported, read anew unless that was just done."""
+        with self._lock:
+            age_s = None if self._read_at_s is None else monotonic() - self._read_at_s
+            if self._reading is None and (age_s is None or age_s >= LEAST_AGE_S):
+                self._reading = threading.Thread(target=self._refresh, name="metrics", daemon=True)
+                self._reading.start()
+            reading = self._reading
+        if reading is not None:
+            reading.join(LONGEST_WAIT_S)
+        with self._lock:
+            yield from self._read
+            yield from self._about_itself()
+
+    def _refresh(self) -> None:
+        began_s = monotonic()
+        try:
+            read = list(self._all())
+        except (Failure, DeltaError, OSError) as error:
+            if str(error) != self._problem:
+                log.warning("metrics: the tables cannot be read: %s", first_line(error))
+            with self._lock:
+                self._problem, self._is_up, self._reading = str(error), False, None
+            return
+        except BaseException:
+            with self._lock:
+                self._is_up, self._reading = False, None
+            raise
+        with self._lock:
+            self._read, self._read_at_s = read, monotonic()
+            self._took_s = self._read_at_s - began_s
+            self._problem, self._is_up, self._reading = "", True, None
+
+    def _about_itself(self) -> Iterator[Metric]:
+        yield _gauge(
+            "kminion_exporter_up", "1 if the tables could be read, else 0.", float(self._is_up)
+        )
+        took = GaugeMetricFamily(
+            "kafka_consumergroup_poll_time_ms",
+            "How long it took to read the tables, ms.",
+            labels=["cluster_name"],
+        )
+        took.add_metric([self._settings.cluster_name], self._took_s * 1000)
+        yield took
+        if self._read_at_s is not None:
+            yield _gauge(
+                "group_coordinator_metrics_age_seconds",
+                "How long ago the tables were read.",
+                monotonic() - self._read_at_s,
+            )
+
+    # --- reading ----------------------------------------------------------------------------------
+
+    def _all(self) -> Iterator[Metric]:
+        self._traffic.poll()
+        catalog = Catalog(self._root)
+        name = self._settings.cluster_name.replace("'", "''")
+        catalog.query(f"CREATE MACRO cluster_name() AS '{name}'")
+        for name, sql in HELD.items():
+            catalog.hold(name, sql.format(max_groups=self._settings.max_groups))
+        for each in GAUGES:
+            yield _family(catalog, each)
+        yield from self._of_traffic(catalog)
+        yield from self._of_tables()
+
+    def _of_traffic(self, catalog: Catalog) -> Iterator[Metric]:
+        traffic = self._traffic
+        answers = CounterMetricFamily(
+            "group_coordinator_answers",
+            "Requests that were answered.",
+            labels=["api", "error"],
+        )
+        for (api, error), count in sorted(traffic.answers.items()):
+            answers.add_metric([api, error], count)
+        yield answers
+        yield CounterMetricFamily(
+            "group_coordinator_rebalances", "Rebalances that began.", value=traffic.rebalances
+        )
+        commits = CounterMetricFamily(
+            "kminion_kafka_consumer_group_offset_commits",
+            "Offsets that the group has committed.",
+            labels=["group_id"],
+        )
+        for (group_id,) in catalog.query("SELECT group_id FROM chosen").rows:
+            commits.add_metric([group_id], traffic.commits[group_id])
+        yield commits
+        bounds = [*map(str, BATCH_BOUNDS_S), "+Inf"]
+        batches = HistogramMetricFamily(
+            "group_coordinator_batch_seconds",
+            "From a batch's decisions to the commit of its answers.",
+        )
+        batches.add_metric(
+            [], list(zip(bounds, accumulate(traffic.batches), strict=True)), traffic.batch_seconds
+        )
+        yield batches
+
+    def _of_tables(self) -> Iterator[Metric]:
+        families = [
+            GaugeMetricFamily(f"group_coordinator_table_{what}", text, labels=["table"])
+            for what, text in (
+                ("files", "Files of the table's newest version."),
+                ("bytes", "Bytes of the files of the table's newest version."),
+                ("version", "The table's newest version."),
+            )
+        ]
+        for table in (*TABLES.values(), *ON_DEMAND):
+            if has_table(self._root, table):
+                handle = open_delta(table_uri(self._root, table))
+                files = to_table(handle.get_add_actions())
+                size = sum(files.column("size_bytes").to_pylist())
+                values = (files.num_rows, size, handle.version())
+                for family, value in zip(families, values, strict=True):
+                    family.add_metric([table.name], value)
+        yield from families
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, text, value=value)
+
+
+def _family(catalog: Catalog, gauge: Gauge) -> Metric:
+    family = GaugeMetricFamily(gauge.name, gauge.help, labels=gauge.labels)
+    for *labels, value in catalog.query(gauge.sql).rows:
+        family.add_metric([str(label) for label in labels], value)
+    return family
