@@ -41,12 +41,12 @@ def test_an_address_that_another_process_has(refused) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        line = f"no gateway can listen at {listen}: Address already in use"
+        line = f"nobody can listen at {listen}: Address already in use"
         assert refused("--gateway", listen) == line
 
 
 def test_a_host_that_nobody_knows(refused) -> None:
-    assert refused("--gateway", "no host:9092").startswith("no gateway can listen at no host:9092")
+    assert refused("--gateway", "no host:9092").startswith("nobody can listen at no host:9092")
 
 
 def test_a_root_that_is_a_file(refused, tmp_path: Path) -> None:
