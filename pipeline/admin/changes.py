@@ -1,4 +1,4 @@
-"""Changes of groups and their offsets: what they would be, and carrying them out.
+"""Having the coordinator make the changes that were planned.
 
 Nothing here writes the coordinator's own tables: a deletion or a reset is a request event, and the
 coordinator decides whether the group's state allows it.
@@ -7,16 +7,16 @@ coordinator decides whether the group's state allows it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
-from typing import Any
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from pipeline.admin.plans import Change, GroupPlan
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.topics import delete_topic as delete_from_catalogue
 from schemas.errors import ERROR_NAMES
 from schemas.messages import (
     DeleteGroupsRequest,
@@ -27,9 +27,16 @@ from schemas.messages import (
     OffsetDeleteRequest,
     OffsetDeleteTopic,
     RequestEvent,
+    Response,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+# How the request ids of changes of offsets begin: by them the history tells an operator's changes
+# from commits. What follows names the change, and is one for all requests that make it.
 RESET_PREFIX = "offsets-reset/"
+TIMEOUT_S = 30.0
 _HINTS = {
     "UNKNOWN_MEMBER_ID": "the group has members; stop them first",
     "NON_EMPTY_GROUP": "the group has members; stop them first",
@@ -39,22 +46,48 @@ _HINTS = {
 }
 
 
-class Change(Struct, frozen=True):
-    """One partition's committed offset before and after a change; None means no offset."""
+class Outcome(Struct, frozen=True):
+    """What came of a group's change: `error` says why the coordinator refused it, or part of it."""
 
-    topic: str
-    partition: int
-    current: int | None
-    wanted: int | None
+    group_id: str
+    error: str | None = None
 
 
-def delete_group(root: str, group_id: str, timeout_s: float = 30.0) -> None:
+def carry_out(
+    root: str, group_id: str, changes: Sequence[Change], timeout_s: float = TIMEOUT_S
+) -> None:
+    """Make the changes of one group; raises Failure with the coordinator's reason if it refuses."""
+    _raise(carry_out_all(root, [GroupPlan(group_id, tuple(changes))], timeout_s))
+
+
+def carry_out_all(
+    root: str, plans: Sequence[GroupPlan], timeout_s: float = TIMEOUT_S
+) -> list[Outcome]:
+    """Make the changes of all plans, whose requests are one commit; an outcome for each plan.
+
+    Each group's coordinator decides for itself: of several groups some may be refused. Raises
+    NoAnswer and what RequestClient raises.
+    """
+    requests = [request for plan in plans for request in _requests(plan)]
+    errors = _ask(root, requests, timeout_s)
+    return [Outcome(plan.group_id, errors.get(plan.group_id)) for plan in plans]
+
+
+def delete_groups(
+    root: str, group_ids: Sequence[str], timeout_s: float = TIMEOUT_S
+) -> list[Outcome]:
+    """Delete Empty groups with their offsets; an outcome for each. Raises as `carry_out_all`."""
+    requests = [
+        _request(f"admin/{uuid.uuid4()}", each, "delete_groups", DeleteGroupsRequest())
+        for each in group_ids
+    ]
+    errors = _ask(root, requests, timeout_s)
+    return [Outcome(each, errors.get(each)) for each in group_ids]
+
+
+def delete_group(root: str, group_id: str, timeout_s: float = TIMEOUT_S) -> None:
     """Delete an Empty group with its offsets; raises Failure with the coordinator's reason."""
-    from pipeline.admin.requesting import ask
-
-    request = _request(group_id, "delete_groups", delete_groups=DeleteGroupsRequest())
-    (answer,) = ask(root, [request], timeout_s)
-    _refuse(group_id, [answer.error_code])
+    _raise(delete_groups(root, [group_id], timeout_s))
 
 
 def delete_topic(root: str, name: str) -> int:
@@ -64,11 +97,14 @@ def delete_topic(root: str, name: str) -> int:
     group's next request, so each of these groups is sent a DescribeGroups, which waits while no
     coordinator runs.
     """
+    # What writes needs pyarrow, which a plan does without.
+    from pipeline.tables.request_log import RequestLog
+    from pipeline.tables.topics import delete_topic as delete_from_catalogue
+
     delete_from_catalogue(root, name)
     query = "SELECT DISTINCT group_id FROM committed_offsets WHERE topic = ? ORDER BY ALL"
-    body = DescribeGroupsRequest()
     requests = [
-        _request(group_id, "describe_groups", describe_groups=body)
+        _request(f"admin/{uuid.uuid4()}", group_id, "describe_groups", DescribeGroupsRequest())
         for (group_id,) in Catalog(root).query(query, [name]).rows
     ]
     if requests:
@@ -76,114 +112,71 @@ def delete_topic(root: str, name: str) -> int:
     return len(requests)
 
 
-def plan_reset(
-    root: str, group_id: str, topics: Sequence[str], to_offset: int | None, shift_by: int | None
-) -> list[Change]:
-    """Return what a reset to an offset, or by a number of offsets, would change. Raises Failure."""
-    if (to_offset is None) == (shift_by is None):
-        raise Failure("say either an offset to go to, or a number of offsets to shift by")
-    changes = []
-    for topic, partition, current in _committed(root, group_id, topics):
-        wanted = to_offset if to_offset is not None else max(0, current + (shift_by or 0))
-        if wanted != current:
-            changes.append(Change(topic, partition, current, wanted))
-    return changes
-
-
-def plan_deletion(root: str, group_id: str, topics: Sequence[str]) -> list[Change]:
-    """Return what deleting the offsets of these topics would change. Raises Failure."""
-    return [Change(t, p, current, None) for t, p, current in _committed(root, group_id, topics)]
-
-
-def plan_undo(root: str, group_id: str) -> list[Change]:
-    """Return what undoing the group's last reset would change. Raises Failure without one."""
-    rows = (
-        Catalog(root)
-        .query(
-            "WITH resets AS (SELECT *, max(written_at) OVER () AS latest FROM offset_history "
-            "WHERE group_id = ? AND starts_with(request_id, ?)) "
-            'SELECT resets.topic, resets."partition", now.committed_offset, resets.previous_offset '
-            "FROM resets JOIN committed_offsets AS now ON now.group_id = resets.group_id "
-            'AND now.topic = resets.topic AND now."partition" = resets."partition" '
-            "WHERE written_at = latest ORDER BY ALL",
-            [group_id, RESET_PREFIX],
-        )
-        .rows
-    )
-    if not rows:
-        raise Failure(f"group {group_id!r} has no reset to undo")
-    return [Change(*row) for row in rows if row[2] != row[3] and row[3] is not None]
-
-
-def carry_out(root: str, group_id: str, changes: Sequence[Change], timeout_s: float = 30.0) -> None:
-    """Make the changes; raises Failure with the coordinator's reason if it refuses any."""
+def _ask(root: str, requests: Sequence[RequestEvent], timeout_s: float) -> dict[str, str]:
+    """Send the requests; returns what was refused of each group."""
     from pipeline.admin.requesting import ask
 
-    requests = [_request(group_id, api, **{api: asked}) for api, asked in _bodies(changes)]
+    if not requests:
+        return {}
+    codes: dict[str, set[int]] = {}
     for answer in ask(root, requests, timeout_s):
-        body = getattr(answer, answer.api)
-        topics = () if body is None else body.topics
-        codes = [partition.error_code for topic in topics for partition in topic.partitions]
-        _refuse(group_id, codes or [answer.error_code])
+        codes.setdefault(answer.group_id, set()).update(_codes(answer))
+    return {group_id: _reason(group_id, each) for group_id, each in codes.items() if any(each)}
 
 
-def _bodies(changes: Sequence[Change]) -> Iterable[tuple[str, Struct]]:
-    names = sorted({change.topic for change in changes})
-    kept = [change for change in changes if change.wanted is not None]
-    if kept:
-        topics = tuple(
-            OffsetCommitTopic(
-                name,
-                tuple(
-                    OffsetCommitPartition(change.partition, change.wanted or 0)
-                    for change in kept
-                    if change.topic == name
-                ),
-            )
-            for name in names
+def _codes(answer: Response) -> list[int]:
+    topics = getattr(getattr(answer, answer.api), "topics", ())
+    codes = [partition.error_code for topic in topics for partition in topic.partitions]
+    return codes or [answer.error_code]
+
+
+def _reason(group_id: str, codes: Iterable[int]) -> str:
+    errors = sorted({ERROR_NAMES[code] for code in codes if code})
+    hints = "; ".join(dict.fromkeys(_HINTS[name] for name in errors if name in _HINTS))
+    why = f" ({hints})" if hints else ""
+    return f"group {group_id!r}: the coordinator answered {', '.join(errors)}{why}"
+
+
+def _raise(outcomes: Iterable[Outcome]) -> None:
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise Failure(outcome.error)
+
+
+def _requests(plan: GroupPlan) -> Iterator[RequestEvent]:
+    """The requests of a plan: a commit of what is to be, a deletion of what is not to be."""
+    change_id = f"{RESET_PREFIX}{uuid.uuid4()}"
+    ordered = sorted(plan.changes, key=attrgetter("topic", "partition"))
+    commits = [
+        OffsetCommitTopic(
+            topic,
+            tuple(OffsetCommitPartition(each.partition, each.wanted or 0) for each in changes),
         )
-        yield "offset_commit", OffsetCommitRequest(topics=topics)
-    gone = [change for change in changes if change.wanted is None]
-    if gone:
-        deleted = tuple(
-            OffsetDeleteTopic(name, tuple(c.partition for c in gone if c.topic == name))
-            for name in names
+        for topic, changes in groupby(
+            (each for each in ordered if each.wanted is not None), attrgetter("topic")
         )
-        yield "offset_delete", OffsetDeleteRequest(deleted)
-
-
-def _committed(root: str, group_id: str, topics: Sequence[str]) -> list[tuple[str, int, int]]:
-    rows = (
-        Catalog(root)
-        .query(
-            'SELECT topic, "partition", committed_offset FROM committed_offsets '
-            "WHERE group_id = ? ORDER BY ALL",
-            [group_id],
+    ]
+    deletions = [
+        OffsetDeleteTopic(topic, tuple(each.partition for each in changes))
+        for topic, changes in groupby(
+            (each for each in ordered if each.wanted is None), attrgetter("topic")
         )
-        .rows
-    )
-    found = [(t, p, offset) for t, p, offset in rows if not topics or t in topics]
-    if not found:
-        of = f" of {', '.join(topics)}" if topics else ""
-        raise Failure(f"group {group_id!r} has no committed offsets{of} under {root}")
-    return found
+    ]
+    if commits:
+        body = OffsetCommitRequest(topics=tuple(commits))
+        yield _request(change_id, plan.group_id, "offset_commit", body)
+    if deletions:
+        gone = OffsetDeleteRequest(tuple(deletions))
+        yield _request(f"{change_id}/delete", plan.group_id, "offset_delete", gone)
 
 
-def _request(group_id: str, api: str, **body: Any) -> RequestEvent:
-    prefix = RESET_PREFIX if api == "offset_commit" else "admin/"
+def _request(request_id: str, group_id: str, api: str, body: Struct) -> RequestEvent:
+    fields: dict[str, Any] = {api: body}
     return RequestEvent(
-        request_id=f"{prefix}{uuid.uuid4()}",
+        request_id=request_id,
         group_id=group_id,
         api=api,
         client_id="group-coordinator",
         sent_at=clock_ms(),
-        **body,
+        **fields,
     )
-
-
-def _refuse(group_id: str, codes: Iterable[int]) -> None:
-    errors = sorted({ERROR_NAMES[code] for code in codes if code})
-    if errors:
-        hints = "; ".join(_HINTS[name] for name in errors if name in _HINTS)
-        why = f" ({hints})" if hints else ""
-        raise Failure(f"group {group_id!r}: the coordinator answered {', '.join(errors)}{why}")

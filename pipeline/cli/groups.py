@@ -2,42 +2,267 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
 
-from pipeline.cli.options import Json, Root
+from pipeline.cli.columns import Column, counted, print_columns, print_json, tell
+from pipeline.cli.options import AllGroups, Execute, GroupNames, GroupOption, Json, Root, Timeout
 from pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.admin.described import GroupState, Member
 
 groups_app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
 
+# Kafka's states of a classic group, and its types of groups.
+STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
+TYPES = ("classic", "consumer")
+# The columns of a table, and the values of a row.
+_Layout = tuple[list[Column], Callable[[Any], list[Any]]]
+
 
 @groups_app.command("list")
-def groups_list(root: Root, json: Json = False) -> None:
+def groups_list(
+    root: Root,
+    state: Annotated[
+        list[str] | None, typer.Option("--state", help="Only these; with commas, or repeated.")
+    ] = None,
+    type_: Annotated[
+        list[str] | None, typer.Option("--type", help="classic, which all groups are, or consumer.")
+    ] = None,
+    json: Json = False,
+) -> None:
     """Every group, its state and its numbers."""
-    from pipeline.cli.show import show_query
+    states = _one_of(state, STATES, "state")
+    types = _one_of(type_, TYPES, "type")
+    from pipeline.admin.described import list_groups
+    from pipeline.monitor.catalog import Catalog
 
-    show_query(
-        root,
-        "SELECT group_id, state, protocol_type, protocol, generation, num_members, num_offsets, "
-        "since, reason FROM groups ORDER BY group_id",
-        json,
+    catalog = Catalog(root)
+    found = [] if types and "classic" not in types else list_groups(catalog, states)
+    if json:
+        print_json(found)
+        return
+    columns = [
+        Column("GROUP", 25),
+        Column("TYPE", 10),
+        Column("STATE", 20),
+        Column("PROTOCOL"),
+        Column("GENERATION", 10),
+        Column("#MEMBERS", 8),
+        Column("#OFFSETS", 8),
+        Column("SINCE", 23),
+        Column("REASON"),
+    ]
+    print_columns(
+        columns,
+        (
+            (
+                each.group_id,
+                each.type,
+                each.state,
+                each.protocol,
+                each.generation,
+                each.num_members,
+                each.num_offsets,
+                None if each.since is None else each.since.isoformat(" ", "milliseconds"),
+                each.reason,
+            )
+            for each in found
+        ),
     )
 
 
 @groups_app.command("describe")
-def groups_describe(group: str, root: Root, json: Json = False) -> None:
-    """One group: its state and the members of its last stored generation."""
-    from pipeline.cli.show import show_query
+def groups_describe(
+    root: Root,
+    groups: GroupNames = None,
+    group: GroupOption = None,
+    all_groups: AllGroups = False,
+    offsets: Annotated[bool, typer.Option("--offsets", help="Where they stand (default).")] = False,
+    members: Annotated[bool, typer.Option("--members", help="Who is in them.")] = False,
+    state: Annotated[bool, typer.Option("--state", help="Their states and coordinators.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Leader epochs, assignments, generations.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Where groups stand and how far they are behind, who is in them, or what state they are in."""
+    if offsets + members + state > 1:
+        raise typer.BadParameter("at most one of --offsets, --members and --state")
+    named = named_groups(groups, group, all_groups)
+    from pipeline.admin import described
+    from pipeline.admin.plans import check_groups, known_groups
+    from pipeline.monitor.catalog import Catalog
 
-    found = show_query(root, "SELECT * FROM groups WHERE group_id = ?", json, group)
-    if not found.rows:
-        raise Failure(f"there is no group {group!r} under {root}")
-    show_query(root, "SELECT * EXCLUDE group_id FROM group_members WHERE group_id = ?", json, group)
+    catalog = Catalog(root)
+    states = check_groups(catalog, named, root) if named else known_groups(catalog, [])
+    chosen = sorted(states)
+    if members:
+        rows: list[Any] = described.members_of(catalog, chosen)
+        columns, cells = _member_columns(rows, verbose)
+    elif state:
+        rows = described.states_of(catalog, chosen)
+        columns, cells = _state_columns(verbose)
+    else:
+        rows = described.partition_lags(catalog, chosen)
+        columns, cells = _lag_columns(verbose)
+    if json:
+        print_json(rows)
+        return
+    of_group: dict[str, list[Any]] = {group_id: [] for group_id in chosen}
+    for row in rows:
+        of_group[row.group_id].append(cells(row))
+    for number, (group_id, mine) in enumerate(of_group.items()):
+        if number:
+            typer.echo()
+        print_columns(columns, mine)
+        if states[group_id] in ("Empty", "Dead"):
+            tell(f"group {group_id!r} has no active members")
 
 
 @groups_app.command("delete")
-def groups_delete(group: str, root: Root) -> None:
-    """Delete an Empty group and its offsets, through the running coordinator."""
-    from pipeline.admin.changes import delete_group
+def groups_delete(
+    root: Root,
+    groups: GroupNames = None,
+    group: GroupOption = None,
+    all_groups: AllGroups = False,
+    execute: Execute = False,
+    timeout: Timeout = 30_000,
+    json: Json = False,
+) -> None:
+    """Delete Empty groups and their offsets, through the running coordinator."""
+    named = named_groups(groups, group, all_groups)
+    from pipeline.admin.changes import delete_groups
+    from pipeline.admin.described import list_groups
+    from pipeline.monitor.catalog import Catalog
 
-    delete_group(root, group)
-    typer.echo(f"group {group!r} deleted")
+    every = list_groups(Catalog(root))
+    known = {each.group_id for each in every}
+    errors = [f"there is no group {each!r} under {root}" for each in named if each not in known]
+    chosen = [each for each in every if not named or each.group_id in named]
+    if json:
+        print_json(chosen)
+    else:
+        columns = [Column("GROUP", 25), Column("STATE", 20), Column("#OFFSETS", 8)]
+        print_columns(columns, ((e.group_id, e.state, e.num_offsets) for e in chosen))
+    if execute:
+        outcomes = delete_groups(root, [each.group_id for each in chosen], timeout / 1000)
+        refused = [each.error for each in outcomes if each.error is not None]
+        tell(f"{counted(len(outcomes) - len(refused), 'group')} deleted")
+        errors += refused
+    elif chosen:
+        tell("nothing was deleted: add --execute to do it")
+    if errors:
+        raise Failure("; ".join(errors))
+
+
+@groups_app.command("validate-regex")
+def groups_validate_regex(
+    regex: Annotated[str, typer.Argument(help="A regular expression over topics' names.")],
+) -> None:
+    """Whether a regular expression is one of RE2, which Kafka's brokers know."""
+    import duckdb
+
+    # DuckDB's regular expressions are RE2's own.
+    try:
+        duckdb.execute("SELECT regexp_matches('', ?)", [regex]).fetchall()
+    except duckdb.Error as error:
+        why = str(error).partition(": ")[2]
+        raise Failure(f"the regular expression `{regex}` is invalid: {why}") from error
+    typer.echo(f"The regular expression `{regex}` is valid.")
+
+
+def named_groups(
+    words: Sequence[str] | None, options: Sequence[str] | None, all_groups: bool
+) -> list[str]:
+    """The groups that a command names, in one of two ways; none if it is for all of them."""
+    named = list(dict.fromkeys([*(words or ()), *(options or ())]))
+    if all_groups == bool(named):
+        raise typer.BadParameter("name the groups, or say --all-groups")
+    return named
+
+
+def _one_of(given: Sequence[str] | None, known: Sequence[str], what: str) -> list[str]:
+    words = [word.strip().lower() for text in given or () for word in text.split(",")]
+    for word in words:
+        if word not in {each.lower() for each in known}:
+            raise typer.BadParameter(f"{word!r} is no {what}; there are {', '.join(known)}")
+    return words
+
+
+# --- Kafka's columns ------------------------------------------------------------------------------
+
+
+def _lag_columns(verbose: bool) -> _Layout:
+    fields = [
+        ("GROUP", 15, "group_id"),
+        ("TOPIC", 15, "topic"),
+        ("PARTITION", 10, "partition"),
+        *([("LEADER-EPOCH", 15, "leader_epoch")] if verbose else []),
+        ("CURRENT-OFFSET", 15, "current_offset"),
+        ("LOG-END-OFFSET", 15, "log_end_offset"),
+        ("LAG", 15, "lag"),
+        ("CONSUMER-ID", 15, "consumer_id"),
+        ("HOST", 15, "host"),
+        ("CLIENT-ID", 0, "client_id"),
+    ]
+    return _layout(fields)
+
+
+def _member_columns(members: Sequence[Member], verbose: bool) -> _Layout:
+    fields = [
+        ("GROUP", 15, "group_id"),
+        ("CONSUMER-ID", 15, "consumer_id"),
+        *(
+            [("GROUP-INSTANCE-ID", 17, "group_instance_id")]
+            if any(each.group_instance_id for each in members)
+            else []
+        ),
+        ("HOST", 15, "host"),
+        ("CLIENT-ID", 15, "client_id"),
+        ("#PARTITIONS", 15, "num_partitions"),
+    ]
+    if not verbose:
+        return _layout(fields)
+    columns, cells = _layout([*fields, ("CURRENT-EPOCH", 15, ""), ("CURRENT-ASSIGNMENT", 20, "")])
+    columns += [Column("TARGET-EPOCH"), Column("TARGET-ASSIGNMENT", 20)]
+    # Epochs and targets are of KIP-848's groups; the columns are there for whoever counts them.
+    return columns, lambda row: [*cells(row)[:-2], None, row.assignment, None, None]
+
+
+def _state_columns(verbose: bool) -> _Layout:
+    columns, _ = _layout(
+        [
+            ("GROUP", 15, ""),
+            ("COORDINATOR (ID)", 25, ""),
+            ("ASSIGNMENT-STRATEGY", 20, ""),
+            ("STATE", 20, ""),
+            *([("GROUP-EPOCH", 15, ""), ("TARGET-ASSIGNMENT-EPOCH", 25, "")] if verbose else []),
+            ("#MEMBERS", 0, ""),
+        ]
+    )
+
+    def cells(each: GroupState) -> list[Any]:
+        where = None if each.node_id is None else f"{each.host}:{each.port}  ({each.node_id})"
+        epochs = [None, None] if verbose else []
+        strategy = each.assignment_strategy
+        return [each.group_id, where, strategy, each.state, *epochs, each.num_members]
+
+    return columns, cells
+
+
+def _layout(fields: Sequence[tuple[str, int, str]]) -> _Layout:
+    columns = [Column(name, width) for name, width, _ in fields]
+    # As Kafka has it: a member without an instance id has nothing in that column.
+    blank = {"group_instance_id": ""}
+
+    def cells(row: Any) -> list[Any]:
+        values = ((field, getattr(row, field, None)) for _, _, field in fields)
+        return [blank.get(field) if value is None else value for field, value in values]
+
+    return columns, cells

@@ -2,88 +2,251 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.options import Json, Root
+from pipeline.cli.columns import Column, counted, print_columns, print_json, tell
+from pipeline.cli.groups import named_groups
+from pipeline.cli.options import (
+    AllGroups,
+    AllTopics,
+    Execute,
+    GroupNames,
+    GroupOption,
+    Json,
+    Root,
+    Timeout,
+    Topics,
+    encoded,
+)
+from pipeline.errors import Failure
 
 if TYPE_CHECKING:
-    from pipeline.admin.changes import Change
+    from collections.abc import Sequence
+
+    from pipeline.admin.plans import GroupPlan
 
 offsets_app = typer.Typer(help="Committed offsets.", no_args_is_help=True)
 
-
-Topics = Annotated[
-    list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")
-]
-
-
-Execute = Annotated[
-    bool, typer.Option("--execute", help="Do it; without this, only show what would change.")
-]
+_TIME = "YYYY-MM-DDTHH:MM:SS.sss, of UTC unless it ends with Z or +01:00."
 
 
 @offsets_app.command("reset")
 def offsets_reset(
-    group: str,
     root: Root,
+    groups: GroupNames = None,
+    group: GroupOption = None,
+    all_groups: AllGroups = False,
     topic: Topics = None,
-    to_offset: Annotated[int | None, typer.Option(help="The offset to go to.")] = None,
-    shift_by: Annotated[
-        int | None, typer.Option(help="How many offsets to go on, or back.")
+    all_topics: AllTopics = False,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="To the first record.")
+    ] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_current: Annotated[
+        bool, typer.Option("--to-current", help="Where they are; commits them again.")
+    ] = False,
+    to_offset: Annotated[int | None, typer.Option(help="To this offset, at least 0.")] = None,
+    shift_by: Annotated[int | None, typer.Option(help="On by so many, or back.")] = None,
+    to_datetime: Annotated[
+        str | None, typer.Option(help=f"To the first record of this time or later: {_TIME}")
+    ] = None,
+    by_duration: Annotated[
+        str | None, typer.Option(help="To the first record so long ago or later, as PT1H30M.")
+    ] = None,
+    from_file: Annotated[
+        Path | None, typer.Option(help="To the offsets of a file that --export printed.")
     ] = None,
     execute: Execute = False,
+    export: Annotated[
+        bool, typer.Option("--export", help="Print TOPIC,PARTITION,OFFSET lines for --from-file.")
+    ] = False,
+    timeout: Timeout = 30_000,
     json: Json = False,
 ) -> None:
-    """Put an Empty group's committed offsets elsewhere, through the running coordinator."""
-    from pipeline.admin.changes import plan_reset
+    """Put inactive groups' committed offsets elsewhere, through the running coordinator."""
+    named = named_groups(groups, group, all_groups)
+    given = {
+        "to-earliest": to_earliest or None,
+        "to-latest": to_latest or None,
+        "to-current": to_current or None,
+        "to-offset": to_offset,
+        "shift-by": shift_by,
+        "to-datetime": to_datetime,
+        "by-duration": by_duration,
+        "from-file": from_file,
+    }
+    aims = [(name, str(value)) for name, value in given.items() if value is not None]
+    if len(aims) != 1:
+        raise typer.BadParameter(f"say one of {', '.join(f'--{name}' for name in given)}")
+    if all_topics and topic:
+        raise typer.BadParameter("either --topic or --all-topics")
+    from pipeline.admin.reset import (
+        export_offsets,
+        parse_aim,
+        parse_offsets,
+        plan_offsets,
+        plan_resets,
+    )
 
-    _change(root, group, plan_reset(root, group, topic or [], to_offset, shift_by), execute, json)
+    ((aim, value),) = aims
+    if from_file is not None:
+        if topic:
+            raise typer.BadParameter("--from-file says the topics; leave --topic out")
+        plans = plan_offsets(root, parse_offsets(from_file.read_text(), named))
+    else:
+        plans = plan_resets(root, named, topic or [], parse_aim(aim, value))
+    if export:
+        typer.echo(export_offsets(plans, with_group=len(plans) > 1), nl=False)
+    _change(root, plans, execute, json, timeout, shown=not export)
 
 
 @offsets_app.command("undo")
-def offsets_undo(group: str, root: Root, execute: Execute = False, json: Json = False) -> None:
-    """Put the committed offsets back to what they were before the last reset."""
-    from pipeline.admin.changes import plan_undo
+def offsets_undo(
+    group: str,
+    root: Root,
+    to: Annotated[
+        str | None, typer.Option("--to", help=f"Back to where it stood then: {_TIME}")
+    ] = None,
+    execute: Execute = False,
+    timeout: Timeout = 30_000,
+    json: Json = False,
+) -> None:
+    """Put a group's offsets back to before its last reset, deletion or undo, or to a time."""
+    from pipeline.admin.history import plan_return, plan_undo
+    from pipeline.admin.times import parse_time
 
-    _change(root, group, plan_undo(root, group), execute, json)
+    plan = plan_undo(root, group) if to is None else plan_return(root, group, parse_time(to))
+    _change(root, [plan], execute, json, timeout)
+
+
+@offsets_app.command("clone")
+def offsets_clone(
+    group: str,
+    root: Root,
+    to: Annotated[str, typer.Option("--to", help="The group that is given the offsets.")],
+    topic: Topics = None,
+    execute: Execute = False,
+    timeout: Timeout = 30_000,
+    json: Json = False,
+) -> None:
+    """Give a group, which may be a new one, the committed offsets of another."""
+    from pipeline.admin.history import plan_clone
+
+    _change(root, [plan_clone(root, group, to, topic or [])], execute, json, timeout)
 
 
 @offsets_app.command("delete")
 def offsets_delete(
-    group: str, root: Root, topic: Topics = None, execute: Execute = False, json: Json = False
+    root: Root,
+    groups: GroupNames = None,
+    group: GroupOption = None,
+    topic: Topics = None,
+    execute: Execute = False,
+    timeout: Timeout = 30_000,
+    json: Json = False,
 ) -> None:
     """Delete committed offsets of topics that no member consumes."""
-    from pipeline.admin.changes import plan_deletion
+    from pipeline.admin.history import plan_deletions
 
-    _change(root, group, plan_deletion(root, group, topic or []), execute, json)
+    plans = plan_deletions(root, named_groups(groups, group, False), topic or [])
+    _change(root, plans, execute, json, timeout)
 
 
-def _change(root: str, group: str, changes: list[Change], execute: bool, json: bool) -> None:
-    from pipeline.admin.changes import carry_out
-    from pipeline.cli.show import Format, show
-    from pipeline.monitor.catalog import Result
+@offsets_app.command("diff")
+def offsets_diff(
+    group: str,
+    root: Root,
+    from_: Annotated[str, typer.Option("--from", help=f"The earlier time: {_TIME}")],
+    to: Annotated[str | None, typer.Option("--to", help="The later time; now if left out.")] = None,
+    json: Json = False,
+) -> None:
+    """Where a group stood at two times, and how far it went between them."""
+    from pipeline.admin.history import differences
+    from pipeline.admin.times import parse_time
+    from pipeline.clock import clock_ms
 
-    rows = [(c.topic, c.partition, c.current, c.wanted) for c in changes]
-    result = Result(["topic", "partition", "current", "wanted"], rows)
-    show(result, Format.JSON if json else Format.TABLE)
-    if execute and changes:
-        carry_out(root, group, changes)
-        typer.echo(f"{len(changes)} offsets of group {group!r} changed", err=True)
-    elif changes:
-        typer.echo("nothing was changed: add --execute to do it", err=True)
+    later = clock_ms() if to is None else parse_time(to)
+    found = differences(root, group, parse_time(from_), later)
+    if json:
+        print_json(found)
+        return
+    columns = [
+        Column("TOPIC"),
+        Column("PARTITION", 10),
+        Column("FROM-OFFSET"),
+        Column("TO-OFFSET"),
+        Column("MOVED"),
+    ]
+    print_columns(columns, ((e.topic, e.partition, e.earlier, e.later, e.moved) for e in found))
 
 
 @offsets_app.command("show")
 def offsets_show(group: str, root: Root, json: Json = False) -> None:
-    """The committed offsets of one group."""
-    from pipeline.cli.show import show_query
+    """The committed offsets of one group, with their metadata and why they are there."""
+    from pipeline.admin.plans import check_groups
+    from pipeline.cli.show import Format, show
+    from pipeline.monitor.catalog import Catalog
 
-    show_query(
-        root,
+    catalog = Catalog(root)
+    check_groups(catalog, [group], root)
+    found = catalog.query(
         'SELECT topic, "partition", committed_offset, metadata, committed_at, expires_at, reason '
         'FROM committed_offsets WHERE group_id = ? ORDER BY topic, "partition"',
-        json,
-        group,
+        [group],
     )
+    show(found, Format.JSON if json else Format.TABLE)
+
+
+def _change(
+    root: str,
+    plans: Sequence[GroupPlan],
+    execute: bool,
+    json: bool,
+    timeout_ms: int,
+    shown: bool = True,
+) -> None:
+    """Show plans and carry them out. Raises Failure if one is impossible or is refused."""
+    if shown:
+        _show(plans, json)
+    for plan in plans:
+        for note in plan.notes:
+            tell(f"group {plan.group_id!r}: {note}")
+    errors = [f"group {p.group_id!r}: {p.problem}" for p in plans if p.problem is not None]
+    possible = [plan for plan in plans if plan.changes]
+    count = sum(len(plan.changes) for plan in possible)
+    if execute and possible:
+        from pipeline.admin.changes import carry_out_all
+
+        outcomes = carry_out_all(root, possible, timeout_ms / 1000)
+        refused = [each.error for each in outcomes if each.error is not None]
+        if len(refused) < len(possible):
+            done = len(possible) - len(refused)
+            offsets = f"{counted(count, 'offset')} of " if not refused else ""
+            tell(f"{offsets}{counted(done, 'group')} changed")
+        errors += refused
+    elif possible:
+        tell("nothing was changed: add --execute to do it")
+    elif not errors:
+        tell("there is nothing to change")
+    if errors:
+        raise Failure("; ".join(errors))
+
+
+def _show(plans: Sequence[GroupPlan], json: bool) -> None:
+    rows = [(plan.group_id, each) for plan in plans for each in plan.changes]
+    if json:
+        for group_id, each in rows:
+            fields = {name: getattr(each, name) for name in each.__struct_fields__}
+            typer.echo(encoded({"group_id": group_id, **fields}))
+        return
+    columns = [
+        Column("GROUP"),
+        Column("TOPIC"),
+        Column("PARTITION", 10),
+        Column("CURRENT-OFFSET"),
+        Column("NEW-OFFSET"),
+    ]
+    print_columns(columns, ((g, e.topic, e.partition, e.current, e.wanted) for g, e in rows))

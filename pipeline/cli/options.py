@@ -21,6 +21,27 @@ LogForm = Annotated[
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Print all that is logged, Spark's warnings included.")
 ]
+GroupNames = Annotated[list[str] | None, typer.Argument(metavar="[GROUP]...")]
+GroupOption = Annotated[
+    list[str] | None, typer.Option("--group", help="As GROUP; may be repeated.")
+]
+AllGroups = Annotated[bool, typer.Option("--all-groups", help="Every group of the root.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", help="Only this topic, or TOPIC:0,2 for some partitions; repeatable."),
+]
+AllTopics = Annotated[
+    bool, typer.Option("--all-topics", help="All that is committed, as without --topic.")
+]
+Execute = Annotated[
+    bool,
+    typer.Option(
+        "--execute/--dry-run", help="Do it; without --execute, only show what would change."
+    ),
+]
+Timeout = Annotated[
+    int, typer.Option("--timeout", min=1, help="How long the coordinator has to do it, ms.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON Lines.")]
 
 

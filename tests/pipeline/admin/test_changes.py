@@ -10,15 +10,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.admin.changes import (
-    Change,
-    _request,
-    carry_out,
-    delete_group,
-    plan_deletion,
-    plan_reset,
-    plan_undo,
-)
+from pipeline.admin.changes import carry_out, delete_group
+from pipeline.admin.history import plan_deletions, plan_undo
+from pipeline.admin.plans import Change, UnknownGroup
+from pipeline.admin.reset import Aim, plan_resets
 from pipeline.cli.main import app
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
@@ -64,21 +59,37 @@ def offsets(root: str) -> dict[int, int]:
     return dict(Catalog(root).query(query).rows)
 
 
+def planned(root: str, aim: Aim, topics: list[str]) -> tuple[Change, ...]:
+    (plan,) = plan_resets(root, ["g"], topics, aim)
+    assert plan.problem is None
+    return plan.changes
+
+
 def test_a_reset_is_planned_shown_and_then_done(root: str) -> None:
-    changes = plan_reset(root, "g", [], None, -15)
-    assert changes == [Change("t", 0, 10, 0), Change("t", 1, 20, 5)]
+    changes = planned(root, Aim("shift-by", -15), [])
+    assert changes == (Change("t", 0, 10, 0), Change("t", 1, 20, 5))
     assert offsets(root) == {0: 10, 1: 20}
     carry_out(root, "g", changes)
     assert offsets(root) == {0: 0, 1: 5}
 
 
 def test_a_reset_can_be_undone_once_and_again(root: str) -> None:
-    carry_out(root, "g", plan_reset(root, "g", ["t"], 7, None))
-    undo = plan_undo(root, "g")
-    assert undo == [Change("t", 0, 7, 10), Change("t", 1, 7, 20)]
+    carry_out(root, "g", planned(root, Aim("to-offset", 7), ["t"]))
+    undo = plan_undo(root, "g").changes
+    assert undo == (Change("t", 0, 7, 10), Change("t", 1, 7, 20))
     carry_out(root, "g", undo)
     assert offsets(root) == {0: 10, 1: 20}
-    assert plan_undo(root, "g") == [Change("t", 0, 10, 7), Change("t", 1, 20, 7)]
+    assert plan_undo(root, "g").changes == (Change("t", 0, 10, 7), Change("t", 1, 20, 7))
+
+
+def test_undo_gives_back_what_was_deleted_and_takes_what_was_new(root: str) -> None:
+    both = (Change("t", 0, 10, None), Change("t", 5, None, 3))
+    carry_out(root, "g", both)
+    assert offsets(root) == {1: 20, 5: 3}
+    undo = plan_undo(root, "g").changes
+    assert undo == (Change("t", 0, None, 10), Change("t", 5, 3, None))
+    carry_out(root, "g", undo)
+    assert offsets(root) == {0: 10, 1: 20}
 
 
 def test_a_deleted_topic_takes_its_offsets_along(root: str) -> None:
@@ -122,10 +133,11 @@ def test_what_was_never_reset_cannot_be_undone(root: str) -> None:
 
 
 def test_offsets_are_deleted_through_the_coordinator(root: str) -> None:
-    carry_out(root, "g", plan_deletion(root, "g", ["t"]))
+    (plan,) = plan_deletions(root, ["g"], ["t"])
+    carry_out(root, "g", plan.changes)
     assert offsets(root) == {}
-    with pytest.raises(Failure, match="no committed offsets of t under"):
-        plan_deletion(root, "g", ["t"])
+    with pytest.raises(UnknownGroup, match="there is no group 'g'"):
+        plan_deletions(root, ["g"], ["t"])
 
 
 def test_a_group_with_members_is_left_alone_and_why_is_said(root: str) -> None:
@@ -134,9 +146,10 @@ def test_a_group_with_members_is_left_alone_and_why_is_said(root: str) -> None:
         protocol_type="consumer",
         protocols=(JoinGroupProtocol("range", b""),),
     )
-    request = _request("g", "join_group", join_group=join)
+    request = RequestEvent("j1", "g", "join_group", client_id="me", join_group=join)
     assert ask(root, request).error == "MEMBER_ID_REQUIRED"
-    second = _request("g", "join_group", join_group=_with_id(join, _member(root, request)))
+    again = _with_id(join, _member(root, request))
+    second = RequestEvent("j2", "g", "join_group", client_id="me", join_group=again)
     with pytest.raises(Failure, match=r"no answer within 0\.2 s"):
         ask(root, second, timeout_s=0.2)  # parked: the group is waiting for more members
     with pytest.raises(Failure, match=r"NON_EMPTY_GROUP .the group has members; stop them first"):
@@ -168,19 +181,43 @@ def test_without_a_coordinator_the_failure_says_so(tmp_path: Path) -> None:
         delete_group(str(tmp_path), "g", timeout_s=0.1)
 
 
-def test_a_reset_needs_one_aim(root: str) -> None:
-    with pytest.raises(Failure, match="either an offset"):
-        plan_reset(root, "g", [], None, None)
-
-
 def test_the_commands(root: str) -> None:
     run = CliRunner().invoke
-    shown = run(app, ["offsets", "reset", "g", "--root", root, "--to-offset", "3", "--json"])
+    reset = ["offsets", "reset", "g", "--root", root]
+    shown = run(app, [*reset, "--to-offset", "3", "--json"])
     assert shown.exit_code == 0
-    assert '{"topic":"t","partition":0,"current":10,"wanted":3}' in shown.output
+    assert '{"group_id":"g","topic":"t","partition":0,"current":10,"wanted":3}' in shown.output
+    assert "nothing was changed: add --execute to do it" in shown.output
     assert offsets(root) == {0: 10, 1: 20}
-    done = run(app, ["offsets", "reset", "g", "--root", root, "--to-offset", "3", "--execute"])
-    assert "2 offsets of group 'g' changed" in done.output
+    done = run(app, [*reset, "--to-offset", "3", "--execute"])
+    assert "2 offsets of 1 group changed" in done.output
     assert offsets(root) == {0: 3, 1: 3}
-    assert "group 'g' deleted" in run(app, ["groups", "delete", "g", "--root", root]).output
+    assert run(app, reset).exit_code == 2
+    assert run(app, [*reset, "--to-latest", "--to-earliest"]).exit_code == 2
+    delete = ["groups", "delete", "g", "--root", root]
+    assert "nothing was deleted: add --execute" in run(app, delete).output
+    assert offsets(root) == {0: 3, 1: 3}
+    assert "1 group deleted" in run(app, [*delete, "--execute"]).output
     assert run(app, ["groups", "list", "--root", root, "--json"]).output == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "groups describe nobody",
+        "groups describe g nobody --members",
+        "groups delete nobody",
+        "offsets show nobody",
+        "offsets delete nobody",
+        "offsets clone nobody --to h",
+        "offsets undo nobody",
+        "offsets diff nobody --from 2026-01-01T00:00:00",
+        "offsets reset nobody --to-offset 1",
+    ],
+)
+def test_an_unknown_group_is_one_line_and_status_1(tmp_path: Path, words: str) -> None:
+    ensure_tables(str(tmp_path))
+    done = CliRunner().invoke(app, [*words.split(), "--root", str(tmp_path)])
+    assert isinstance(done.exception, Failure)
+    assert "nobody" in str(done.exception) or "'g'" in str(done.exception)
+    assert "\n" not in str(done.exception)

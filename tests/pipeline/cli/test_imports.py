@@ -12,6 +12,7 @@ import pytest
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import ensure_tables
 from pipeline.tables.topics import create_topic
+from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.rows import heartbeat
 
 # Runs each command as the console script does, then tells which modules it loaded. Each command has
@@ -44,7 +45,10 @@ for number, arguments in enumerate(json.loads(sys.argv[1])):
 VERBS = [
     ["groups", "list"],
     ["partitions", "list"],
+    ["groups", "describe", "--all-groups"],
+    ["groups", "describe", "g", "--members"],
     ["offsets", "show", "g"],
+    ["offsets", "reset", "g", "--to-offset", "1"],
     ["topics", "list"],
     ["topics", "create", "u", "--partitions", "2"],
     ["sql", "SELECT count(*) FROM requests"],
@@ -64,6 +68,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     ensure_tables(root)
     create_topic(root, "t", 4)
     RequestLog(root).append([heartbeat("a")])
+    Log(root).append(commit("g", 3, 5))
     scenario = folder / "scenario.jsonl"
     scenario.write_text('{"request_id": "a", "group_id": "g", "api": "describe_groups"}\n')
     commands = [[*verb, "--root", root] for verb in VERBS]

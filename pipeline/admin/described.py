@@ -1,0 +1,147 @@
+"""What the tables tell of groups, in the columns of Kafka's kafka-consumer-groups.sh.
+
+Each function is one query over one state of the tables (`pipeline.monitor.catalog`): committed
+offsets are read before the ends of their partitions, so that no lag is negative.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pipeline.monitor.catalog import Catalog
+
+# Every group here is of this type, as KIP-848 calls it.
+CLASSIC = "Classic"
+
+
+class ListedGroup(Struct, frozen=True):
+    """A group, its state and its numbers; `since` and `reason` are of its last transition."""
+
+    group_id: str
+    type: str
+    state: str
+    protocol_type: str
+    protocol: str | None
+    generation: int
+    num_members: int
+    num_offsets: int
+    since: Any
+    reason: str | None
+
+
+class PartitionLag(Struct, frozen=True):
+    """Where a group stands in a partition, and the member that has it; None for what is not known.
+
+    A partition is here if it was committed, or is assigned to a member. The end is known of topics
+    that are tables. `lag` is never negative: a group may have committed beyond the end.
+    """
+
+    group_id: str
+    topic: str
+    partition: int
+    leader_epoch: int | None
+    current_offset: int | None
+    log_end_offset: int | None
+    lag: int | None
+    consumer_id: str | None
+    host: str | None
+    client_id: str | None
+
+
+class Member(Struct, frozen=True):
+    """A member of a group's last stored generation. `assignment`: `TOPIC:0,2;TOPIC:1`.
+
+    `num_partitions` and `assignment` are None if the assignment is not of Kafka's consumers.
+    """
+
+    group_id: str
+    consumer_id: str
+    group_instance_id: str | None
+    host: str
+    client_id: str
+    num_partitions: int | None
+    assignment: str | None
+
+
+class GroupState(Struct, frozen=True):
+    """A group's coordinator, assignor, state and size; `node_id` None: nobody coordinates it."""
+
+    group_id: str
+    host: str | None
+    port: int | None
+    node_id: int | None
+    assignment_strategy: str | None
+    state: str
+    generation: int
+    num_members: int
+
+
+def list_groups(catalog: Catalog, states: Sequence[str] = ()) -> list[ListedGroup]:
+    """Return every group, or those in one of the states, by group id."""
+    chosen = "WHERE lower(state) IN (SELECT unnest(?))" if states else ""
+    query = (
+        f"SELECT group_id, '{CLASSIC}', state, protocol_type, protocol, generation, num_members, "
+        f"num_offsets, since, reason FROM groups {chosen} ORDER BY group_id"
+    )
+    parameters = [[state.lower() for state in states]] if states else []
+    return [ListedGroup(*row) for row in catalog.query(query, parameters).rows]
+
+
+def partition_lags(catalog: Catalog, group_ids: Sequence[str]) -> list[PartitionLag]:
+    """Return the partitions of groups in order."""
+    query = """
+    WITH chosen AS (SELECT unnest(?) AS group_id),
+    committed AS (
+        SELECT group_id, topic, "partition", leader_epoch, committed_offset
+        FROM committed_offsets WHERE group_id IN (FROM chosen)
+    ),
+    held AS (
+        SELECT group_id, topic, "partition", member_id, client_host, client_id
+        FROM member_partitions WHERE group_id IN (FROM chosen)
+    )
+    SELECT group_id, topic, "partition",
+           CASE WHEN leader_epoch >= 0 THEN leader_epoch END, committed_offset, log_end_offset,
+           CASE WHEN log_end_offset IS NOT NULL AND committed_offset IS NOT NULL
+                THEN greatest(log_end_offset - committed_offset, 0) END,
+           member_id, client_host, client_id
+    FROM committed FULL JOIN held USING (group_id, topic, "partition")
+    LEFT JOIN topic_ends USING (topic, "partition")
+    ORDER BY group_id, topic, "partition", member_id
+    """
+    return [PartitionLag(*row) for row in catalog.query(query, [list(group_ids)]).rows]
+
+
+def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[Member]:
+    """Return the members of groups, by group and member id."""
+    query = """
+    SELECT group_id, member_id, group_instance_id, client_host, client_id,
+           CASE WHEN assignment IS NOT NULL THEN coalesce(
+               list_sum(list_transform(assignment, lambda each: len(each.partitions))), 0
+           )::INTEGER END,
+           array_to_string(list_sort(list_transform(
+               assignment,
+               lambda each: each.topic || ':' || array_to_string(list_sort(each.partitions), ',')
+           )), ';')
+    FROM group_members WHERE group_id IN (SELECT unnest(?)) ORDER BY group_id, member_id
+    """
+    return [Member(*row) for row in catalog.query(query, [list(group_ids)]).rows]
+
+
+def states_of(catalog: Catalog, group_ids: Sequence[str]) -> list[GroupState]:
+    """Return the states of groups, by group id."""
+    query = """
+    SELECT group_id, host, port, node_id, nullif(protocol, ''), state, generation, num_members
+    FROM groups
+    LEFT JOIN (
+        SELECT group_id, arg_max("partition", log_offset) AS offsets_partition FROM offsets_topic
+        WHERE group_id IN (SELECT unnest($1)) GROUP BY group_id
+    ) USING (group_id)
+    LEFT JOIN coordinators ON coordinators."partition" = offsets_partition
+    WHERE group_id IN (SELECT unnest($1)) ORDER BY group_id
+    """
+    return [GroupState(*row) for row in catalog.query(query, [list(group_ids)]).rows]

@@ -1,0 +1,178 @@
+"""Plans from what is known of the past: undoing changes, comparing two times, copying a group.
+
+The history reaches back `offsets_history.retention.ms` (`conf/coordinator.toml`). A partition of
+which nothing is known at a time is left as it is: a commit may have been forgotten.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from pipeline.admin.changes import RESET_PREFIX
+from pipeline.admin.plans import Change, GroupPlan, check_groups, committed_of
+from pipeline.admin.scope import parse_scope, partition_counts, partitions_of
+from pipeline.clock import clock_ms
+from pipeline.errors import Failure
+from pipeline.monitor.catalog import Catalog
+from pipeline.upkeep_settings import UpkeepSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Difference(Struct, frozen=True):
+    """A partition's committed offset at two times, None where none is known; how far it moved."""
+
+    topic: str
+    partition: int
+    earlier: int | None
+    later: int | None
+    moved: int | None
+
+
+def plan_undo(root: str, group_id: str) -> GroupPlan:
+    """Return what undoing the group's last change by an operator would change.
+
+    That is a reset, a deletion of offsets, or an undo. A partition that had no offset before loses
+    it again, unless the change is so old that an earlier commit may have been forgotten. Raises
+    Failure if there was no such change.
+    """
+    rows = (
+        Catalog(root)
+        .query(
+            # By the order of the log, which a clock that was set back does not change.
+            """
+            WITH changes AS (
+                SELECT *, split_part(request_id, '/', 2) AS change_id FROM offset_history
+                WHERE group_id = ? AND starts_with(request_id, ?)
+            ),
+            last AS (SELECT change_id FROM changes ORDER BY log_offset DESC LIMIT 1)
+            SELECT changes.topic, changes."partition", now.committed_offset,
+                   changes.previous_offset, epoch_ms(changes.written_at)
+            FROM changes JOIN last USING (change_id)
+            LEFT JOIN committed_offsets AS now ON now.group_id = changes.group_id
+            AND now.topic = changes.topic AND now."partition" = changes."partition"
+            ORDER BY ALL
+            """,
+            [group_id, RESET_PREFIX],
+        )
+        .rows
+    )
+    if not rows:
+        raise Failure(f"group {group_id!r} has no reset to undo")
+    changes, notes = [], []
+    known_since = clock_ms() - UpkeepSettings().offsets_history_retention_ms
+    for topic, partition, now, before, changed_at in rows:
+        if before is None and changed_at < known_since:
+            notes.append(_left(topic, partition, now))
+        elif now != before:
+            changes.append(Change(topic, partition, now, before))
+    return GroupPlan(group_id, tuple(changes), notes=tuple(notes))
+
+
+def plan_return(root: str, group_id: str, to_ms: int) -> GroupPlan:
+    """Return what putting a group back to where it stood at a time (ms) would change.
+
+    Raises Failure if nothing is known of the group at that time.
+    """
+    catalog = Catalog(root)
+    then = _as_of(catalog, group_id, to_ms)
+    if not then:
+        raise Failure(
+            f"nothing is known of the offsets of group {group_id!r} at {_written(to_ms)}: it had "
+            "none, or offsets_history.retention.ms is over"
+        )
+    now = committed_of(catalog, [group_id])[group_id]
+    places = sorted(then)
+    changes = tuple(Change(*at, now.get(at), then[at]) for at in places if now.get(at) != then[at])
+    unknown = sorted(now.keys() - then.keys())
+    return GroupPlan(group_id, changes, notes=tuple(_left(*at, now[at]) for at in unknown))
+
+
+def plan_clone(root: str, group_id: str, to_group: str, topics: Sequence[str]) -> GroupPlan:
+    """Return what giving a group the offsets of another would change.
+
+    `topics` are as `parse_scope` reads them; none means all. The other group may be a new one; what
+    it has committed of other partitions stays. Raises UnknownGroup, and Failure for a group with
+    members or without such offsets.
+    """
+    catalog = Catalog(root)
+    if to_group == group_id:
+        raise Failure(f"{group_id!r} cannot be its own copy")
+    check_groups(catalog, [group_id], root)
+    committed = committed_of(catalog, [group_id, to_group])
+    source, now = committed[group_id], committed[to_group]
+    scopes = [parse_scope(each) for each in topics]
+    counts = partition_counts(catalog, {scope.topic for scope in scopes})
+    places = [at for at in partitions_of(scopes, source, counts) if at in source]
+    if not places:
+        raise Failure(f"group {group_id!r} has no such committed offsets to copy")
+    return GroupPlan(to_group, tuple(Change(*at, now.get(at), source[at]) for at in places))
+
+
+def plan_deletions(root: str, group_ids: Sequence[str], topics: Sequence[str]) -> list[GroupPlan]:
+    """Return what deleting committed offsets would change; without topics all of the groups'.
+
+    Raises UnknownGroup; a group without such offsets has a `problem` in its plan.
+    """
+    catalog = Catalog(root)
+    check_groups(catalog, group_ids, root)
+    scopes = [parse_scope(each) for each in topics]
+    counts = partition_counts(catalog, {scope.topic for scope in scopes})
+    plans = []
+    for group_id, committed in committed_of(catalog, group_ids).items():
+        known = {topic for topic, _ in committed}
+        wanted = [each for each in scopes if each.partitions or each.topic in known]
+        places = partitions_of(wanted, committed, counts) if wanted or not scopes else []
+        changes = tuple(Change(*at, committed[at], None) for at in places if at in committed)
+        if changes:
+            plans.append(GroupPlan(group_id, changes))
+        else:
+            of = f" of {', '.join(topics)}" if topics else ""
+            plans.append(GroupPlan(group_id, problem=f"it has no committed offsets{of}"))
+    return plans
+
+
+def differences(root: str, group_id: str, from_ms: int, to_ms: int) -> list[Difference]:
+    """Return where a group stood at two times (ms), each partition of which anything is known.
+
+    Raises Failure if nothing is known at either time.
+    """
+    catalog = Catalog(root)
+    earlier = _as_of(catalog, group_id, from_ms)
+    later = _as_of(catalog, group_id, to_ms)
+    if not earlier and not later:
+        raise Failure(f"nothing is known of the offsets of group {group_id!r} at these times")
+    return [
+        Difference(*at, earlier.get(at), later.get(at), _between(earlier.get(at), later.get(at)))
+        for at in sorted(earlier.keys() | later.keys())
+    ]
+
+
+def _left(topic: str, partition: int, now: int | None) -> str:
+    stays = "without an offset" if now is None else f"at {now}"
+    return f"partition {partition} of topic {topic!r} stays {stays}: no earlier offset is known"
+
+
+def _between(earlier: int | None, later: int | None) -> int | None:
+    return None if earlier is None or later is None else later - earlier
+
+
+def _as_of(catalog: Catalog, group_id: str, at_ms: int) -> dict[tuple[str, int], int]:
+    query = (
+        'SELECT topic, "partition", committed_offset FROM offsets_as_of(?::TIMESTAMP) '
+        "WHERE group_id = ?"
+    )
+    rows = catalog.query(query, [_moment(at_ms), group_id]).rows
+    return {(topic, partition): offset for topic, partition, offset in rows}
+
+
+def _moment(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, timezone.utc).replace(tzinfo=None)
+
+
+def _written(at_ms: int) -> str:
+    return _moment(at_ms).isoformat(timespec="milliseconds")

@@ -1,0 +1,72 @@
+"""Which partitions a change is about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping
+
+    from pipeline.monitor.catalog import Catalog
+
+
+class TopicScope(Struct, frozen=True):
+    """A topic, or some of its partitions; `partitions` None means all."""
+
+    topic: str
+    partitions: tuple[int, ...] | None = None
+
+
+def parse_scope(text: str) -> TopicScope:
+    """Read `TOPIC` or `TOPIC:0,2`. Raises Failure."""
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return TopicScope(topic)
+    try:
+        partitions = tuple(sorted({int(each) for each in numbers.split(",")}))
+    except ValueError:
+        partitions = ()
+    if not topic or not partitions or partitions[0] < 0:
+        raise Failure(f"{text!r} is no topic such as orders, or orders:0,2 for some partitions")
+    return TopicScope(topic, partitions)
+
+
+def partition_counts(catalog: Catalog, topics: Iterable[str]) -> dict[str, int]:
+    """Return the number of partitions of each of the topics that the catalogue of topics has."""
+    query = "SELECT topic, partitions FROM topics WHERE topic IN (SELECT unnest(?))"
+    return dict(catalog.query(query, [list(topics)]).rows)
+
+
+def partitions_of(
+    scopes: Iterable[TopicScope],
+    committed: Collection[tuple[str, int]],
+    counts: Mapping[str, int],
+) -> list[tuple[str, int]]:
+    """Return each (topic, partition) of the scopes, in order; without a scope the committed ones.
+
+    A whole topic is the partitions that the catalogue says it has, and without a catalogue those
+    that are committed. Raises Failure for a partition that a topic does not have, and for a topic
+    of which nothing is known.
+    """
+    found = set(committed) if not (scopes := list(scopes)) else set()
+    for scope in scopes:
+        count = counts.get(scope.topic)
+        mine = {each for each in committed if each[0] == scope.topic}
+        if scope.partitions is not None:
+            beyond = [each for each in scope.partitions if count is not None and each >= count]
+            if beyond:
+                raise Failure(f"topic {scope.topic!r} has no partition {beyond[0]}: it has {count}")
+            mine = {(scope.topic, each) for each in scope.partitions}
+        elif count is not None:
+            mine = {(scope.topic, each) for each in range(count)}
+        elif not mine:
+            raise Failure(
+                f"how many partitions topic {scope.topic!r} has is not known, and the group has no "
+                f"offsets of it: name them, as in {scope.topic}:0,1,2"
+            )
+        found |= mine
+    return sorted(found)
