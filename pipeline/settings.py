@@ -49,6 +49,7 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_files_per_trigger: Positive = field(name="max.files.per.trigger", default=10_000)
     max_bytes_per_trigger: Positive = field(name="max.bytes.per.trigger", default=33_554_432)
     max_request_size: Positive = field(name="max.request.size", default=16_777_216)
+    checkpoint_location: str = field(name="checkpoint.location", default="")
     shuffle_partitions: NotNegative = field(name="shuffle.partitions", default=0)
     state_store: Literal["rocksdb", "memory"] = field(name="state.store", default="rocksdb")
     segment_bytes: Positive = field(name="segment.bytes", default=104_857_600)

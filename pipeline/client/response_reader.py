@@ -37,8 +37,11 @@ log = logging.getLogger(__name__)
 
 # What reading a table can raise.
 _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
-# A tail cannot tell a table without news from a deleted one: check whether it exists this often, s.
-_LOOK_EVERY_S = 1.0
+# A tail cannot tell a table without news from a deleted one: check whether it exists this often, s;
+# in a store that is a list, which costs as much as a dozen looks.
+_LOOK_EVERY_S, _STORE_LOOK_EVERY_S = 1.0, 60.0
+# In a store each look is a request: looks are so many times as far apart as on a local disk.
+_STORE_FACTOR = 4
 
 
 class NoTables(Failure):
@@ -70,7 +73,8 @@ class ResponseReader:
 
     A poll of the table is one attempt to open a file. While a request waits, the reader polls every
     `shortest_ms`, and after polls without answers less and less often, down to every `longest_ms`;
-    while none waits, every `idle_ms`. Raises NoTables.
+    while none waits, every `idle_ms`. In an object store all three are four times as long. Raises
+    NoTables.
     """
 
     def __init__(
@@ -78,8 +82,11 @@ class ResponseReader:
     ) -> None:
         self._root = root
         self._uri = table_uri(root, RESPONSES)
-        self._shortest, self._longest = shortest_ms / 1000, longest_ms / 1000
-        self._idle = idle_ms / 1000
+        is_store = local_folder(self._uri) is None
+        unit_s = (_STORE_FACTOR if is_store else 1) / 1000
+        self._shortest, self._longest = shortest_ms * unit_s, longest_ms * unit_s
+        self._idle = idle_ms * unit_s
+        self._look_every_s = _STORE_LOOK_EVERY_S if is_store else _LOOK_EVERY_S
         self._lock = threading.Lock()
         self._called = threading.Condition(self._lock)
         self._waiting: dict[str, Waiter] = {}
@@ -173,7 +180,7 @@ class ResponseReader:
                     continue
                 if rows is not None:
                     self._deliver(rows)
-                elif time.monotonic() - looked_at > _LOOK_EVERY_S:
+                elif time.monotonic() - looked_at > self._look_every_s:
                     self._look()
                 else:
                     self._slow_down()

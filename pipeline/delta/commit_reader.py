@@ -5,11 +5,12 @@ A look at the next commit is one attempt to open a file, whatever the table's si
 
 from __future__ import annotations
 
-from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from pipeline.clock import monotonic
 from pipeline.delta.log import LastCheckpoint, LogGone, decode_last_checkpoint
+from pipeline.delta.object_store import StoreFiles
+from pipeline.delta.store_log import CLEANED_S, Freshness
 from pipeline.delta.table import local_folder
 
 # How often a reader that finds no commit asks whether it was cleaned up, s.
@@ -20,7 +21,7 @@ def open_files(uri: str) -> FileSystem:
     """Return the file system of a table, with the table at its root."""
     folder = local_folder(uri)
     if folder is None:
-        return PyFileSystem(DeltaStorageHandler(uri))
+        return PyFileSystem(StoreFiles(uri))
     return SubTreeFileSystem(str(folder), LocalFileSystem())
 
 
@@ -40,26 +41,38 @@ class GoneCheck:
     """Tells a commit that was cleaned up from one that nobody has written yet.
 
     A reader that was suspended for longer than `delta.logRetentionDuration` would wait for ever for
-    the first commit that it missed. A call costs one more file to open, and that only every
-    `GONE_CHECK_S`.
+    the first commit that it missed. A call costs one more file to open: in a local folder every
+    `GONE_CHECK_S`; in a store, where that is a request, only if the reader has not called for
+    `CLEANED_S`.
     """
 
     def __init__(self, files: FileSystem) -> None:
         self._files = files
+        self._is_store = isinstance(files, PyFileSystem)
         self._checked_s = monotonic()
+        self._called = Freshness()
 
     def __call__(self, version: int) -> None:
         """Raise LogGone if `version`, whose commit was not found, is one that was cleaned up."""
-        now = monotonic()
-        if now - self._checked_s < GONE_CHECK_S:
+        if not self._is_due():
             return
-        self._checked_s = now
         noted = noted_checkpoint(self._files)
         if noted is None or noted.version < version:
             return
         # The commit and the checkpoint may both have been written since the reader looked.
         if read_commit(self._files, version) is None:
             raise LogGone(f"the log no longer has version {version}")
+
+    def _is_due(self) -> bool:
+        if self._is_store:
+            was_called = self._called.is_within(CLEANED_S)
+            self._called.renew(Freshness.now())
+            return not was_called
+        now = monotonic()
+        if now - self._checked_s < GONE_CHECK_S:
+            return False
+        self._checked_s = now
+        return True
 
 
 def _read(files: FileSystem, path: str) -> bytes | None:

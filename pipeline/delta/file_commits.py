@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,14 +11,15 @@ from pipeline.delta.checkpoint import checkpoint
 from pipeline.delta.local_appender import CHECKPOINT_EVERY
 from pipeline.delta.log_trim import trim_log
 from pipeline.delta.protocol import writer_features
-from pipeline.delta.rewrite import RewriteConflict, commit_elsewhere, commit_locally
+from pipeline.delta.rewrite import RewriteConflict, commit_elsewhere, commit_to_log
+from pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
 from pipeline.delta.table import local_folder, open_delta, refresh
+from pipeline.delta.table_log import open_log
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pipeline.delta.rewrite import Rewrite
 
+log = logging.getLogger(__name__)
 
 # How many commits a log keeps, however young they are: whoever opens the table lists them, and
 # 36,000 take 470 ms. A reader that is further behind reads the table anew.
@@ -25,14 +27,16 @@ MOST_COMMITS = 36_000
 
 
 class FileCommits:
-    """Commits to one table: by this package into a plain table in a local folder, else by delta-rs.
+    """Commits to one table: by this package into a plain table, else by delta-rs.
 
     Raises deltalake's TableNotFoundError.
     """
 
     def __init__(self, uri: str) -> None:
         self._handle = open_delta(uri)
+        self._uri = uri
         self._folder = local_folder(uri)
+        self._log = open_log(uri)
         self._is_plain = not writer_features(self._handle)
 
     def commit(self, version: int, rewrite: Rewrite) -> None:
@@ -41,9 +45,9 @@ class FileCommits:
         Raises RewriteConflict, CommitStateUnknown, and another OSError or DeltaError if the commit
         is certainly not there.
         """
-        if self._folder is not None and self._is_plain:
+        if self._is_plain:
             try:
-                commit_locally(self._folder / "_delta_log", version, rewrite, flushed=False)
+                commit_to_log(self._log, self._uri, version, rewrite, flushed=False)
             except RewriteConflict:
                 # The table's description may have been changed.
                 refresh(self._handle)
@@ -59,13 +63,20 @@ class FileCommits:
     def checkpoint(self, version: int) -> None:
         """Begin to write the Delta checkpoint of a version where one is due.
 
-        Elsewhere than in a local folder delta-rs does so when it commits. What a checkpoint makes
-        superfluous is deleted beyond MOST_COMMITS.
+        What a checkpoint makes superfluous is deleted beyond MOST_COMMITS.
         """
-        if self._folder is not None and version % CHECKPOINT_EVERY == 0:
-            background.run("checkpoint", partial(_checkpoint, self._folder, version))
+        if version % CHECKPOINT_EVERY == 0:
+            background.run("checkpoint", partial(_checkpoint, self._uri, version))
 
 
-def _checkpoint(folder: Path, version: int) -> None:
-    checkpoint(folder, version)
-    trim_log(folder, version - MOST_COMMITS)
+def _checkpoint(uri: str, version: int) -> None:
+    folder = local_folder(uri)
+    if folder is not None:
+        checkpoint(folder, version)
+        trim_log(folder, version - MOST_COMMITS)
+        return
+    checkpoint_in_store(uri, version, cleans_up=False)
+    try:
+        trim_store_log(uri, version - MOST_COMMITS)
+    except OSError as error:
+        log.warning("the log of %s was not trimmed: %s", uri, error)

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pipeline.delta.actions import Action, parse_commit
-from pipeline.delta.commit import Commit, commit_after
+from pipeline.delta.commit import Commit
 from pipeline.delta.data_files import data_files
 from pipeline.delta.log import commit_path
 from pipeline.delta.table import open_delta
+from pipeline.delta.table_log import FolderLog, commit_after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -123,7 +124,7 @@ def _commit(
 
     kept = [line for line in lines if "commitInfo" not in line]
     try:
-        commit_after(log_folder, version, Commit(kept, is_blind_append=True), check)
+        commit_after(FolderLog(log_folder), version, Commit(kept, is_blind_append=True), check)
     except _Brought:
         return None
     return at + 1

@@ -1,15 +1,14 @@
 """Opening a table for appends, by where it lies; and fencing off earlier writers of it.
 
-A plain table in a local folder is written by `LocalAppender`, any other by `RemoteAppender`: a
+A plain table is written by this package, in a local folder by `LocalAppender` and in a store by
+`StoreAppender`; any other by delta-rs, which knows more of Delta's features (`RemoteAppender`). A
 local commit takes 2 to 4 ms whatever the table's size, and a commit by delta-rs 0.2 ms longer with
-every file in the table, 85 ms at 450 files. delta-rs knows every store's way to create a file once,
-and more of Delta's features.
+every file in the table, 85 ms at 450 files. In a store an append is two requests instead of ten.
 """
 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from pipeline.delta.epoch import Epoch
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.protocol import UnsupportedTable
 from pipeline.delta.remote_appender import RemoteAppender
+from pipeline.delta.store_appender import StoreAppender
 from pipeline.delta.table import local_folder
 
 if TYPE_CHECKING:
@@ -33,18 +33,21 @@ def open_appender(uri: str, epoch: Epoch | None = None, flushed: bool = False) -
     to a table that asks for what delta-rs does not implement either raises UnsupportedTable.
     With `flushed` an append to a local folder is on the disk when it returns.
     """
-    folder = local_folder(uri)
-    return RemoteAppender(uri, epoch) if folder is None else _FolderAppender(folder, epoch, flushed)
+    return _PlainAppender(uri, epoch, flushed)
 
 
-class _FolderAppender:
-    """Appends to a table in a local folder: by delta-rs once the table asks for more than files."""
+class _PlainAppender:
+    """Appends to a table: by delta-rs once the table asks for more than files."""
 
-    def __init__(self, folder: Path, epoch: Epoch | None, flushed: bool) -> None:
-        self._folder, self._epoch = folder, epoch
+    def __init__(self, uri: str, epoch: Epoch | None, flushed: bool) -> None:
+        self._uri, self._epoch = uri, epoch
+        folder = local_folder(uri)
         self._appender: Appender
         try:
-            self._appender = LocalAppender(folder, epoch, flushed)
+            if folder is None:
+                self._appender = StoreAppender(uri, epoch)
+            else:
+                self._appender = LocalAppender(folder, epoch, flushed)
         except UnsupportedTable as error:
             self._use_delta_rs(error)
 
@@ -68,7 +71,7 @@ class _FolderAppender:
 
     def _use_delta_rs(self, why: UnsupportedTable) -> None:
         log.warning("%s: delta-rs appends from now on, at up to 85 ms a commit", why)
-        self._appender = RemoteAppender(str(self._folder), self._epoch)
+        self._appender = RemoteAppender(self._uri, self._epoch)
 
 
 def raise_epoch(uri: str, epoch: Epoch) -> None:

@@ -1,8 +1,9 @@
 """A commit that takes files out of a table and puts others in, beside whoever appends to it.
 
 A rewrite names the very files that it removes and depends on nothing else, so neither an append nor
-the rewrite is a conflict for the other. In a local folder the commit is created by
-`pipeline.delta.commit`, which is fast enough to come between two appends; elsewhere by delta-rs.
+the rewrite is a conflict for the other. The commit to a plain table is created by
+`pipeline.delta.table_log`, which is fast enough to come between two appends; that to any other
+table by delta-rs.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from pipeline.delta.actions import (
     remove_action,
     txn_action,
 )
-from pipeline.delta.commit import Commit, commit_after
+from pipeline.delta.commit import Commit
 from pipeline.delta.log import LogGone
 from pipeline.delta.remote_commit import RemoteCommit
+from pipeline.delta.table_log import FolderLog, TableLog, commit_after
 from pipeline.errors import Failure, first_line
 
 if TYPE_CHECKING:
@@ -80,23 +82,30 @@ class Rewrite(Struct, frozen=True, dict=True):
         return None
 
 
-def commit_locally(log: Path, version: int, rewrite: Rewrite, flushed: bool = True) -> None:
+def commit_locally(folder: Path, version: int, rewrite: Rewrite, flushed: bool = True) -> None:
     """Commit to the log in a folder, after all commits since `version`.
 
     With `flushed` the commit is on the disk when this returns.
 
     Raises RewriteConflict and CommitStateUnknown.
     """
+    commit_to_log(FolderLog(folder), str(folder.parent), version, rewrite, flushed)
+
+
+def commit_to_log(
+    log: TableLog, table: str, version: int, rewrite: Rewrite, flushed: bool = True
+) -> None:
+    """Commit to the log of a table, after all commits since `version`; see `commit_locally`."""
 
     def check(others: list[Action]) -> None:
         why = rewrite.conflict(others)
         if why is not None:
-            raise RewriteConflict(str(log.parent), why)
+            raise RewriteConflict(table, why)
 
     try:
         commit_after(log, version, Commit(_actions(rewrite), not rewrite.removed, flushed), check)
     except LogGone as error:
-        raise RewriteConflict(str(log.parent), str(error)) from error
+        raise RewriteConflict(table, str(error)) from error
 
 
 def _actions(rewrite: Rewrite) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""What the log of a table in a local folder says of the table now, kept up commit by commit."""
+"""What the log of a table says of the table now, kept up commit by commit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pipeline.delta.actions import Action
 from pipeline.delta.arrow import to_table
 from pipeline.delta.data_files import DataFile
 from pipeline.delta.description import read_description
-from pipeline.delta.log import LogGone, next_commit
+from pipeline.delta.log import LogGone
 from pipeline.delta.protocol import writer_features
-from pipeline.delta.table import open_delta
+from pipeline.delta.table import local_folder, open_delta
+from pipeline.delta.table_log import TableLog, open_log
 
 
 class Snapshot:
@@ -21,17 +22,17 @@ class Snapshot:
     made, whatever the table's size.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Read the table in `folder`; raises deltalake's TableNotFoundError."""
-        self._folder = folder
-        self._log = folder / "_delta_log"
+    def __init__(self, uri: str | Path) -> None:
+        """Read the table at a URI or in a folder; raises deltalake's TableNotFoundError."""
+        self._uri = str(uri)
+        self.log: TableLog = open_log(self._uri)
         self._load()
 
     def follow(self) -> None:
         """Take in what others committed since the last look."""
         while True:
             try:
-                actions = next_commit(self._log, self.version)
+                actions = self.log.next_commit(self.version)
             except LogGone:
                 self._load()
                 continue
@@ -55,12 +56,12 @@ class Snapshot:
     def last_version(self, app_id: str) -> int:
         """Return the last version that the application wrote, -1 if none."""
         if app_id not in self._transactions:
-            version = open_delta(str(self._folder)).transaction_version(app_id)
+            version = open_delta(self._uri).transaction_version(app_id)
             self._transactions[app_id] = -1 if version is None else version
         return self._transactions[app_id]
 
     def _load(self) -> None:
-        handle = open_delta(str(self._folder))
+        handle = open_delta(self._uri)
         files = to_table(handle.get_add_actions(flatten=True))
         self.version: int = handle.version()
         self.files: int = files.num_rows
@@ -68,8 +69,12 @@ class Snapshot:
         self.partition_by: list[str] = list(handle.metadata().partition_columns)
         # What the table asks of its writers.
         self.features: tuple[str, ...] = writer_features(handle)
-        # The table's metaData and protocol actions; None if the log could not tell them.
-        self.description: dict[str, Any] | None = read_description(self._log, self.version)
+        # The table's metaData and protocol actions; None if the log could not tell them, and for a
+        # table that is not in a local folder: they are for its checksum.
+        self.description: dict[str, Any] | None = None
+        folder = local_folder(self._uri)
+        if folder is not None:
+            self.description = read_description(folder / "_delta_log", self.version)
         self._transactions: dict[str, int] = {}
 
     def _apply(self, action: Action) -> None:

@@ -4,8 +4,7 @@ A rewrite is one commit that names the very files that were read; nothing else i
 by it. An append that is committed meanwhile adds another file, so it is no conflict, on any store.
 Only two rewrites of one table exclude each other, and the later one then changes nothing.
 
-For a table that is not in a local folder delta-rs commits, and its files are copied to the scratch
-folder and back.
+The files of a table that is not in a local folder are copied to the scratch folder and back.
 """
 
 from __future__ import annotations
@@ -16,17 +15,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake.fs import DeltaStorageHandler
 from pyarrow import fs
 
 from pipeline.clock import clock_ms
 from pipeline.delta.data_files import DataFile, data_files, new_path
 from pipeline.delta.engine import quoted
 from pipeline.delta.flush import flush
+from pipeline.delta.object_store import Folder
 from pipeline.delta.parquet_file import why_damaged
 from pipeline.delta.protocol import check_readable, check_removable, writer_features
-from pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_elsewhere, commit_locally
+from pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_elsewhere, commit_to_log
 from pipeline.delta.table import local_folder, refresh
+from pipeline.delta.table_log import TableLog, open_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,10 +51,10 @@ class TableFiles:
         self._scratch = scratch
         self._copies: dict[str, Path] = {}
         self._folder = local_folder(handle.table_uri)
-        # The log's folder where this process may write to the log itself.
-        self._log: Path | None = None
-        if self._folder is not None and not writer_features(handle):
-            self._log = self._folder / "_delta_log"
+        # The log where this process may write to the log itself.
+        self._log: TableLog | None = None
+        if not writer_features(handle):
+            self._log = open_log(handle.table_uri)
         self._partition_by: list[str] = list(handle.metadata().partition_columns)
         schema = pa.schema(handle.schema().to_arrow())
         fields = [field for field in schema if field.name not in self._partition_by]
@@ -120,7 +120,7 @@ class TableFiles:
         if self._folder is not None:
             self._force(target)
         if self._folder is None:
-            self._copy(target, path, upload=True)
+            Folder(self.handle.table_uri).upload(target, path)
             target.unlink()
         return DataFile(path, size, modified_ms or clock_ms(), records, dict(partition or {}))
 
@@ -144,7 +144,7 @@ class TableFiles:
             raise RewriteConflict(self.handle.table_uri, f"{path} was removed")
         rewrite = Rewrite(removed, added, transactions, data_change)
         if self._log is not None and rewrite.is_plain:
-            commit_locally(self._log, self.handle.version(), rewrite)
+            commit_to_log(self._log, self.handle.table_uri, self.handle.version(), rewrite)
         else:
             commit_elsewhere(self.handle, rewrite)
         refresh(self.handle)
@@ -169,18 +169,10 @@ class TableFiles:
         if copy is None:
             copy = self._scratch / "read" / file.path
             copy.parent.mkdir(parents=True, exist_ok=True)
-            self._copy(copy, file.path, upload=False)
+            Folder(self.handle.table_uri).download(file.path, copy)
             self._copies[file.path] = copy
         return copy
 
     def read_instead(self, file: DataFile, copy: Path) -> None:
         """Read the file's rows from a copy of them from now on."""
         self._copies[file.path] = copy
-
-    def _copy(self, local: Path, path: str, upload: bool) -> None:
-        store = fs.PyFileSystem(DeltaStorageHandler.from_table(self.handle._table))
-        here = fs.LocalFileSystem()
-        if upload:
-            fs.copy_files(str(local), path, source_filesystem=here, destination_filesystem=store)
-        else:
-            fs.copy_files(path, str(local), source_filesystem=store, destination_filesystem=here)

@@ -33,7 +33,7 @@ from pipeline.node.preflight import check_start
 from pipeline.node.process_tree import jvm_of
 from pipeline.settings import load_settings
 from pipeline.stream.jvm_log import JvmLog
-from pipeline.stream.session import create_session
+from pipeline.stream.session import create_session, with_location
 from pipeline.stream.spark_engine import SparkEngine
 from pipeline.stream.spark_internals import before_jvm_ends, end_quietly
 from pipeline.tables.request_keys import read_keys
@@ -145,7 +145,7 @@ def run(
             keys = _keys(settings)
             make_machine = make_machine or partial(BatchMachine, None, keys or ())
             engine = SparkEngine(spark, root, settings.coordinator, make_machine, keys)
-            coordinator = start(engine, root, settings)
+            coordinator = start(engine, root, with_location(settings, root, spark))
             _watch(coordinator, stop.asked, Upkeep(root, settings.upkeep, clock_ms), began)
         finally:
             jvm_log.ending()

@@ -35,6 +35,7 @@ from coordinator.ownership import (
 )
 from pipeline.clock import clock_ms, monotonic
 from pipeline.delta.epoch import Epoch, FencedError
+from pipeline.delta.table import local_folder
 from pipeline.errors import Failure
 from pipeline.node.handover import begin_afresh, begun_with, bring_in, give_up, passed_over, wake
 from pipeline.node.start_folder import bootstrap_uri, stream_uri, take_folder
@@ -56,8 +57,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOOK_INTERVAL_S = 0.25
-_TRIM_INTERVAL_S = 5.0
+# How often a node looks at the cluster state, and trims the log of `requests`: on a local disk, and
+# in an object store, where each look is a request and each trim several.
+_LOOK_INTERVAL_S, _STORE_LOOK_INTERVAL_S = 0.25, 1.0
+_TRIM_INTERVAL_S, _STORE_TRIM_INTERVAL_S = 5.0, 60.0
 
 
 class QueryHangs(Failure):
@@ -78,13 +81,17 @@ class CoordinatorNode:
         self.node = Node(ours.node_id, ours.advertised_host, ours.advertised_port)
         self._decisions = DecisionLog(root)
         self._observer = Observer(self.node.node_id, ours.lease_ms)
+        is_store = local_folder(root) is None
+        self._look_interval_s = _STORE_LOOK_INTERVAL_S if is_store else _LOOK_INTERVAL_S
+        self._trim_interval_s = _STORE_TRIM_INTERVAL_S if is_store else _TRIM_INTERVAL_S
         self._look_at = 0.0
         self._trim_at = 0.0
+        self._said_consumed: int | None = None
         self._served: frozenset[int] = frozenset()
         self._cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
         self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
         fence(root, self.epoch)
-        folder = take_folder(engine, root, self.epoch, self._starts())
+        folder = take_folder(engine, root, self.epoch, self._starts(), ours.checkpoint_location)
         self._checkpoint, self._bootstrap = stream_uri(folder), bootstrap_uri(folder)
         self._progress = ProgressWatch(
             (ours.progress_timeout_ms + ours.trigger_interval_ms) / 1000,
@@ -141,8 +148,8 @@ class CoordinatorNode:
         self._carry_out(decide(self._cluster, self.node.node_id, alive, self._num_partitions))
         if now >= self._trim_at:
             self.trim(alive)
-            self._trim_at = now + _TRIM_INTERVAL_S
-        self._look_at = monotonic() + _LOOK_INTERVAL_S
+            self._trim_at = now + self._trim_interval_s
+        self._look_at = monotonic() + self._look_interval_s
 
     def trim(self, alive: Collection[int] = ()) -> int:
         """Delete what every node has consumed of the log of `requests`; returns how many files."""
@@ -163,8 +170,9 @@ class CoordinatorNode:
         else:
             # A node without partitions needs nothing of what is there: its first claim loads it.
             version = open_table(self._root, REQUESTS).version()
-        if version is not None:
+        if version is not None and version != self._said_consumed:
             self._decisions.say_consumed(self.node.node_id, version)
+            self._said_consumed = version
         return version
 
     def stop(self) -> None:

@@ -10,6 +10,8 @@ What the earlier start writes after that comes into a folder that nobody reads.
   rename is to plan a batch, which is run again, or to end one in which nothing was said.
 * Only the newest folder is taken, whatever is in it, and each start has one from its first moment.
   So a folder that an earlier start makes anew is never taken by a start after the next one.
+* Where the folders are on a disk of the machine, and the tables elsewhere, only the start just
+  before is taken from: the node may have run on another machine since an earlier one.
 * A store that cannot rename a folder at once gives nothing to take: the start begins afresh from
   the tables.
 
@@ -46,9 +48,9 @@ _SHARED = ("metadata", "commits", "sources", "state", "offsets")
 _REMEMBERED_STARTS = 20
 
 
-def checkpoint_uri(root: str, node_id: int) -> str:
-    """Where the folders of a node's starts lie."""
-    return f"{root.rstrip('/')}/_checkpoints/group-coordinator-{node_id}"
+def checkpoint_uri(root: str, node_id: int, location: str = "") -> str:
+    """Where the folders of a node's starts lie; `location` "" is beside the root's tables."""
+    return f"{location or root.rstrip('/') + '/_checkpoints'}/group-coordinator-{node_id}"
 
 
 def stream_uri(folder: str) -> str:
@@ -61,16 +63,21 @@ def bootstrap_uri(folder: str) -> str:
     return f"{folder}/bootstrap"
 
 
-def take_folder(engine: StreamEngine, root: str, epoch: Epoch, starts: Iterable[int]) -> str:
+def take_folder(
+    engine: StreamEngine, root: str, epoch: Epoch, starts: Iterable[int], location: str = ""
+) -> str:
     """Return the folder of a start, with what the start before has left in it.
 
     `starts` are the epochs of the node's starts. The node must have been fenced: see above.
     """
-    here = checkpoint_uri(root, epoch.node_id)
+    here = checkpoint_uri(root, epoch.node_id, location)
     folder = f"{here}/epoch-{epoch.number}"
     earlier = sorted(number for number in starts if number < epoch.number)[-_REMEMBERED_STARTS:]
     folders = [f"{here}/epoch-{number}" for number in reversed(earlier)]
-    if not any(engine.move(each, folder) for each in folders):
+    # On a disk that is not the tables' own, another machine's starts have left nothing: what is
+    # there of an earlier start may be from before a start elsewhere, which answered requests.
+    takeable = folders[:1] if location else folders
+    if not any(engine.move(each, folder) for each in takeable):
         write_deltalake(bootstrap_uri(folder), PACKED_SCHEMA.empty_table(), mode="ignore")
     for each in folders:
         # What an earlier start has made anew, or what could not be taken.

@@ -58,10 +58,11 @@ _Events = Iterator[tuple[pa.Table | None, int, Position]]
 
 _OPTION = "input"
 _ALL = Selection()
-# The time between two looks, s: a look takes 0.02 ms on a local disk, and elsewhere is a request to
-# an object store.
+# The time between two looks, s. A look takes 0.02 ms on a local disk. In an object store it is a
+# request: after each look that finds nothing the next one comes half as much later again, up to the
+# longest time.
 _LOOK_S = 0.002
-_REMOTE_LOOK_S = 0.05
+_STORE_LOOK_S, _LONGEST_STORE_LOOK_S, _SLOWER = 0.02, 1.0, 1.5
 # The sizes in characters at which a row of the stream, and an Arrow batch of such rows, are ended.
 _ROW_CHARS = 1 << 20
 _PIECE_CHARS = 4 << 20
@@ -143,7 +144,9 @@ class EventReader(SimpleDataSourceStreamReader):
 
     def __init__(self, wanted: Input) -> None:
         self._input = wanted
-        self._look_s = _REMOTE_LOOK_S if local_folder(wanted.requests) is None else _LOOK_S
+        self._is_store = local_folder(wanted.requests) is None
+        self._look_s = _STORE_LOOK_S if self._is_store else _LOOK_S
+        self._look_at = 0.0
         # The pages that a full batch left over in a table, and where the next batch begins in it: a
         # row group can be read on, but not from its middle.
         self._left_over: dict[str, tuple[Position, _Events]] = {}
@@ -165,12 +168,16 @@ class EventReader(SimpleDataSourceStreamReader):
         limit = monotonic() + self._input.wait_ms / 1000
         began = from_plain(start)
         while True:
+            if self._is_store and self._look_at > limit:
+                sleep(limit - monotonic())
+                return iter(()), _plain(began)
+            sleep(max(0.0, self._look_at - monotonic()))
             found, end = self._take(began)
             if end == began:
                 self._check_gone(began)
+            self._pace(end != began)
             if end != began or monotonic() >= limit:
                 return iter(found), _plain(end)
-            sleep(self._look_s)
 
     def readBetweenOffsets(
         self, start: dict[str, Any], end: dict[str, Any]
@@ -178,6 +185,16 @@ class EventReader(SimpleDataSourceStreamReader):
         """The events of a batch that is run again. Raises EventsGoneError."""
         found, _ = self._take(from_plain(start), from_plain(end))
         return iter(found)
+
+    def _pace(self, has_news: bool) -> None:
+        """Say when the next look is due: at once after news."""
+        shortest = _STORE_LOOK_S if self._is_store else _LOOK_S
+        if has_news:
+            self._look_s, self._look_at = shortest, 0.0
+            return
+        self._look_at = monotonic() + self._look_s
+        if self._is_store:
+            self._look_s = min(_LONGEST_STORE_LOOK_S, self._look_s * _SLOWER)
 
     def _check_gone(self, at: Offset) -> None:
         """Raise EventsGoneError if what comes next was deleted: to wait for it would be for ever.

@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PACKAGES = "spark.jars.packages"
+EXCLUDES = "spark.jars.excludes"
 IVY_FOLDER = "spark.jars.ivy"
 _JARS = "spark.jars"
 # Whatever changes what Ivy finds.
 _ASKED = (
     PACKAGES,
-    "spark.jars.excludes",
+    EXCLUDES,
     "spark.jars.repositories",
     "spark.jars.ivySettings",
     IVY_FOLDER,

@@ -34,7 +34,7 @@ from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
 from pipeline.stream.offset import offset_of
 from pipeline.tables.acls import AclWatcher
-from pipeline.tables.store import ensure_table, table_uri
+from pipeline.tables.store import Looks, ensure_table, table_uri
 from pipeline.tables.topic_watcher import TopicWatcher
 from schemas.acls import AclBinding
 from schemas.catalogue import Catalogue
@@ -91,6 +91,7 @@ class PinnedSettings:
             raise_epoch(self._uri, epoch)
         self._appender = open_appender(self._uri, epoch)
         self._planned = planned
+        self._looks = Looks(root)
         self._watcher = TopicWatcher(root)
         self._acls = AclWatcher(root)
         self._settings = settings
@@ -109,6 +110,8 @@ class PinnedSettings:
         return text
 
     def _present(self) -> str:
+        if self._encoded is not None and not self._looks.is_due():
+            return self._encoded[1]
         self._watcher.poll()
         known = self._watcher.catalogue, self._acls.poll()
         # Not encoded for every batch: 10,000 ACLs take milliseconds.

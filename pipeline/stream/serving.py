@@ -11,6 +11,7 @@ from py4j.protocol import Py4JError
 from pipeline.clock import monotonic, sleep
 from pipeline.delta.log import LogGone
 from pipeline.delta.log_trim import trim_log
+from pipeline.delta.store_trim import trim_store_log
 from pipeline.delta.table import local_folder, open_delta
 from pipeline.errors import Failure
 from pipeline.stream.event_source import read_events
@@ -61,7 +62,7 @@ class Serving:
         self._begin = begin
         self._late_starts = 0
         self._bootstrap_end = bootstrap_end
-        self._requests = local_folder(table_uri(root, REQUESTS))
+        self._requests = table_uri(root, REQUESTS)
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
         """Return once the query has taken in all of the bootstrap.
@@ -122,10 +123,11 @@ class Serving:
 
     def trim(self, version: int) -> int:
         """Delete the log of `requests` before a version; returns how many files."""
-        if self._requests is None:
-            return 0
+        folder = local_folder(self._requests)
         try:
-            return trim_log(self._requests.resolve(), version)
+            if folder is None:
+                return trim_store_log(self._requests, version)
+            return trim_log(folder.resolve(), version)
         except (LogGone, DeltaError, OSError) as error:
             # A log that stays long only makes reading slower. If the root is gone, the query fails
             # and says so.

@@ -28,19 +28,25 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from fnmatch import fnmatchcase
 from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import urlparse
 
 import pyspark
+from msgspec.structs import replace
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from pipeline.errors import Failure
+from pipeline.stream.checkpoint_location import (
+    checkpoint_location,
+    is_local,
+    store_packages,
+)
 from pipeline.stream.hadoop import forget_clusters, spare_forks
-from pipeline.stream.jars import PACKAGES, start_with_jars
+from pipeline.stream.jars import EXCLUDES, PACKAGES, start_with_jars
 from pipeline.stream.spark_internals import (
     JvmEnded,
     has_class,
@@ -70,7 +76,7 @@ STATE_STORES = {
     "rocksdb": f"{_STATE}.RocksDBStateStoreProvider",
     "memory": f"{_STATE}.HDFSBackedStateStoreProvider",
 }
-# Settings for a root on a local disk alone: object stores have checkpoint managers of their own.
+# Settings for a streaming checkpoint on a local disk: other stores have managers of their own.
 LOCAL_ONLY = ("spark.sql.streaming.checkpointFileManagerClass",)
 _LOG_LEVEL = "spark.log.level"
 # How long the last lines of a JVM that has ended are waited for.
@@ -105,24 +111,48 @@ def create_session(
     Raises JavaMissing, SparkNotStarted, and DeltaMissing under a spark-submit without Delta's
     package.
     """
-    wanted = spark_settings(settings, root)
     active = SparkSession.getActiveSession()
+    if active is None:
+        master = master or _submitted_master() or MASTER
+    else:
+        master = active.sparkContext.master or MASTER
+    location = checkpoint_location(settings, root, master)
+    wanted = spark_settings(settings, location)
     if active is None:
         spark = _new_session(wanted, master, jvm_log)
     else:
         spark = active
         _apply(spark, wanted)
-    if is_local(root):
+    if is_local(location):
         spare_forks(spark, wanted[PACKAGES])
         if active is None:
             forget_clusters(spark)
     return spark
 
 
-def _new_session(
-    wanted: dict[str, str], master: str | None, jvm_log: JvmLog | None
-) -> SparkSession:
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
+def with_location(settings: Settings, root: str, spark: SparkSession) -> Settings:
+    """Return the settings with the `checkpoint.location` that they mean, for a node of the root.
+
+    It stays empty if the streaming checkpoints lie beside the tables.
+    """
+    location = checkpoint_location(settings, root, spark.sparkContext.master or MASTER)
+    if location == f"{root.rstrip('/')}/_checkpoints":
+        return settings
+    ours = replace(settings.coordinator, checkpoint_location=location)
+    return replace(settings, coordinator=ours)
+
+
+def _submitted_master() -> str | None:
+    """The master that spark-submit was given; None without spark-submit."""
+    return SparkConf().get("spark.master") if _is_submitted() else None
+
+
+def _is_submitted() -> bool:
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _new_session(wanted: dict[str, str], master: str, jvm_log: JvmLog | None) -> SparkSession:
+    if _is_submitted():
         return _session_of_submit(wanted, jvm_log)
     check_java()
     _prepare_workers()
@@ -130,7 +160,7 @@ def _new_session(
     with resources.as_file(resources.files("conf") / "log4j2.properties") as log4j2:
         logging_option = f"-Dlog4j2.configurationFile={log4j2.as_uri()}"
         wanted["spark.driver.extraJavaOptions"] = f"{logging_option} {options}".strip()
-        wanted |= {"spark.app.name": APP_NAME, "spark.master": master or MASTER}
+        wanted |= {"spark.app.name": APP_NAME, "spark.master": master}
         return start_with_jars(wanted, functools.partial(_build, jvm_log))
 
 
@@ -154,18 +184,40 @@ def _launch(settings: dict[str, str], jvm_log: JvmLog) -> None:
     os.close(pipe)
 
 
-def spark_settings(settings: Settings, root: str) -> dict[str, str]:
-    """Return conf/spark-defaults.conf, what [coordinator] decides, and [spark] over both."""
+def spark_settings(settings: Settings, location: str) -> dict[str, str]:
+    """Return conf/spark-defaults.conf, what [coordinator] decides, and [spark] over both.
+
+    `location` is that of the streaming checkpoint, which is all that Spark itself reads and writes.
+    What [spark] asks for in packages comes beside what this project needs, and is not excluded.
+    """
     wanted = read_defaults()
-    wanted[PACKAGES] = packages()
-    if not is_local(root):
+    if not is_local(location):
         for key in LOCAL_ONLY:
             del wanted[key]
     ours = settings.coordinator
     wanted["spark.sql.streaming.stateStore.providerClass"] = STATE_STORES[ours.state_store]
     partitions = ours.shuffle_partitions or max(1, (os.cpu_count() or 1) // 2)
     wanted["spark.sql.shuffle.partitions"] = str(partitions)
-    return wanted | settings.spark
+    wanted |= settings.spark
+    theirs = [each.strip() for each in settings.spark.get(PACKAGES, "").split(",") if each.strip()]
+    added = store_packages(location) + theirs
+    wanted[PACKAGES] = ",".join(_join(packages().split(","), added))
+    if EXCLUDES not in settings.spark:
+        wanted[EXCLUDES] = _without(wanted[EXCLUDES], added)
+    return wanted
+
+
+def _join(ours: list[str], added: list[str]) -> list[str]:
+    """The packages of both, and of one package in two releases the one that was added."""
+    releases = {each.rpartition(":")[0]: each for each in [*ours, *added]}
+    return list(releases.values())
+
+
+def _without(excludes: str, asked: list[str]) -> str:
+    """The patterns that exclude none of the packages asked for."""
+    names = [each.rpartition(":")[0] for each in asked]
+    kept = [p for p in excludes.split(",") if not any(fnmatchcase(name, p) for name in names)]
+    return ",".join(kept)
 
 
 def packages() -> str:
@@ -186,11 +238,6 @@ def read_defaults() -> dict[str, str]:
             key, value = line.split(maxsplit=1)
             pairs[key] = value.strip()
     return pairs
-
-
-def is_local(root: str) -> bool:
-    """Return whether the root is a folder of this machine."""
-    return urlparse(root).scheme in ("", "file")
 
 
 # --- Java ---------------------------------------------------------------------------------------

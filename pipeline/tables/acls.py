@@ -16,7 +16,7 @@ from pipeline.delta.log import LogGone
 from pipeline.delta.open import open_appender
 from pipeline.delta.tail import follow
 from pipeline.errors import Failure
-from pipeline.tables.store import ensure_table, has_table, open_table, table_uri
+from pipeline.tables.store import Absent, ensure_table, has_table, open_table, table_uri
 from schemas.acls import AclBinding, AclFilter, problem_of
 from schemas.tables import ACLS, AclChange, from_arrow, to_arrow
 
@@ -113,6 +113,7 @@ class AclWatcher:
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self._absent = Absent(root, ACLS)
         self._tail: Tail | None = None
         self._now: frozenset[AclBinding] = frozenset()
         self._number = -1
@@ -121,7 +122,7 @@ class AclWatcher:
     def poll(self) -> tuple[AclBinding, ...] | None:
         """Look for changes; returns the ACLs in force, in order, None if there never was one."""
         if self._tail is None:
-            if has_table(self._root, ACLS):
+            if self._absent.is_there():
                 self._read()
             return self.acls
         try:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
+from pipeline.clock import monotonic
+from pipeline.delta.object_store import Folder
 from pipeline.delta.table import local_folder, open_delta
 from pipeline.delta.torn import TornTable, check_whole
 from pipeline.errors import Failure
@@ -63,6 +65,9 @@ def retention_properties(name: str, removed_hours: int) -> dict[str, str]:
     return properties
 
 
+# How often the catalogue of topics and the ACLs of a root in a store are looked at, s.
+STORE_LOOK_S = 2.0
+
 # The tables that a coordinator writes, in the order in which it writes a batch.
 WRITTEN = (OFFSETS_TOPIC, GROUP_EVENTS, REJECTED_REQUESTS, RESPONSES)
 
@@ -111,6 +116,45 @@ def has_table(root: str, table: Table) -> bool:
     if folder is not None and not (folder / "_delta_log").exists():
         return False
     return bool(DeltaTable.is_deltatable(uri))
+
+
+class Looks:
+    """When a follower of a table that few change may look again: in a store each look is a request.
+
+    `is_due` takes the look that it allows.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._interval_s = 0.0 if local_folder(root) is not None else STORE_LOOK_S
+        self._due_at = 0.0
+
+    def is_due(self) -> bool:
+        """Whether to look now."""
+        now = monotonic()
+        if now < self._due_at:
+            return False
+        self._due_at = now + self._interval_s
+        return True
+
+
+class Absent:
+    """Tells whether a table that may be missing is there by now; in a store by one request."""
+
+    def __init__(self, root: str, table: Table) -> None:
+        self._root, self._table = root, table
+        self._first: Folder | None = None
+
+    def is_there(self) -> bool:
+        """Whether the table is there."""
+        if self._first is not None:
+            # It was not there, so it is there from its first version on.
+            return self._first.read(f"_delta_log/{0:020}.json") is not None
+        if has_table(self._root, self._table):
+            return True
+        uri = table_uri(self._root, self._table)
+        if local_folder(uri) is None:
+            self._first = Folder(uri)
+        return False
 
 
 def _check_whole(root: str, table: Table) -> None:

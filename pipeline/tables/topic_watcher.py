@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pipeline.delta.log import LogGone
 from pipeline.delta.tail import follow
-from pipeline.tables.store import table_uri
-from pipeline.tables.topics import counts_of, creations_of, has_catalogue, newest_of, read_changes
+from pipeline.tables.store import Absent, table_uri
+from pipeline.tables.topics import counts_of, creations_of, newest_of, read_changes
 from schemas.catalogue import Catalogue
 from schemas.tables import TOPICS, TopicChange, from_arrow
 
@@ -29,6 +29,7 @@ class TopicWatcher:
 
     def __init__(self, root: str) -> None:
         self._root = root
+        self._absent = Absent(root, TOPICS)
         self._tail: Tail | None = None
         self._newest: dict[str, TopicChange] = {}
         self._deleted: dict[str, int] = {}
@@ -59,7 +60,7 @@ class TopicWatcher:
         """
         before = self.counts
         if self._tail is None:
-            if not has_catalogue(self._root):
+            if not self._absent.is_there():
                 return None
             self._read()
         else:

@@ -11,7 +11,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from pipeline.clock import clock_ms
-from pipeline.delta import local_appender
+from pipeline.delta import file_appender, local_appender
 from pipeline.delta.appender import AppendConflict
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.remote_appender import RemoteAppender
@@ -124,14 +124,14 @@ def test_a_checkpoint_is_written_now_and_then(folder, monkeypatch):
 
 
 def test_losing_every_attempt_is_an_error(folder, monkeypatch):
-    monkeypatch.setattr(local_appender, "ATTEMPTS", 3)
-    monkeypatch.setattr(local_appender, "back_off", lambda _attempt: None)
+    monkeypatch.setattr(file_appender, "ATTEMPTS", 3)
+    monkeypatch.setattr(file_appender, "back_off", lambda _attempt: None)
     appender = LocalAppender(folder)
 
     def taken(*_: object) -> None:
         raise FileExistsError
 
-    monkeypatch.setattr(local_appender.Commit, "create", taken)
+    monkeypatch.setattr(file_appender.Commit, "create", taken)
     with pytest.raises(AppendConflict, match=r"3 appends to .*responses lost"):
         appender.append(batch("a"))
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import PyFileSystem
 
+from pipeline import clock
 from pipeline.delta import commit_reader
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.log import LogGone
+from pipeline.delta.object_store import StoreFiles
 from pipeline.delta.tail import Tail, follow
 from pipeline.tables.store import table_uri
 from schemas.tables import RESPONSES, to_arrow
@@ -30,7 +31,7 @@ def open_tail(request, root):
         if request.param == "local":
             return follow(table_uri(root, RESPONSES), ["request_id"])
         uri = table_uri(root, RESPONSES)
-        files = PyFileSystem(DeltaStorageHandler(uri))
+        files = PyFileSystem(StoreFiles(uri))
         return Tail(files, DeltaTable(uri).version(), ["request_id"])
 
     return tail
@@ -125,21 +126,59 @@ def test_a_commit_that_comes_with_its_checkpoint_during_the_look_is_not_gone(
     assert seen(tail) == ["a"]
 
 
-def test_a_look_is_one_attempt_to_open_a_commit(append, open_tail, monkeypatch):
-    now = 0.0
-    monkeypatch.setattr(commit_reader, "monotonic", lambda: now)
-    opened: list[str] = []
+class Clocks:
+    """A clock that stands still until it is set on."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def monotonic_s(self) -> float:
+        return self.now_s
+
+    def wall_ms(self) -> int:
+        return int(self.now_s * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
+@pytest.fixture
+def opened(monkeypatch) -> list[str]:
+    names: list[str] = []
     read = commit_reader._read
 
     def counting(files, path):
-        opened.append(path.rpartition(".")[2])
+        names.append(path.rpartition(".")[2])
         return read(files, path)
 
     monkeypatch.setattr(commit_reader, "_read", counting)
-    tail = open_tail()
-    for _ in range(100):
+    return names
+
+
+CHECK = ["json", "_delta_log/_last_checkpoint"]
+
+
+def test_a_look_is_one_attempt_to_open_a_commit(root, opened):
+    clocks = Clocks()
+    with clock.use(clocks):
+        tail = follow(table_uri(root, RESPONSES), ["request_id"])
+        for _ in range(100):
+            assert seen(tail) is None
+        assert opened == ["json"] * 100
+        clocks.now_s += commit_reader.GONE_CHECK_S
         assert seen(tail) is None
-    assert opened == ["json"] * 100
-    now += commit_reader.GONE_CHECK_S
-    assert seen(tail) is None
-    assert opened[100:] == ["json", "_delta_log/_last_checkpoint"]
+    assert opened[100:] == CHECK
+
+
+def test_in_a_store_a_reader_that_looks_often_enough_asks_for_one_key(root, opened):
+    uri = table_uri(root, RESPONSES)
+    clocks = Clocks()
+    with clock.use(clocks):
+        tail = Tail(PyFileSystem(StoreFiles(uri)), DeltaTable(uri).version(), ["request_id"])
+        for _ in range(100):
+            assert seen(tail) is None
+            clocks.now_s += 30
+        assert opened == [*CHECK, *["json"] * 99]
+        clocks.now_s += 60
+        assert seen(tail) is None
+    assert opened[101:] == CHECK

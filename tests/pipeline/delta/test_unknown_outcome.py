@@ -116,7 +116,7 @@ def test_two_commits_of_one_content_are_told_apart(folder, monkeypatch):
     first, second = LocalAppender(folder), LocalAppender(folder)
     assert second.last_version("lease") == -1
     monkeypatch.setattr(second._snapshot, "follow", lambda: None)
-    monkeypatch.setattr("pipeline.delta.local_appender.ATTEMPTS", 2)
+    monkeypatch.setattr("pipeline.delta.file_appender.ATTEMPTS", 2)
     assert first.append(None, "lease", 7)
     with pytest.raises(AppendConflict):
         second.append(None, "lease", 7)

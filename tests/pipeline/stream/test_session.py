@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pipeline.settings import Settings
 from pipeline.stream.packed import KEY_WIDTH
 from pipeline.stream.packing import pack_rows
-from pipeline.stream.session import PACKAGES, packages, read_defaults, spark_settings
+from pipeline.stream.session import EXCLUDES, PACKAGES, packages, read_defaults, spark_settings
 from pipeline.tables.store import table_uri
 from schemas.messages import (
     OffsetCommitPartition,
@@ -76,6 +76,22 @@ def test_readme_s_way_from_sql_writes_a_request(spark, root):
     )
 
 
-def test_a_user_s_packages_replace_them():
-    wanted = spark_settings(Settings(spark={PACKAGES: "a:b:1"}), "/somewhere")
-    assert wanted[PACKAGES] == "a:b:1"
+def test_a_user_s_packages_come_beside_them():
+    wanted = spark_settings(Settings(spark={PACKAGES: "a:b:1, c:d:2"}), "/somewhere")
+    assert wanted[PACKAGES] == f"{packages()},a:b:1,c:d:2"
+
+
+def test_another_release_that_a_user_asks_for_is_taken():
+    delta, _, files = packages().partition(",")
+    theirs = f"{delta.rpartition(':')[0]}:9.9.9"
+    wanted = spark_settings(Settings(spark={PACKAGES: theirs}), "/somewhere")
+    assert wanted[PACKAGES] == f"{theirs},{files}"
+
+
+def test_what_a_user_asks_for_is_not_excluded():
+    ours = spark_settings(Settings(), "/somewhere")[EXCLUDES].split(",")
+    asked = {PACKAGES: "org.apache.parquet:parquet-avro:1.17.0,org.apache.hadoop:hadoop-aws:3.5.0"}
+    left = spark_settings(Settings(spark=asked), "/somewhere")[EXCLUDES].split(",")
+    assert set(ours) - set(left) == {"org.apache.parquet:*"}
+    mine = {**asked, EXCLUDES: "all:*"}
+    assert spark_settings(Settings(spark=mine), "/somewhere")[EXCLUDES] == "all:*"

@@ -1,0 +1,111 @@
+"""What appends to a plain table have in common, wherever its files lie.
+
+A Parquet file is written, and then the next version's commit, which only one writer can create. No
+other file of the table is read, and no rewrite of other files is a conflict.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from pipeline.delta.actions import add_action, txn_action
+from pipeline.delta.appender import AppendConflict
+from pipeline.delta.commit import Commit
+from pipeline.delta.protocol import UnsupportedTable
+from pipeline.delta.snapshot import Snapshot
+from pipeline.delta.table import ATTEMPTS, back_off
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pipeline.delta.data_files import DataFile
+    from pipeline.delta.epoch import Epoch
+
+
+class FileAppender(ABC):
+    """Appends to one plain table; see `pipeline.delta.appender.Appender`.
+
+    Raises UnsupportedTable, when it is made and by any append, if the table asks for more than is
+    written here (`pipeline.delta.protocol`).
+    """
+
+    def __init__(self, uri: str, epoch: Epoch | None, flushed: bool) -> None:
+        self._uri = uri
+        self._epoch = epoch
+        self._flushed = flushed
+        self._snapshot = Snapshot(uri)
+        self._check_features()
+
+    def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
+        """Append in one commit; see `Appender.append`."""
+        actions = []
+        if app_id is not None:
+            if self.last_version(app_id) >= version:
+                return False
+            actions.append(txn_action(app_id, version))
+        added = None if rows is None else self._write_file(rows)
+        if added is not None:
+            actions.append(add_action(added))
+        commit = Commit(actions, is_blind_append=True, flushed=self._flushed)
+        try:
+            written = self._commit(commit, app_id, version)
+        finally:
+            # While the commit may be in the table its file must stay. VACUUM deletes a file that no
+            # commit names.
+            if added is not None and not commit.may_stand:
+                self._delete_file(added.path)
+        if written:
+            self._snapshot.advance(added, app_id, version)
+            self._follow_up()
+        return written
+
+    def last_version(self, app_id: str) -> int:
+        """Return the last version that the application wrote, -1 if none."""
+        return self._snapshot.last_version(app_id)
+
+    def forget(self) -> None:
+        """Read what other writers committed; see `Appender.forget`."""
+        self._snapshot.follow()
+
+    def _commit(self, commit: Commit, app_id: str | None, version: int) -> bool:
+        """Create the next commit; False if the application's version was written meanwhile."""
+        for attempt in range(ATTEMPTS):
+            if attempt or self._looks_first():
+                self._snapshot.follow()
+            self._check_features()
+            if app_id is not None and self.last_version(app_id) >= version:
+                return False
+            if self._epoch is not None:
+                self._epoch.check(self._uri, self.last_version(self._epoch.app_id))
+            try:
+                self._snapshot.log.create(commit, self._snapshot.version + 1)
+            except FileExistsError:
+                back_off(attempt)
+            else:
+                return True
+        raise AppendConflict(f"{ATTEMPTS} appends to {self._uri} lost")
+
+    def _check_features(self) -> None:
+        if self._snapshot.features:
+            raise UnsupportedTable(self._uri, self._snapshot.features)
+
+    def _looks_first(self) -> bool:
+        """Whether to look for the commits of others before the first attempt to commit.
+
+        An attempt that was made on an old version fails, whatever was known when it was made: the
+        commit is created under the version after the one that is known.
+        """
+        return True
+
+    @abstractmethod
+    def _write_file(self, rows: pa.Table) -> DataFile:
+        """Write the rows, which are of one partition, as a file that is not yet the table's."""
+
+    @abstractmethod
+    def _delete_file(self, path: str) -> None:
+        """Delete a file that no commit names."""
+
+    @abstractmethod
+    def _follow_up(self) -> None:
+        """Write what goes with a new version."""

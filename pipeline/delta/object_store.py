@@ -1,0 +1,345 @@
+"""An object store, request by request: S3, ADLS and GCS by the URI of a folder in them.
+
+delta-rs opens a table by listing its log, and again after each commit: ten requests an append, of
+which three are lists. What this project does all the time needs fewer: to look for the next commit
+is one GET, to append one PUT of a file and one of a commit, which the store creates only if it is
+not there (`If-None-Match`, RFC 9110). Credentials and endpoints are found where delta-rs finds
+them, in the environment: both are made from the same library, `object_store`.
+
+Errors are OSErrors: FileNotFoundError for what is not there, FileExistsError for what is there
+already, PermissionError for what is refused, and StoreError for all others, among them those after
+which it is not known whether the store did what it was asked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import os
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote, urlparse
+
+import obstore
+import pyarrow as pa
+from msgspec import Struct
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    PermissionDeniedError,
+    UnauthenticatedError,
+)
+from obstore.store import LocalStore, from_url
+from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
+
+from pipeline.errors import Failure, first_line
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from obstore import GetResult
+    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+
+# What the first request for a file asks for, bytes: all of nearly every file. The answer says how
+# large the file is, so that nobody has to ask for that first.
+FIRST_BYTES = 8 << 20
+# How long a request is repeated that the store refuses or does not answer, before its failure is
+# raised. Less than a coordinator's `progress.timeout.ms`.
+_RETRY: RetryConfig = {
+    "max_retries": 8,
+    "retry_timeout": timedelta(seconds=15),
+    "backoff": {
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=2),
+        "base": 2,
+    },
+}
+_CLIENT: ClientConfig = {
+    "timeout": timedelta(seconds=20),
+    "connect_timeout": timedelta(seconds=5),
+}
+_EMPTY_RANGE = "416"
+
+
+class StoreError(OSError):
+    """A request to an object store that failed, or whose outcome is not known."""
+
+
+class Listed(Struct, frozen=True):
+    """An object of a list: its path below the folder, its size in bytes and its time, ms."""
+
+    path: str
+    size: int
+    modified_ms: int
+
+
+class Folder:
+    """The objects below one URI; paths are relative to it. For any number of threads.
+
+    A local folder is a store as well, so that tests need no other one.
+    """
+
+    def __init__(self, uri: str) -> None:
+        url = urlparse(uri if "://" in uri else f"file://{quote(uri)}")
+        self.uri = uri.rstrip("/")
+        self._store = _store(f"{url.scheme}://{url.netloc}")
+        self._prefix = f"{unquote(url.path).strip('/')}/".lstrip("/")
+
+    def read(self, path: str) -> bytes | None:
+        """Return an object's content, None if there is none; one GET."""
+        try:
+            with _errors(path):
+                return bytes(obstore.get(self._store, self._prefix + path).bytes())
+        except FileNotFoundError:
+            return None
+
+    def read_first(self, path: str) -> tuple[bytes, int]:
+        """Return the first FIRST_BYTES of an object, and its size; one GET."""
+        try:
+            with _errors(path):
+                got: GetResult = obstore.get(
+                    self._store, self._prefix + path, options={"range": (0, FIRST_BYTES)}
+                )
+                return bytes(got.bytes()), int(got.meta["size"])
+        except StoreError as error:
+            if _EMPTY_RANGE not in str(error):
+                raise
+            # S3 has no first bytes of an empty object.
+            return b"", 0
+
+    def read_range(self, path: str, start: int, end: int) -> bytes:
+        """Return the bytes from `start` up to, and without, `end`."""
+        with _errors(path):
+            return bytes(obstore.get_range(self._store, self._prefix + path, start=start, end=end))
+
+    def create(self, path: str, content: bytes) -> None:
+        """Create an object; raises FileExistsError if it is there. One conditional PUT.
+
+        A PUT that the store did, and whose answer was lost, may be repeated within this call, and
+        is then refused by the object that it has created itself.
+        """
+        with _errors(path):
+            obstore.put(
+                self._store, self._prefix + path, content, mode="create", use_multipart=False
+            )
+
+    def write(self, path: str, content: bytes) -> None:
+        """Create or replace an object."""
+        with _errors(path):
+            obstore.put(self._store, self._prefix + path, content)
+
+    def upload(self, local: Path, path: str) -> None:
+        """Create or replace an object by a local file, in parts if it is large."""
+        with _errors(path):
+            obstore.put(self._store, self._prefix + path, local)
+
+    def download(self, path: str, local: Path) -> None:
+        """Write an object to a local file."""
+        with _errors(path), local.open("wb") as file:
+            for chunk in obstore.get(self._store, self._prefix + path).stream():
+                file.write(chunk)
+
+    def delete(self, paths: Sequence[str]) -> None:
+        """Delete objects; those that are not there are no error."""
+        with contextlib.suppress(FileNotFoundError), _errors(self.uri):
+            obstore.delete(self._store, [self._prefix + path for path in paths])
+
+    def look_up(self, path: str) -> Listed | None:
+        """Return what a list would say of an object, None if there is none; one HEAD."""
+        try:
+            with _errors(path):
+                return self._listed(obstore.head(self._store, self._prefix + path))
+        except FileNotFoundError:
+            return None
+
+    def list(self, below: str = "", most: int | None = None) -> list[Listed]:
+        """Return the objects below a path, those of the least names; `most` None: all.
+
+        A LIST for every thousand.
+        """
+        found: list[Listed] = []
+        with _errors(self.uri):
+            pages: Iterator[Sequence[Any]] = iter(
+                obstore.list(self._store, self._prefix + below, chunk_size=1000)
+            )
+            for page in pages:
+                found += map(self._listed, page)
+                if most is not None and len(found) >= most:
+                    break
+        return sorted(found, key=lambda each: each.path)[:most]
+
+    def _listed(self, meta: Any) -> Listed:
+        modified_ms = int(meta["last_modified"].timestamp() * 1000)
+        return Listed(meta["path"][len(self._prefix) :], int(meta["size"]), modified_ms)
+
+
+@functools.lru_cache(maxsize=64)
+def _store(uri: str) -> ObjectStore:
+    """The store of a bucket or a container, with its connections: one for the whole process."""
+    try:
+        if uri == "file://":
+            return LocalStore()
+        return from_url(
+            uri,
+            retry_config=_RETRY,
+            client_options={**_CLIENT, "allow_http": _allows_http()},
+        )
+    except (BaseError, ValueError) as error:
+        raise Failure(f"{uri} is no store that can be used: {first_line(error)}") from error
+
+
+def _allows_http() -> bool:
+    """Whether the environment allows requests without TLS, as delta-rs has it for S3."""
+    return os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+
+
+@contextlib.contextmanager
+def _errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except AlreadyExistsError as error:
+        raise FileExistsError(f"{path} is there: {first_line(error)}") from error
+    except (PermissionDeniedError, UnauthenticatedError) as error:
+        raise PermissionError(first_line(error)) from error
+    except (BaseError, ValueError) as error:
+        raise StoreError(first_line(error)) from error
+
+
+# --- for pyarrow --------------------------------------------------------------------------------
+
+
+class StoreFiles(FileSystemHandler):  # type: ignore[misc]
+    """A folder of an object store as pyarrow's file system; a small file costs one request."""
+
+    def __init__(self, uri: str) -> None:
+        self._folder = Folder(uri)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoreFiles) and other._folder.uri == self._folder.uri
+
+    def __hash__(self) -> int:
+        return hash(self._folder.uri)
+
+    def get_type_name(self) -> str:
+        """The name of this kind of file system."""
+        return "object-store"
+
+    def normalize_path(self, path: str) -> str:
+        """Paths are as they are."""
+        return path
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        """Open a file to be read from its beginning; it is read at once."""
+        content = self._folder.read(path)
+        if content is None:
+            raise FileNotFoundError(f"{self._folder.uri}/{path} is not there")
+        return pa.BufferReader(content)
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """Open a file to be read in any order."""
+        first, size = self._folder.read_first(path)
+        if len(first) == size:
+            return pa.BufferReader(first)
+        return pa.PythonFile(_LargeFile(self._folder, path, first, size), mode="r")
+
+    def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:  # noqa: ARG002
+        """Open a file that is there once it is closed."""
+        return pa.PythonFile(_NewFile(self._folder, path), mode="w")
+
+    def get_file_info(self, paths: Sequence[str]) -> list[FileInfo]:
+        """Tell what is at each path; a request for each."""
+        return [self._info(path, self._folder.look_up(path)) for path in paths]
+
+    def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
+        """Tell of all files below a folder; there are no folders."""
+        below = f"{selector.base_dir.strip('/')}/".lstrip("/")
+        return [self._info(each.path, each) for each in self._folder.list(below)]
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file."""
+        self._folder.delete([path])
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:  # noqa: ARG002
+        """Delete all files below a folder."""
+        below = f"{path.strip('/')}/".lstrip("/")
+        self._folder.delete([each.path for each in self._folder.list(below)])
+
+    def delete_root_dir_contents(self) -> None:
+        """Delete all files."""
+        self.delete_dir_contents("")
+
+    def delete_dir(self, path: str) -> None:
+        """Delete all files below a folder: a folder is nothing else."""
+        self.delete_dir_contents(path)
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        """Do nothing: a store has no folders."""
+
+    def move(self, src: str, dest: str) -> None:
+        """Refuse: a store cannot rename."""
+        raise NotImplementedError(f"{src} cannot be renamed to {dest}: a store copies")
+
+    def copy_file(self, src: str, dest: str) -> None:
+        """Copy a file through this process."""
+        content = self._folder.read(src)
+        if content is None:
+            raise FileNotFoundError(f"{self._folder.uri}/{src} is not there")
+        self._folder.write(dest, content)
+
+    def open_append_stream(self, path: str, metadata: object) -> pa.NativeFile:
+        """Refuse: a store has no appends."""
+        raise NotImplementedError(f"{path}: a store's objects cannot be appended to")
+
+    @staticmethod
+    def _info(path: str, found: Listed | None) -> FileInfo:
+        if found is None:
+            return FileInfo(path, FileType.NotFound)
+        modified_ns = found.modified_ms * 1_000_000
+        return FileInfo(path, FileType.File, size=found.size, mtime_ns=modified_ns)
+
+
+class _LargeFile(io.RawIOBase):
+    """An object whose first bytes were read; the others are asked for as they are wanted."""
+
+    def __init__(self, folder: Folder, path: str, first: bytes, size: int) -> None:
+        super().__init__()
+        self._folder, self._path, self._first, self._size = folder, path, first, size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def size(self) -> int:
+        return self._size
+
+    def read(self, size: int = -1, /) -> bytes:
+        end = self._size if size < 0 else min(self._size, self._at + size)
+        start, self._at = self._at, max(self._at, end)
+        if end <= len(self._first):
+            return self._first[start:end]
+        return self._folder.read_range(self._path, start, end) if start < end else b""
+
+
+class _NewFile(io.BytesIO):
+    """What is written becomes an object when it is closed."""
+
+    def __init__(self, folder: Folder, path: str) -> None:
+        super().__init__()
+        self._folder, self._path = folder, path
+
+    def close(self) -> None:
+        if not self.closed:
+            self._folder.write(self._path, self.getvalue())
+        super().close()

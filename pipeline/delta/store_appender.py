@@ -1,0 +1,75 @@
+"""Appending to a plain table in an object store: one PUT of a file and one of the commit.
+
+delta-rs takes ten requests for an append and more, three of them lists, which a store bills as
+PUTs. Here nothing is read before the first attempt to commit: whoever was faster has taken the
+version, and only then is his commit read.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline import background
+from pipeline.clock import clock_ms, monotonic
+from pipeline.delta.data_files import DataFile, new_path, row_group_rows
+from pipeline.delta.file_appender import FileAppender
+from pipeline.delta.object_store import Folder
+from pipeline.delta.store_log import StoreLog
+from pipeline.delta.store_trim import CLEAN_UP_S, checkpoint_in_store
+
+if TYPE_CHECKING:
+    from pipeline.delta.epoch import Epoch
+
+# Every so many versions a Delta checkpoint may be due.
+CHECKPOINT_EVERY = 100
+
+
+class StoreAppender(FileAppender):
+    """Appends to a plain table in an object store.
+
+    Raises UnsupportedTable as `FileAppender` does.
+    """
+
+    def __init__(self, uri: str, epoch: Epoch | None = None) -> None:
+        self._folder = Folder(uri)
+        self._cleans_up_at = monotonic() + CLEAN_UP_S
+        super().__init__(uri, epoch, flushed=False)
+
+    def _looks_first(self) -> bool:
+        log = self._snapshot.log
+        return not (isinstance(log, StoreLog) and log.knows_end)
+
+    def _write_file(self, rows: pa.Table) -> DataFile:
+        names = self._snapshot.partition_by
+        values: dict[str, str | None] = {name: str(rows.column(name)[0].as_py()) for name in names}
+        path = new_path(values, "snappy")
+        buffer = pa.BufferOutputStream()
+        pq.write_table(
+            rows.drop_columns(names),
+            buffer,
+            store_schema=False,
+            row_group_size=row_group_rows(rows),
+        )
+        content = buffer.getvalue().to_pybytes()
+        self._folder.write(path, content)
+        return DataFile(path, len(content), clock_ms(), rows.num_rows, values)
+
+    def _delete_file(self, path: str) -> None:
+        self._folder.delete([path])
+
+    def _follow_up(self) -> None:
+        """Write a Delta checkpoint now and then, and clean the log up more seldom."""
+        version = self._snapshot.version
+        # A process whose main thread has ended has no time for a checkpoint.
+        if version % CHECKPOINT_EVERY == 0 and threading.main_thread().is_alive():
+            cleans_up = monotonic() >= self._cleans_up_at
+            if cleans_up:
+                self._cleans_up_at = monotonic() + CLEAN_UP_S
+            background.run(
+                "checkpoint", partial(checkpoint_in_store, self._uri, version, cleans_up)
+            )

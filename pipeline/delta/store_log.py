@@ -1,0 +1,174 @@
+"""The log of a table in an object store: each commit is read by one GET and created by one PUT.
+
+A version's commit is created only if it is not there, so it belongs to one writer. A PUT whose
+answer is lost may have been done or not, and may still be done later. It is repeated with the same
+content until the store answers: either it creates the commit now, or it is refused by what is
+there, and the content of that tells whose it is. Each commit has an identifier, so no two are the
+same.
+
+A version is free as well once its commit was cleaned up. A clean-up spares what is younger than
+`CLEANED_S`. So whoever has seen the log's end within that time knows that the next version was not
+cleaned up, and whoever has not asks the log's note of its newest Delta checkpoint, before and after
+the commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from pipeline.clock import clock_ms, monotonic
+from pipeline.delta.actions import parse_commit
+from pipeline.delta.commit import CommitStateUnknown
+from pipeline.delta.log import LogGone, decode_last_checkpoint
+from pipeline.delta.object_store import Folder
+from pipeline.delta.table import back_off
+from pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from pipeline.delta.actions import Action
+    from pipeline.delta.commit import Commit
+
+log = logging.getLogger(__name__)
+
+# No clean-up of a log in a store deletes a commit that is younger, s: `delta.logRetentionDuration`
+# of every table of ours is ten minutes and more, and `pipeline.delta.store_trim` takes an hour.
+CLEANED_S = 60.0
+_REPEATS = 4
+# From this attempt on `back_off` waits up to 250 ms.
+_LATE = 7
+
+
+class Freshness:
+    """How long ago something was seen, by whichever of two clocks says longer.
+
+    The monotonic clock stands still while a machine is suspended; the other one may be set.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[float, int] | None = None
+
+    def renew(self, at: tuple[float, int]) -> None:
+        """Note that it was seen at a time that `now` had returned."""
+        self._seen = at
+
+    @staticmethod
+    def now() -> tuple[float, int]:
+        """The time by both clocks."""
+        return monotonic(), clock_ms()
+
+    def is_within(self, seconds: float) -> bool:
+        """Whether it was seen within so many seconds."""
+        if self._seen is None:
+            return False
+        steady, wall_ms = self._seen
+        return max(monotonic() - steady, abs(clock_ms() - wall_ms) / 1000) < seconds
+
+
+class StoreLog:
+    """The log of the table at `uri`; for one thread."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._log = Folder(f"{uri.rstrip('/')}/_delta_log")
+        self._end = Freshness()
+        self._is_behind = False
+
+    @property
+    def knows_end(self) -> bool:
+        """Whether what `next_commit` and `create` have told is young enough to commit after it."""
+        return self._end.is_within(CLEANED_S)
+
+    def next_commit(self, version: int) -> list[Action] | None:
+        """Return the actions of the commit after `version`; see `TableLog.next_commit`.
+
+        Raises Failure for an empty one: a store has no half-written objects.
+        """
+        if self._is_behind:
+            self._is_behind = False
+            raise LogGone(f"{self._uri} was cleaned up beyond version {version}")
+        asked = Freshness.now()
+        content = self._log.read(_name(version + 1))
+        if content is None and not self.knows_end:
+            asked = Freshness.now()
+            if self._is_cleaned_beyond(version + 1):
+                # The commit and the checkpoint may both have been written since the first look.
+                content = self._log.read(_name(version + 1))
+                if content is None:
+                    raise LogGone(f"{self._uri} no longer has version {version + 1}")
+        self._end.renew(asked)
+        if content is None:
+            return None
+        if not content:
+            raise Failure(f"version {version + 1} of {self._uri} is empty")
+        return parse_commit(content)
+
+    def create(self, commit: Commit, version: int) -> None:
+        """Create the commit of a version; see `TableLog.create`."""
+        asked = Freshness.now()
+        self._put(commit, version)
+        if not self.knows_end and self._is_cleaned_beyond(version):
+            # Where this commit is now, no reader of the table looks; nor must this one.
+            self._is_behind = True
+            raise CommitStateUnknown(
+                f"it is not known whether version {version} of {self._uri} was written: the log "
+                "was cleaned up beyond it meanwhile"
+            )
+        self._end.renew(asked)
+
+    def _put(self, commit: Commit, version: int) -> None:
+        name = _name(version)
+        failure: OSError | None = None
+        for attempt in range(_REPEATS):
+            try:
+                commit.may_stand = True
+                self._log.create(name, commit.content)
+            except FileExistsError as error:
+                failure = error
+                break
+            except PermissionError as error:
+                if failure is None:
+                    commit.may_stand = False
+                    raise
+                # An attempt before this one may have been done.
+                failure = error
+                break
+            except OSError as error:
+                log.info("version %d of %s: %s", version, self._uri, error)
+                failure = error
+                back_off(_LATE + attempt)
+            else:
+                return
+        assert failure is not None
+        self._settle(commit, version, failure)
+
+    def _settle(self, commit: Commit, version: int, error: OSError) -> None:
+        """Return if the version is this commit; raise what `create` raises if it is not."""
+        try:
+            found = self._log.read(_name(version))
+        except OSError as unreadable:
+            raise self._unknown(version, unreadable) from error
+        if found is None:
+            raise self._unknown(version, error) from error
+        if found != commit.content:
+            commit.may_stand = False
+            raise FileExistsError(
+                f"version {version} of {self._uri} is another writer's"
+            ) from error
+
+    def _unknown(self, version: int, error: OSError) -> CommitStateUnknown:
+        return CommitStateUnknown(
+            f"it is not known whether version {version} of {self._uri} was written: {error}"
+        )
+
+    def _is_cleaned_beyond(self, version: int) -> bool:
+        """Whether the log was, or may have been, cleaned up to this version or a later one."""
+        if version == 0 or self._log.read(_name(version - 1)) is not None:
+            return False
+        content = self._log.read("_last_checkpoint")
+        checkpoint = None if content is None else decode_last_checkpoint(content)
+        return checkpoint is not None and checkpoint.version >= version
+
+
+def _name(version: int) -> str:
+    return f"{version:020}.json"

@@ -1,0 +1,72 @@
+"""Where the streaming checkpoints of a root's nodes lie, and what Spark needs to reach them.
+
+Spark writes some ten small files to its checkpoint in every batch, also in one without requests. In
+an object store each of them is several requests, and none of them is worth one: a streaming
+checkpoint that is lost costs a node a start from the tables, and nothing else. So for a root in a
+store the checkpoints are on a disk of the machine, as long as Spark runs on that machine alone, and
+then Spark needs no jars of the store's either: only Python touches the tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlparse
+
+import pyspark
+
+if TYPE_CHECKING:
+    from pipeline.settings import Settings
+
+LOCAL_SCHEMES = ("", "file")
+# What Hadoop needs for a scheme, beside what Spark has; its own jars of the release that Spark has.
+_STORE_JARS = {
+    "s3a": "org.apache.hadoop:hadoop-aws:{hadoop}",
+    "abfs": "org.apache.hadoop:hadoop-azure:{hadoop}",
+    "abfss": "org.apache.hadoop:hadoop-azure:{hadoop}",
+    "gs": "com.google.cloud.bigdataoss:gcs-connector:3.1.7",
+}
+_HADOOP_JAR = re.compile(r"hadoop-client-api-(.+)\.jar")
+
+
+def checkpoint_location(settings: Settings, root: str, master: str) -> str:
+    """Return the folder or URI under which the streaming checkpoints of the root's nodes lie.
+
+    `checkpoint.location` below a name made of the root's, so that roots may share it; without it a
+    folder beside the tables, or on a disk of this machine if those are in a store and Spark's
+    `master` is this machine.
+    """
+    given = settings.coordinator.checkpoint_location
+    mine = hashlib.sha256(root.rstrip("/").encode()).hexdigest()[:16]
+    if given:
+        return f"{_in_hadoop(given).rstrip('/')}/{mine}"
+    if is_local(root) or not master.startswith("local"):
+        return f"{_in_hadoop(root).rstrip('/')}/_checkpoints"
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return str(Path(state) / "group-coordinator" / mine)
+
+
+def is_local(uri: str) -> bool:
+    """Return whether the URI is a folder of this machine."""
+    return urlparse(uri).scheme in LOCAL_SCHEMES
+
+
+def store_packages(location: str) -> list[str]:
+    """Return the Maven coordinates that Hadoop needs to reach a URI; none for a folder."""
+    wanted = _STORE_JARS.get(urlparse(location).scheme)
+    return [] if wanted is None else [wanted.format(hadoop=_hadoop_version())]
+
+
+def _in_hadoop(uri: str) -> str:
+    """The URI as Hadoop has it: S3 is `s3a` there."""
+    return f"s3a://{uri.removeprefix('s3://')}" if uri.startswith("s3://") else uri
+
+
+def _hadoop_version() -> str:
+    """The release of the Hadoop that the installed Spark has."""
+    jars = Path(pyspark.__file__).parent / "jars"
+    found = [match[1] for path in jars.iterdir() if (match := _HADOOP_JAR.fullmatch(path.name))]
+    return max(found, default="3.5.0")

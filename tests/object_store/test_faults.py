@@ -1,0 +1,202 @@
+"""S3 that answers late, refuses, or does what it was asked and does not say so: nothing is lost.
+
+The server is versitygw; the faults are a proxy's before it.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from pipeline.delta import object_store
+from pipeline.delta.commit_reader import open_files
+from pipeline.delta.data_files import data_files
+from pipeline.delta.object_store import Folder, StoreError
+from pipeline.delta.open import open_appender
+from pipeline.delta.store_appender import StoreAppender
+from pipeline.delta.table import open_delta
+from pipeline.delta.table_files import TableFiles
+from pipeline.delta.tail import Tail
+from tests.object_store.proxy import FAIL_AFTER, HANG, LOSE_ANSWER, PASS, REFUSE, Asked, Proxy
+from tests.object_store.server import BUCKET
+
+pytestmark = pytest.mark.long
+
+TABLE = f"s3a://{BUCKET}/t"
+
+
+@pytest.fixture
+def uri(proxy: Proxy) -> str:
+    DeltaTable.create(TABLE, pa.schema([("n", pa.int64())]))
+    return TABLE
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"n": pa.array(values, pa.int64())})
+
+
+def rows(uri: str) -> list[int]:
+    return sorted(DeltaTable(uri).to_pyarrow_table().column("n").to_pylist())
+
+
+def is_commit(asked: Asked) -> bool:
+    return asked.verb == "PUT" and asked.key.endswith(".json")
+
+
+def is_file(asked: Asked) -> bool:
+    return asked.verb == "PUT" and asked.key.endswith(".parquet")
+
+
+def once(fault: str, which: Callable[[Asked], bool]) -> Callable[[Asked], str]:
+    """The fault for the first request of the kind, and none for all others."""
+    left = [fault]
+    return lambda asked: left.pop() if left and which(asked) else PASS
+
+
+def now_and_then(fault: str, share: float) -> Callable[[Asked], str]:
+    chance = random.Random(7)
+    return lambda _asked: fault if chance.random() < share else PASS
+
+
+def test_only_one_of_many_creates_a_key(uri):
+    folder = Folder(uri)
+    for number in range(20):
+        won: list[int] = []
+
+        def create(me: int, key: str, won: list[int] = won) -> None:
+            try:
+                folder.create(key, str(me).encode())
+            except FileExistsError:
+                return
+            won.append(me)
+
+        threads = [threading.Thread(target=create, args=(me, f"key-{number}")) for me in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert folder.read(f"key-{number}") == str(won[0]).encode()
+
+
+def test_an_append_is_two_puts_and_a_look_one_get(proxy, uri):
+    appender = open_appender(uri)
+    appender.append(numbers(0))
+    tail = Tail(open_files(uri), 1, ["n"])
+    assert tail.poll() is None
+    with proxy.counting() as counted:
+        for number in range(10):
+            assert appender.append(numbers(number))
+    assert counted == {"PUT": 20}
+    with proxy.counting() as counted:
+        assert tail.poll().column("n").to_pylist() == list(range(10))
+        for _ in range(10):
+            assert tail.poll() is None
+    assert counted == {"GET": 10 + 10 + 1 + 10}, "commits, files, and what is not there yet"
+
+
+@pytest.mark.parametrize("fault", [LOSE_ANSWER, FAIL_AFTER, REFUSE])
+@pytest.mark.parametrize("what", ["commit", "file"])
+def test_an_append_whose_request_fails_once_is_there_once(proxy, uri, fault, what):
+    appender = open_appender(uri)
+    appender.append(numbers(0), "query", 0)
+    proxy.fault = once(
+        fault, lambda asked: asked.verb == "PUT" and is_commit(asked) == (what == "commit")
+    )
+    assert appender.append(numbers(1), "query", 1)
+    assert appender.append(numbers(2), "query", 2)
+    assert not appender.append(numbers(2), "query", 2)
+    assert rows(uri) == [0, 1, 2]
+    assert open_delta(uri).version() == 3
+
+
+def test_a_commit_whose_answer_hangs_is_repeated_and_found(proxy, uri, monkeypatch):
+    monkeypatch.setitem(object_store._CLIENT, "timeout", timedelta(seconds=1))
+    object_store._store.cache_clear()
+    appender = open_appender(uri)
+    proxy.fault = once(HANG, is_commit)
+    assert appender.append(numbers(1))
+    assert rows(uri) == [1]
+    assert open_delta(uri).version() == 1
+
+
+def test_a_store_that_answers_nothing_any_more_is_an_error_and_the_rows_are_written_later(
+    proxy, uri, monkeypatch
+):
+    monkeypatch.setitem(object_store._CLIENT, "timeout", timedelta(seconds=1))
+    monkeypatch.setitem(object_store._RETRY, "max_retries", 1)
+    object_store._store.cache_clear()
+    appender = open_appender(uri)
+    appender.append(numbers(0), "query", 0)
+    proxy.fault = lambda _asked: HANG
+    with pytest.raises(StoreError):
+        appender.append(numbers(1), "query", 1)
+    proxy.fault = lambda _asked: PASS
+    assert appender.append(numbers(1), "query", 1)
+    assert rows(uri) == [0, 1]
+
+
+@pytest.mark.parametrize("fault", [REFUSE, LOSE_ANSWER, FAIL_AFTER])
+def test_of_many_appends_beside_each_other_none_is_lost_or_doubled(proxy, uri, fault):
+    """Three writers, a tail and a rewrite, and a tenth of all requests fails."""
+    proxy.fault = now_and_then(fault, 0.1)
+    acknowledged: list[int] = []
+    tail = Tail(open_files(uri), 0, ["n"])
+
+    def write(first: int) -> None:
+        appender = persistent(StoreAppender, uri)
+        for number in range(first, first + 20):
+            # What is not acknowledged is written again, under the same name.
+            persistent(appender.append, numbers(number), f"writer-{first}", number)
+            acknowledged.append(number)
+
+    threads = [threading.Thread(target=write, args=(first,)) for first in (0, 100, 200)]
+    for thread in threads:
+        thread.start()
+    seen: list[int] = []
+    while any(thread.is_alive() for thread in threads):
+        seen += polled(tail)
+    for thread in threads:
+        thread.join()
+    proxy.fault = lambda _asked: PASS
+    seen += polled(tail)
+    assert rows(uri) == sorted(acknowledged)
+    assert len(acknowledged) == 60
+    assert sorted(seen) == rows(uri)
+
+
+def test_files_are_rewritten_beside_appends(proxy, uri, tmp_path):
+    proxy.fault = now_and_then(LOSE_ANSWER, 0.1)
+    appender = persistent(open_appender, uri)
+    for number in range(10):
+        persistent(appender.append, numbers(number), "query", number)
+    files = persistent(TableFiles, persistent(open_delta, uri), tmp_path)
+    removed = persistent(data_files, files.handle)[:5]
+    persistent(appender.append, numbers(10), "query", 10)
+    proxy.fault = lambda asked: LOSE_ANSWER if is_commit(asked) and chance() < 0.5 else PASS
+    chance = random.Random(3).random
+    files.rewrite(removed, [])
+    proxy.fault = lambda _asked: PASS
+    assert rows(uri) == [5, 6, 7, 8, 9, 10]
+
+
+def persistent(do: Callable[..., object], *arguments: object):  # type: ignore[no-untyped-def]
+    """Do it again as long as the store fails, as every caller of an append may."""
+    for _ in range(50):
+        try:
+            return do(*arguments)
+        except OSError:
+            continue
+    return partial(do, *arguments)()
+
+
+def polled(tail: Tail) -> list[int]:
+    found = persistent(tail.poll)
+    return [] if found is None else found.column("n").to_pylist()

@@ -1,0 +1,365 @@
+"""Commits in an object store: each belongs to one writer, whatever became of the store's answers.
+
+A local folder stands for the store, by the same library; `tests/object_store` asks an S3 server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+from pipeline import clock
+from pipeline.delta import store_appender, store_log, store_trim, table_log
+from pipeline.delta.actions import txn_action
+from pipeline.delta.appender import AppendConflict
+from pipeline.delta.commit import Commit, CommitStateUnknown
+from pipeline.delta.epoch import Epoch, FencedError
+from pipeline.delta.log import LogGone
+from pipeline.delta.object_store import Folder, StoreError
+from pipeline.delta.store_appender import StoreAppender
+from pipeline.delta.store_log import CLEANED_S, StoreLog
+from pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
+
+LOST = StoreError("the connection was closed before the answer came")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch) -> None:
+    monkeypatch.setattr(store_log, "back_off", lambda _attempt: None)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(monkeypatch) -> None:
+    """Have every log read and written as one that is not in a local folder."""
+    monkeypatch.setattr(table_log, "local_folder", lambda _uri: None)
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    DeltaTable.create(str(tmp_path / "t"), pa.schema([("n", pa.int64())]))
+    return str(tmp_path / "t")
+
+
+@pytest.fixture
+def asked(monkeypatch) -> list[str]:
+    """What was asked of the store: the verb and the file's name without random parts."""
+    made: list[str] = []
+
+    def note(verb: str, method: str) -> None:
+        function = getattr(Folder, method)
+
+        def noting(folder: Folder, *arguments, **named):
+            made.append(verb)
+            return function(folder, *arguments, **named)
+
+        monkeypatch.setattr(Folder, method, noting)
+
+    for verb, method in (
+        ("GET", "read"),
+        ("PUT", "write"),
+        ("PUT if absent", "create"),
+        ("HEAD", "look_up"),
+        ("LIST", "list"),
+        ("DELETE", "delete"),
+    ):
+        note(verb, method)
+    return made
+
+
+class Clocks:
+    """Clocks that a test sets."""
+
+    def __init__(self) -> None:
+        self.steady_s, self.wall = 100.0, 1_800_000_000_000
+
+    def monotonic_s(self) -> float:
+        return self.steady_s
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+    def sleep(self, seconds: float) -> None:
+        self.steady_s += seconds
+
+
+def numbers(*values: int) -> pa.Table:
+    return pa.table({"n": pa.array(values, pa.int64())})
+
+
+def rows(uri: str) -> list[int]:
+    return sorted(DeltaTable(uri).to_pyarrow_table().column("n").to_pylist())
+
+
+def files(uri: str) -> int:
+    return len(list(Path(uri).glob("*.parquet")))
+
+
+def commits(uri: str) -> int:
+    return len(list(Path(uri, "_delta_log").glob("*.json")))
+
+
+def answer_lost(monkeypatch, times: int, done: Callable[[int], bool] = lambda _call: True) -> None:
+    """Have the store lose its answers to so many creations, of which it has `done` some."""
+    create, calls = Folder.create, iter(range(1000))
+
+    def losing(folder: Folder, path: str, content: bytes) -> None:
+        call = next(calls)
+        if call >= times or done(call):
+            create(folder, path, content)
+        if call < times:
+            raise LOST
+
+    monkeypatch.setattr(Folder, "create", losing)
+
+
+# --- what an append costs -------------------------------------------------------------------------
+
+
+def test_an_append_is_two_requests(uri, asked):
+    appender = StoreAppender(uri)
+    assert appender.append(numbers(1))
+    del asked[:]
+    assert appender.append(numbers(2))
+    assert appender.append(numbers(3))
+    assert asked == ["PUT", "PUT if absent"] * 2
+    assert rows(uri) == [1, 2, 3]
+
+
+def test_an_append_without_rows_is_one(uri, asked):
+    appender = StoreAppender(uri)
+    appender.append(None, "lease", 1)
+    del asked[:]
+    appender.append(None, "lease", 2)
+    assert asked == ["PUT if absent"]
+    assert StoreAppender(uri).last_version("lease") == 2
+
+
+def test_whoever_was_slower_reads_what_the_faster_one_wrote(uri, asked):
+    mine, other = StoreAppender(uri), StoreAppender(uri)
+    mine.append(numbers(1))
+    other.append(numbers(2))
+    del asked[:]
+    assert mine.append(numbers(3))
+    # The refused commit, whose it is, what comes after it, and the next attempt.
+    assert asked == ["PUT", "PUT if absent", "GET", "GET", "GET", "PUT if absent"]
+    assert rows(uri) == [1, 2, 3]
+
+
+def test_what_a_later_epoch_wrote_meanwhile_fences(uri):
+    earlier, later = StoreAppender(uri, Epoch(1, 3)), StoreAppender(uri)
+    earlier.append(numbers(1), "query", 0)
+    later.append(None, Epoch(1, 4).app_id, 4)
+    with pytest.raises(FencedError):
+        earlier.append(numbers(2), "query", 1)
+    assert rows(uri) == [1]
+    assert files(uri) == 1, "what it had written is deleted"
+
+
+def test_a_batch_that_another_process_wrote_is_not_written_again(uri):
+    mine, other = StoreAppender(uri), StoreAppender(uri)
+    assert mine.last_version("query") == -1
+    assert other.append(numbers(1), "query", 0)
+    assert not mine.append(numbers(1), "query", 0)
+    assert rows(uri) == [1]
+    assert files(uri) == 1
+
+
+# --- answers that do not come -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_a_commit_whose_answers_were_lost_is_there_once(uri, monkeypatch, times):
+    appender = StoreAppender(uri)
+    answer_lost(monkeypatch, times)
+    assert appender.append(numbers(1))
+    assert appender.append(numbers(2))
+    assert rows(uri) == [1, 2]
+    assert commits(uri) == 3
+
+
+def test_a_commit_that_was_not_done_is_tried_again(uri, monkeypatch):
+    appender = StoreAppender(uri)
+    answer_lost(monkeypatch, 2, done=lambda _call: False)
+    assert appender.append(numbers(1))
+    assert rows(uri) == [1]
+
+
+def test_a_commit_that_the_store_never_answers_is_unknown_and_its_file_stays(uri, monkeypatch):
+    appender = StoreAppender(uri)
+    with monkeypatch.context() as broken:
+        answer_lost(broken, 100, done=lambda _call: False)
+        with pytest.raises(CommitStateUnknown, match=r"version 1 .*connection was closed"):
+            appender.append(numbers(1), "query", 0)
+    assert files(uri) == 1
+    assert appender.append(numbers(1), "query", 0)
+    assert rows(uri) == [1]
+
+
+def test_of_an_unknown_commit_that_is_there_the_repetition_writes_nothing(uri, monkeypatch):
+    appender = StoreAppender(uri)
+    appender.append(numbers(0), "query", 0)
+    with monkeypatch.context() as broken:
+        answer_lost(broken, 100, done=lambda call: call == 0)
+        broken.setattr(Folder, "read", lambda *_: (_ for _ in ()).throw(LOST))
+        with pytest.raises(CommitStateUnknown):
+            appender.append(numbers(1), "query", 1)
+    assert not appender.append(numbers(1), "query", 1)
+    assert rows(uri) == [0, 1]
+
+
+def test_a_store_that_refuses_leaves_no_file(uri, monkeypatch):
+    appender = StoreAppender(uri)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError("AccessDenied")
+
+    monkeypatch.setattr(Folder, "create", refuse)
+    with pytest.raises(PermissionError, match="AccessDenied"):
+        appender.append(numbers(1))
+    assert files(uri) == 0
+
+
+def test_two_commits_of_one_content_are_told_apart(uri, monkeypatch):
+    """Two nodes say the same in one millisecond: of one version only one of them is the writer."""
+    monkeypatch.setattr("pipeline.delta.actions.clock_ms", lambda: 5)
+    first, second = (Commit([txn_action("lease", 7)], is_blind_append=True) for _ in range(2))
+    log = StoreLog(uri)
+    log.create(first, 1)
+    log.create(first, 1)
+    with pytest.raises(FileExistsError, match="another writer's"):
+        log.create(second, 1)
+    assert first.may_stand and not second.may_stand
+
+
+def test_losing_every_attempt_is_an_error(uri, monkeypatch):
+    appender = StoreAppender(uri)
+    monkeypatch.setattr("pipeline.delta.file_appender.ATTEMPTS", 3)
+    monkeypatch.setattr("pipeline.delta.file_appender.back_off", lambda _attempt: None)
+    create = Folder.create
+
+    def taken(folder: Folder, path: str, content: bytes) -> None:
+        other = Commit([txn_action("other", 1)], is_blind_append=True)
+        create(folder, path, other.content)
+        create(folder, path, content)
+
+    monkeypatch.setattr(Folder, "create", taken)
+    with pytest.raises(AppendConflict, match=r"3 appends to .* lost"):
+        appender.append(numbers(1))
+    assert files(uri) == 0
+
+
+# --- logs that were cleaned up ------------------------------------------------------------------
+
+
+def clean_up(uri: str) -> None:
+    handle = DeltaTable(uri)
+    handle.create_checkpoint()
+    for commit in Path(uri, "_delta_log").glob("*.json"):
+        if int(commit.stem) < handle.version():
+            commit.unlink()
+
+
+@pytest.mark.parametrize("sleeper", ["steady_s", "wall"], ids=["process", "machine"])
+def test_who_slept_past_a_clean_up_does_not_commit_into_its_gap(uri, sleeper):
+    """The version after the last one that it knows is free again, and nobody reads it any more."""
+    clocks = Clocks()
+    with clock.use(clocks):
+        asleep, other = StoreAppender(uri), StoreAppender(uri)
+        asleep.append(numbers(0))
+        for number in (1, 2, 3):
+            other.append(numbers(number))
+        clean_up(uri)
+        seconds = CLEANED_S if sleeper == "steady_s" else CLEANED_S * 1000
+        setattr(clocks, sleeper, getattr(clocks, sleeper) + type(clocks.wall)(seconds))
+        assert asleep.append(numbers(4))
+    assert rows(uri) == [0, 1, 2, 3, 4]
+
+
+def test_who_slept_within_a_commit_says_that_its_outcome_is_unknown(uri, monkeypatch):
+    clocks = Clocks()
+    with clock.use(clocks):
+        asleep, other = StoreAppender(uri), StoreAppender(uri)
+        asleep.append(numbers(0), "query", 0)
+        create = Folder.create
+
+        def slow(folder: Folder, path: str, content: bytes) -> None:
+            slowed.undo()
+            for number in (1, 2, 3):
+                other.append(numbers(number))
+            clean_up(uri)
+            clocks.steady_s += CLEANED_S
+            create(folder, path, content)
+
+        with monkeypatch.context() as slowed:
+            slowed.setattr(Folder, "create", slow)
+            with pytest.raises(CommitStateUnknown, match="was cleaned up beyond it meanwhile"):
+                asleep.append(numbers(4), "query", 1)
+        assert asleep.append(numbers(4), "query", 1), "what nobody reads is written again"
+    assert rows(uri) == [0, 1, 2, 3, 4]
+
+
+def test_a_reader_that_is_behind_a_clean_up_is_told(uri):
+    StoreAppender(uri).append(numbers(1))
+    StoreAppender(uri).append(numbers(2))
+    clean_up(uri)
+    with pytest.raises(LogGone, match="no longer has version 1"):
+        StoreLog(uri).next_commit(0)
+    assert StoreLog(uri).next_commit(2) is None
+
+
+def test_a_clock_that_is_set_back_only_makes_the_log_be_looked_at_again(uri, asked):
+    clocks = Clocks()
+    with clock.use(clocks):
+        appender = StoreAppender(uri)
+        appender.append(numbers(1))
+        del asked[:]
+        clocks.wall -= 86_400_000
+        appender.append(numbers(2))
+        assert asked == ["PUT", "GET", "GET", "PUT if absent"]
+    assert rows(uri) == [1, 2]
+
+
+# --- keeping logs short -------------------------------------------------------------------------
+
+
+def test_a_consumed_log_is_trimmed_from_its_beginning(uri, asked):
+    appender = StoreAppender(uri)
+    for number in range(6):
+        appender.append(numbers(number))
+    assert trim_store_log(uri, 5, age_ms=-1) == 0, "no checkpoint stands for it"
+    checkpoint_in_store(uri, 6, cleans_up=False)
+    assert trim_store_log(uri, 5) == 0, "an hour old is what may go"
+    assert trim_store_log(uri, 3, age_ms=-1) == 3
+    del asked[:]
+    assert trim_store_log(uri, 3, age_ms=-1) == 0
+    assert asked == ["GET", "HEAD", "LIST"]
+    assert commits(uri) == 4
+    assert rows(uri) == list(range(6))
+
+
+def test_a_checkpoint_is_written_now_and_then_and_the_log_cleaned_up_more_seldom(uri, monkeypatch):
+    done: list[tuple[object, ...]] = []
+    monkeypatch.setattr(store_appender, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(
+        "pipeline.delta.store_appender.checkpoint_in_store", lambda *a: done.append(a)
+    )
+    monkeypatch.setattr("pipeline.background.run", lambda _name, work: work())
+    clocks = Clocks()
+    with clock.use(clocks):
+        appender = StoreAppender(uri)
+        for number in range(4):
+            appender.append(numbers(number))
+        clocks.steady_s += store_trim.CLEAN_UP_S
+        for number in range(4):
+            appender.append(numbers(number))
+    assert done == [(uri, 2, False), (uri, 4, False), (uri, 6, True), (uri, 8, False)]
+
+
+def test_a_store_that_fails_a_checkpoint_is_no_failure_of_the_append(uri, monkeypatch, caplog):
+    monkeypatch.setattr(Folder, "read", lambda *_: (_ for _ in ()).throw(LOST))
+    checkpoint_in_store(uri, 100, cleans_up=False)
+    assert "no Delta checkpoint" in caplog.text

@@ -1,0 +1,74 @@
+"""Where a root's streaming checkpoints lie, and which jars Spark is given for that."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.settings import CoordinatorSettings, Settings
+from pipeline.stream.checkpoint_location import checkpoint_location, store_packages
+from pipeline.stream.session import PACKAGES, packages, spark_settings
+
+BESIDE = Settings()
+
+
+def given(location: str) -> Settings:
+    return Settings(coordinator=CoordinatorSettings(checkpoint_location=location))
+
+
+@pytest.fixture(autouse=True)
+def state(monkeypatch, tmp_path) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_beside_the_tables_on_a_local_disk():
+    assert checkpoint_location(BESIDE, "/data/groups/", "local[*]") == "/data/groups/_checkpoints"
+
+
+def test_on_this_machine_s_disk_for_tables_in_a_store(state):
+    first = Path(checkpoint_location(BESIDE, "s3a://bucket/groups", "local[*]"))
+    assert first.parent == state / "group-coordinator"
+    assert checkpoint_location(BESIDE, "s3a://bucket/groups/", "local[2]") == str(first)
+    assert checkpoint_location(BESIDE, "s3a://bucket/others", "local[*]") != str(first)
+
+
+def test_without_a_state_home_below_the_user_s_own(monkeypatch, tmp_path):
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    found = checkpoint_location(BESIDE, "s3a://bucket/groups", "local[*]")
+    assert found.startswith(f"{tmp_path}/.local/state/group-coordinator/")
+
+
+def test_in_the_store_where_executors_on_other_machines_must_reach_it():
+    found = checkpoint_location(BESIDE, "s3://bucket/groups", "spark://master:7077")
+    assert found == "s3a://bucket/groups/_checkpoints", "Hadoop's name for S3"
+
+
+def test_where_the_settings_say_a_folder_for_each_root():
+    first = checkpoint_location(given("hdfs://name/streams/"), "s3a://bucket/a", "yarn")
+    other = checkpoint_location(given("hdfs://name/streams/"), "s3a://bucket/b", "yarn")
+    assert first.startswith("hdfs://name/streams/") and other.startswith("hdfs://name/streams/")
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    ("location", "artifact"),
+    [
+        ("s3a://bucket/x", "org.apache.hadoop:hadoop-aws:"),
+        ("abfss://container@account.dfs.core.windows.net/x", "org.apache.hadoop:hadoop-azure:"),
+        ("gs://bucket/x", "com.google.cloud.bigdataoss:gcs-connector:"),
+    ],
+)
+def test_the_jars_of_a_store_are_asked_for_where_spark_writes_to_it(location, artifact):
+    (package,) = store_packages(location)
+    assert package.startswith(artifact)
+    wanted = spark_settings(BESIDE, location)
+    assert wanted[PACKAGES] == f"{packages()},{package}"
+    assert "spark.sql.streaming.checkpointFileManagerClass" not in wanted
+
+
+def test_spark_needs_no_jars_of_a_store_that_only_the_tables_are_in():
+    location = checkpoint_location(BESIDE, "s3a://bucket/groups", "local[*]")
+    assert spark_settings(BESIDE, location)[PACKAGES] == packages()
