@@ -197,3 +197,15 @@ def test_bytes_that_are_no_assignment_are_null_and_hide_no_other_member(
     asked = "SELECT group_id, assignment FROM group_members ORDER BY ALL"
     assert Catalog(log.root).query(asked).rows == [("broken", None), ("left out", [])]
     assert Catalog(log.root).query("SELECT * FROM member_partitions").rows == []
+
+
+def test_a_view_that_is_held_does_not_change_and_other_views_stand_on_it(log: Log) -> None:
+    log.append(commit("g", 1, 2_000, ("t", 0)))
+    catalog = Catalog(log.root)
+    assert catalog.query("SELECT committed_offset FROM committed_offsets").rows == [(1,)]
+    catalog.hold("newest_records")
+    catalog.hold("furthest", "SELECT max(committed_offset) AS far FROM committed_offsets")
+    held = "SELECT far, committed_offset FROM furthest, committed_offsets"
+    assert catalog.query(held).rows == [(1, 1)]
+    kinds = "SELECT table_type FROM information_schema.tables WHERE table_name = 'newest_records'"
+    assert catalog.query(kinds).rows == [("BASE TABLE",)]
