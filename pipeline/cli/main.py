@@ -26,6 +26,7 @@ from pipeline.cli.simulate import simulate
 from pipeline.cli.sql import sql
 from pipeline.cli.topics import topics_app
 from pipeline.cli.trial import trial_app
+from pipeline.cli.ui import report, ui, watch
 from pipeline.cli.upkeep import compact, repair, retain
 from pipeline.cli.users import users_app
 from pipeline.cli.without_pandas import hide_pandas
@@ -52,6 +53,9 @@ for verb in (
     retain,
     repair,
     sql,
+    ui,
+    report,
+    watch,
 ):
     app.command()(verb)
 app.add_typer(groups_app, name="groups")

@@ -80,6 +80,8 @@ class Catalog:
         self._present: set[str] = set()
         self._held: set[str] = set()
         self._connection = duckdb.connect(":memory:")
+        # DuckDB draws a bar over what a verb prints, after two seconds, on pipes too.
+        self._connection.execute("SET enable_progress_bar = false")
         for function in read_statements("duckdb_functions.sql").values():
             self._connection.execute(function.sql)
         now = to_ms(as_of) if isinstance(as_of, datetime) else clock_ms()

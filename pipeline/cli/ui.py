@@ -1,0 +1,76 @@
+"""`ui`, `report` and `watch`: groups seen by people."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.cli.gateway import read_address
+from pipeline.cli.options import Root, progress
+from pipeline.errors import Failure
+
+
+def ui(
+    root: Root,
+    listen: Annotated[
+        str, typer.Option("--listen", help="HOST:PORT to listen on; port 0 takes a free one.")
+    ] = "127.0.0.1:8080",
+    allow_changes: Annotated[
+        bool, typer.Option("--allow-changes", help="Let offsets be reset, after a preview.")
+    ] = False,
+    host: Annotated[
+        list[str] | None,
+        typer.Option("--host", help="A name in a Host header to answer; may be repeated."),
+    ] = None,
+) -> None:
+    """Show groups, lag, rebalances and changes as pages for a browser; read only by default."""
+    with _extra():
+        from pipeline.ui.server import serve
+    serve(root, read_address(listen), allow_changes=allow_changes, names=host or (), say=progress)
+
+
+def report(
+    group: str,
+    root: Root,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The file to write; default: standard output.")
+    ] = None,
+) -> None:
+    """Write a group's page as one self-contained HTML file."""
+    with _extra():
+        from pipeline.ui.report import write_report
+    text = write_report(root, group)
+    if out is None:
+        typer.echo(text)
+    else:
+        out.write_text(text, "utf-8")
+        progress(f"report of group {group!r} written to {out}")
+
+
+def watch(
+    root: Root,
+    group: Annotated[str | None, typer.Argument(help="Only this group, in detail.")] = None,
+    every: Annotated[float, typer.Option("--every", min=0.5, help="Seconds between looks.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+) -> None:
+    """Show the groups, or one group, in the terminal until Ctrl-C."""
+    from pipeline.ui.watch import watch as run
+
+    run(root, group, every, once)
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    """Say how to get what the verb needs beyond the package itself."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in ("starlette", "uvicorn", "jinja2"):
+            raise
+        raise Failure(
+            f"this needs {error.name}: pip install 'lakehouse-group-coordinator[ui]'"
+        ) from error

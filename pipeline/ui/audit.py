@@ -1,0 +1,223 @@
+"""Who changed what: the requests that changed offsets or groups, with who sent them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
+
+from schemas.errors import ERROR_NAMES
+
+if TYPE_CHECKING:
+    from pipeline.ui.snapshot import Snapshot
+
+PAGE_SIZE = 100
+# A commit without a member is one of an operator's tool; a consumer's own names its member. So does
+# a leave, but for the removal of a static member by its instance id.
+_BY_OPERATORS = (
+    "(api IN ('delete_groups', 'offset_delete') "
+    "OR api = 'offset_commit' AND coalesce(offset_commit.member_id, '') = '' "
+    "OR api = 'leave_group' AND coalesce(leave_group.members[1].member_id, '') = '')"
+)
+# Which requests are shown, by the name of the choice; the first is the default.
+KINDS = {
+    "operators": _BY_OPERATORS,
+    "commits": "api = 'offset_commit'",
+    "members": "api IN ('join_group', 'leave_group')",
+    "all": "api IN ('delete_groups', 'offset_delete', 'offset_commit', 'join_group', "
+    "'leave_group')",
+}
+KIND_WORDS = {
+    "operators": "Operators' changes",
+    "commits": "Every commit of offsets",
+    "members": "Members that joined or left",
+    "all": "All of these",
+}
+
+
+class AuditFilter(Struct, frozen=True):
+    """Which requests are shown. `since` and `until` are UTC, as a browser's field gives them."""
+
+    kind: str = "operators"
+    group: str = ""
+    who: str = ""
+    since: str = ""
+    until: str = ""
+    page: int = 1
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str]) -> AuditFilter:
+        """Read a filter from a URL; what is not understood is left at its default."""
+        kind, number = query.get("kind", "operators"), query.get("page", "1")
+        times = {name: query.get(name, "") for name in ("since", "until")}
+        return cls(
+            kind=kind if kind in KINDS else "operators",
+            group=query.get("group", "").strip(),
+            who=query.get("who", "").strip(),
+            page=max(1, int(number)) if number.isdecimal() and len(number) < 7 else 1,
+            **{name: text if _time(text) else "" for name, text in times.items()},
+        )
+
+    def with_(self, **changes: Any) -> dict[str, str]:
+        """The query of a URL for this filter with some fields changed."""
+        fields = structs.asdict(structs.replace(self, **changes))
+        defaults = structs.asdict(AuditFilter())
+        return {name: str(value) for name, value in fields.items() if value != defaults[name]}
+
+
+class Changed(Struct, frozen=True):
+    """One request: who sent it, what it asked for, and what it was answered.
+
+    `decided_at` is the coordinator's time, `sent_at` the sender's. `errors` are the names of the
+    errors that the answer has, also those of single partitions; None without an answer.
+    """
+
+    request_id: str
+    group_id: str | None
+    api: str
+    what: str
+    principal: str | None
+    is_signed: bool
+    client_id: str | None
+    client_host: str | None
+    sent_at: datetime | None
+    decided_at: datetime | None
+    errors: list[str] | None
+
+
+class AuditPage(Struct, frozen=True):
+    """One page of requests, the newest first; `has_more` says whether another one follows."""
+
+    filter: AuditFilter
+    rows: list[Changed]
+    has_more: bool
+
+
+def list_changes(snapshot: Snapshot, wanted: AuditFilter, size: int = PAGE_SIZE) -> AuditPage:
+    """Return a page of the requests that the filter names. Raises QueryError."""
+    clauses, values = [KINDS[wanted.kind]], []
+    if wanted.group:
+        clauses.append("group_id = ?")
+        values.append(wanted.group)
+    if wanted.who:
+        who = ("principal", "client_id", "client_host")
+        clauses.append(f"({' OR '.join(f'contains(lower({name}), lower(?))' for name in who)})")
+        values += [wanted.who] * len(who)
+    for name, relation in (("since", ">="), ("until", "<=")):
+        if getattr(wanted, name):
+            clauses.append(f"sent_at {relation} CAST(? AS TIMESTAMP)")
+            values.append(getattr(wanted, name))
+    requests = snapshot.rows(
+        "SELECT request_id, group_id, api, principal, signature IS NOT NULL AS is_signed, "
+        "client_id, client_host, sent_at, offset_commit, offset_delete, join_group, leave_group "
+        f"FROM requests WHERE {' AND '.join(clauses)} "
+        "ORDER BY sent_at DESC NULLS LAST, request_id LIMIT ? OFFSET ?",
+        *values,
+        size + 1,
+        (wanted.page - 1) * size,
+    )
+    shown = requests[:size]
+    answers = _answers(snapshot, [row["request_id"] for row in shown])
+    return AuditPage(wanted, [_changed(row, answers) for row in shown], len(requests) > size)
+
+
+def _answers(snapshot: Snapshot, request_ids: list[str]) -> dict[str, dict[str, Any]]:
+    if not request_ids:
+        return {}
+    places = ", ".join("?" * len(request_ids))
+    rows = snapshot.rows(
+        "SELECT request_id, error, responded_at, offset_commit, offset_delete, leave_group "
+        f"FROM responses WHERE request_id IN ({places})",
+        *request_ids,
+    )
+    return {row["request_id"]: row for row in rows}
+
+
+def _changed(row: dict[str, Any], answers: Mapping[str, dict[str, Any]]) -> Changed:
+    answer = answers.get(row["request_id"])
+    return Changed(
+        request_id=row["request_id"],
+        group_id=row["group_id"],
+        api=row["api"],
+        what=in_words(row),
+        principal=row["principal"],
+        is_signed=row["is_signed"],
+        client_id=row["client_id"],
+        client_host=row["client_host"],
+        sent_at=row["sent_at"],
+        decided_at=None if answer is None else answer["responded_at"],
+        errors=None if answer is None else errors_of(answer),
+    )
+
+
+def errors_of(answer: Mapping[str, Any]) -> list[str]:
+    """The names of the errors in an answer, of the whole or of a partition or member; sorted."""
+    names = set() if answer["error"] == "NONE" else {str(answer["error"])}
+    for api in ("offset_commit", "offset_delete"):
+        for topic in _each(answer.get(api), "topics"):
+            names |= {_error(each["error_code"]) for each in _each(topic, "partitions")}
+    names |= {_error(each["error_code"]) for each in _each(answer.get("leave_group"), "members")}
+    return sorted(names - {"NONE"})
+
+
+def _error(code: int | None) -> str:
+    return "NONE" if code is None else ERROR_NAMES.get(code, str(code))
+
+
+def _each(body: Mapping[str, Any] | None, name: str) -> list[Mapping[str, Any]]:
+    """The entries of a list in a body; whoever wrote the row may have left any of it null."""
+    return [each for each in (body or {}).get(name) or () if each is not None]
+
+
+def in_words(row: Mapping[str, Any]) -> str:
+    """What a request asks for, in a few words: a row of `requests` with its body."""
+    api = row["api"]
+    body = row.get(api) or {}
+    if api == "offset_commit":
+        return f"set {_offsets(_each(body, 'topics'))}"
+    if api == "offset_delete":
+        return "delete the offsets of " + _few(
+            f"{topic['name']} {_numbers(topic['partitions'] or ())}"
+            for topic in _each(body, "topics")
+        )
+    if api == "delete_groups":
+        return "delete the group"
+    if api == "join_group":
+        member = body.get("group_instance_id") or body.get("member_id") or "a new member"
+        return f"join as {member}"
+    if api == "leave_group":
+        return "remove " + _few(
+            str(member["member_id"] or member["group_instance_id"])
+            for member in _each(body, "members")
+        )
+    return str(api).replace("_", " ")
+
+
+def _offsets(topics: Iterable[Mapping[str, Any]]) -> str:
+    said = []
+    for topic in topics:
+        partitions = _each(topic, "partitions")
+        each = [f"{p['partition_index']} to {p['committed_offset']}" for p in partitions[:3]]
+        more = f" and {len(partitions) - 3} more" if len(partitions) > 3 else ""
+        said.append(f"{topic['name']} {', '.join(each)}{more}")
+    return _few(said) or "no offsets"
+
+
+def _numbers(numbers: Iterable[int]) -> str:
+    return _few((str(number) for number in numbers), most=8)
+
+
+def _few(words: Iterable[str], most: int = 3) -> str:
+    listed = list(words)
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more
+
+
+def _time(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,202 @@
+"""All that one group's page shows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from pipeline.ui.audit import AuditFilter, AuditPage, list_changes
+from pipeline.ui.charts import Trend, trend
+from pipeline.ui.timeline import Chapter, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pipeline.ui.snapshot import Snapshot
+
+# The newest of each that a page shows.
+_EVENTS = 1000
+_CHAPTERS = 40
+_COMMITS = 20
+_CHANGES = 20
+# Partitions that a page lists at a time.
+PARTITIONS = 500
+# The newest lags of a group that its trends are drawn from.
+_LAGS = 20_000
+_CHART = (720, 140)
+_SPARK = (110, 22)
+
+# The lag of each partition over time.
+_History = dict[tuple[str, int], list[tuple[datetime, int]]]
+
+
+class Member(Struct, frozen=True):
+    """A member of the last stored generation; `holds` is topic -> partitions, None if not known."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    is_leader: bool
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    holds: dict[str, list[int]] | None
+
+    @property
+    def partitions(self) -> int | None:
+        """How many partitions it holds; None if not known."""
+        return None if self.holds is None else sum(map(len, self.holds.values()))
+
+
+class Partition(Struct, frozen=True):
+    """A partition that the group has committed: `owner` is the client id of who holds it."""
+
+    topic: str
+    partition: int
+    committed_offset: int
+    log_end_offset: int | None
+    lag: int | None
+    lag_seconds: float | None
+    verdict: str | None
+    reason: str
+    last_commit_at: datetime | None
+    owner: str | None
+    trend: Trend | None
+
+
+class GroupPage(Struct, frozen=True):
+    """One group: `head` is its row of the list, None if the group does not exist any more."""
+
+    group_id: str
+    head: dict[str, Any] | None
+    members: list[Member]
+    partitions: list[Partition]
+    partition_count: int
+    lag_trend: Trend | None
+    chapters: list[Chapter]
+    commits: list[dict[str, Any]]
+    changes: AuditPage
+
+    @property
+    def verdict_reason(self) -> str | None:
+        """Why the group's verdict is what it is: that of the worst partition with this verdict."""
+        verdict = None if self.head is None else self.head["verdict"]
+        return next((p.reason for p in self.partitions if p.verdict == verdict), None)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the group exists, or any table still tells of it."""
+        return bool(self.head or self.chapters or self.commits or self.changes.rows)
+
+
+def read_group(snapshot: Snapshot, group_id: str) -> GroupPage:
+    """Collect what the tables say of a group. Raises QueryError."""
+    heads = snapshot.rows("SELECT * FROM held_groups WHERE group_id = ?", group_id)
+    members = _members(snapshot, group_id)
+    lags = snapshot.rows(
+        'SELECT * FROM verdicts WHERE group_id = ? ORDER BY lag DESC NULLS LAST, topic, "partition"'
+        " LIMIT ?",
+        group_id,
+        PARTITIONS,
+    )
+    events = snapshot.rows(
+        'SELECT * FROM (SELECT * FROM group_events WHERE group_id = ? ORDER BY "at" DESC LIMIT ?) '
+        'ORDER BY "at"',
+        group_id,
+        _EVENTS,
+    )
+    history = _lag_history(snapshot, group_id, lags)
+    return GroupPage(
+        group_id=group_id,
+        head=heads[0] if heads else None,
+        members=members,
+        partitions=_partitions(lags, members, history),
+        partition_count=heads[0]["partitions"] if heads else 0,
+        lag_trend=trend(_total(history), *_CHART),
+        chapters=tell(events)[:_CHAPTERS],
+        commits=snapshot.rows(
+            "SELECT * FROM offset_history WHERE group_id = ? ORDER BY written_at DESC, "
+            "log_offset DESC LIMIT ?",
+            group_id,
+            _COMMITS,
+        ),
+        changes=list_changes(snapshot, AuditFilter(group=group_id), _CHANGES),
+    )
+
+
+def _members(snapshot: Snapshot, group_id: str) -> list[Member]:
+    rows = snapshot.rows(
+        "SELECT * FROM group_members WHERE group_id = ? ORDER BY is_leader DESC, client_id, "
+        "member_id",
+        group_id,
+    )
+    return [
+        Member(
+            holds=_holds(row["assignment"]),
+            **{name: row[name] for name in Member.__struct_fields__ if name != "holds"},
+        )
+        for row in rows
+    ]
+
+
+def _holds(assignment: Iterable[dict[str, Any]] | None) -> dict[str, list[int]] | None:
+    if assignment is None:
+        return None
+    return {each["topic"]: sorted(each["partitions"]) for each in assignment}
+
+
+def _lag_history(snapshot: Snapshot, group_id: str, lags: Iterable[dict[str, Any]]) -> _History:
+    """The lag of each partition at each commit that is known, and now, in order of time."""
+    rows = snapshot.query(
+        'SELECT topic, "partition", written_at, lag FROM lag_history '
+        "WHERE group_id = ? AND lag IS NOT NULL ORDER BY written_at DESC LIMIT ?",
+        group_id,
+        _LAGS,
+    ).rows
+    history: _History = {}
+    for topic, number, at, lag in reversed(rows):
+        history.setdefault((topic, number), []).append((at, lag))
+    for row in lags:
+        points = history.get((row["topic"], row["partition"]))
+        # A clock that was set back: the last commit is of a time that has not come yet.
+        if points and row["lag"] is not None and points[-1][0] < snapshot.at:
+            points.append((snapshot.at, row["lag"]))
+    return history
+
+
+def _total(history: _History) -> list[tuple[datetime, int]]:
+    """The lag of the whole group, each time that a partition's changed."""
+    steps = sorted((at, key, lag) for key, points in history.items() for at, lag in points)
+    latest: dict[tuple[str, int], int] = {}
+    totals: dict[datetime, int] = {}
+    total = 0
+    for at, key, lag in steps:
+        total += lag - latest.get(key, 0)
+        latest[key] = lag
+        totals[at] = total
+    return list(totals.items())
+
+
+def _partitions(
+    rows: Iterable[dict[str, Any]], members: Iterable[Member], history: _History
+) -> list[Partition]:
+    owners = {
+        (topic, number): member.client_id
+        for member in members
+        for topic, numbers in (member.holds or {}).items()
+        for number in numbers
+    }
+    return [
+        Partition(
+            owner=owners.get((row["topic"], row["partition"])),
+            trend=trend(history.get((row["topic"], row["partition"]), ()), *_SPARK),
+            **{
+                name: row[name]
+                for name in Partition.__struct_fields__
+                if name not in ("owner", "trend")
+            },
+        )
+        for row in rows
+    ]

@@ -1,0 +1,136 @@
+"""The list of groups: searched, filtered, sorted and divided into pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, structs
+
+if TYPE_CHECKING:
+    from pipeline.ui.snapshot import Snapshot
+
+PAGE_SIZE = 100
+# What the list may be sorted by, and what breaks a tie.
+SORTS = {
+    "group": "group_id",
+    # What needs somebody first.
+    "worst": "CASE verdict WHEN 'stopped' THEN 1 WHEN 'stalled' THEN 2 WHEN 'lagging' THEN 3 "
+    "ELSE 4 END, lag DESC NULLS LAST, group_id",
+    "state": "state, group_id",
+    "verdict": "verdict NULLS LAST, group_id",
+    "members": "num_members DESC, group_id",
+    "lag": "lag DESC NULLS LAST, group_id",
+    "delay": "lag_seconds DESC NULLS LAST, group_id",
+    "since": "since DESC NULLS LAST, group_id",
+}
+# So many topics are offered to choose from; any other one can be typed.
+_OFFERED_TOPICS = 500
+
+
+class GroupFilter(Struct, frozen=True, omit_defaults=True):
+    """What the list shows: groups whose id contains `q`, in a state, with a verdict, of a topic."""
+
+    q: str = ""
+    state: str = ""
+    verdict: str = ""
+    topic: str = ""
+    sort: str = "group"
+    page: int = 1
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str]) -> GroupFilter:
+        """Read a filter from a URL; what is not understood is left at its default."""
+        given = {name: query.get(name, "").strip() for name in ("q", "state", "verdict", "topic")}
+        sort = query.get("sort", "group")
+        number = query.get("page", "1")
+        page = int(number) if number.isdecimal() and len(number) < 10 else 1
+        return cls(**given, sort=sort if sort in SORTS else "group", page=max(1, page))
+
+    def with_(self, **changes: Any) -> dict[str, str]:
+        """The query of a URL for this filter with some fields changed, from its first page on."""
+        changed = structs.replace(self, **{"page": 1, **changes})
+        fields = structs.asdict(changed)
+        defaults = structs.asdict(GroupFilter())
+        return {name: str(value) for name, value in fields.items() if value != defaults[name]}
+
+    @property
+    def narrows(self) -> bool:
+        """Whether it leaves any group out."""
+        return bool(self.q or self.state or self.verdict or self.topic)
+
+    def _where(self) -> tuple[str, list[Any]]:
+        clauses: list[str] = []
+        values: list[Any] = []
+        if self.q:
+            clauses.append("contains(lower(group_id), lower(?))")
+            values.append(self.q)
+        for name in ("state", "verdict"):
+            if getattr(self, name):
+                clauses.append(f"{name} = ?")
+                values.append(getattr(self, name))
+        if self.topic:
+            clauses.append("list_contains(topics, ?)")
+            values.append(self.topic)
+        return (f"WHERE {' AND '.join(clauses)}" if clauses else ""), values
+
+
+class GroupList(Struct, frozen=True):
+    """One page of the list; `filter.page` is the page that there is. Counts are of all groups."""
+
+    filter: GroupFilter
+    rows: list[dict[str, Any]]
+    found: int
+    total: int
+    pages: int
+    states: dict[str, int]
+    verdicts: dict[str, int]
+    topics: list[str]
+
+    @property
+    def first(self) -> int:
+        """The number of the page's first row, from 1."""
+        return (self.filter.page - 1) * PAGE_SIZE + 1 if self.rows else 0
+
+    @property
+    def last(self) -> int:
+        """The number of the page's last row."""
+        return self.first + len(self.rows) - 1 if self.rows else 0
+
+
+def list_groups(snapshot: Snapshot, wanted: GroupFilter) -> GroupList:
+    """Return the page of the list that the filter names, or the last one if there are fewer."""
+    where, values = wanted._where()
+    ((found,),) = snapshot.query(f"SELECT count(*) FROM held_groups {where}", *values).rows
+    pages = max(1, -(-found // PAGE_SIZE))
+    shown = structs.replace(wanted, page=min(wanted.page, pages))
+    rows = snapshot.rows(
+        f"SELECT * FROM held_groups {where} ORDER BY {SORTS[shown.sort]} LIMIT ? OFFSET ?",
+        *values,
+        PAGE_SIZE,
+        (shown.page - 1) * PAGE_SIZE,
+    )
+    states = _counts(snapshot, "state")
+    return GroupList(
+        filter=shown,
+        rows=rows,
+        found=found,
+        total=sum(states.values()),
+        pages=pages,
+        states=states,
+        verdicts=_counts(snapshot, "verdict"),
+        topics=[
+            str(topic)
+            for (topic,) in snapshot.query(
+                "SELECT topic FROM held_topics ORDER BY topic LIMIT ?", _OFFERED_TOPICS
+            ).rows
+        ],
+    )
+
+
+def _counts(snapshot: Snapshot, column: str) -> dict[str, int]:
+    query = (
+        f"SELECT {column}, count(*) FROM held_groups WHERE {column} IS NOT NULL "
+        f"GROUP BY {column} ORDER BY count(*) DESC, {column}"
+    )
+    return dict(snapshot.query(query).rows)

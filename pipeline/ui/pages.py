@@ -1,0 +1,75 @@
+"""Templates and what they say numbers, times and durations with. Everything is escaped."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib import resources
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from pipeline.ui.audit import KIND_WORDS
+from pipeline.ui.words import (
+    ago,
+    brief,
+    clip,
+    duration,
+    iso,
+    milliseconds,
+    number,
+    spans,
+    tone,
+    utc,
+)
+
+STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
+
+
+@cache
+def static_file(name: str) -> bytes:
+    """The bytes of one of `STATIC`."""
+    return resources.files("pipeline.ui").joinpath("static").joinpath(name).read_bytes()
+
+
+@cache
+def static_url(name: str) -> str:
+    """Where a file is served; another release's file has another address, so caches may keep it."""
+    return f"/static/{name}?v={hashlib.sha256(static_file(name)).hexdigest()[:12]}"
+
+
+@cache
+def environment() -> Environment:
+    """The templates, with autoescaping for all of them, and an error for a name that is unknown."""
+    made = Environment(
+        loader=PackageLoader("pipeline.ui"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters.update(
+        num=number,
+        utc=utc,
+        iso=iso,
+        ago=ago,
+        span=duration,
+        ms=milliseconds,
+        tone=tone,
+        parts=spans,
+        clip=clip,
+    )
+    made.globals.update(url=url, static=static_url, brief=brief, kind_words=KIND_WORDS)
+    return made
+
+
+def render(template: str, **values: Any) -> str:
+    """A page of a template."""
+    return environment().get_template(template).render(**values)
+
+
+def url(path: str, **query: Any) -> str:
+    """A path with a query; parameters that are None or empty are left out."""
+    given = {name: str(value) for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(given)}" if given else path

@@ -1,0 +1,96 @@
+"""Changes that were previewed and not carried out yet.
+
+A preview is what is carried out: the changes that a page showed are kept here under a token, and
+the page's button sends the token. A token works once, for ten minutes. It is a random number that
+only the previewed page has, so another site cannot send it (CSRF).
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from pipeline.admin.changes import Change, carry_out
+from pipeline.clock import monotonic
+from pipeline.errors import Failure
+from pipeline.monitor.catalog import Catalog
+
+_VALID_S = 600.0
+# Previews that are kept at a time: each of a group with many partitions takes a few MB.
+_MOST = 64
+
+
+class PreviewGone(Failure):
+    """The preview was carried out already, or is too old, or the server has restarted since."""
+
+
+class Moved(Failure):
+    """The offsets are not the previewed ones any more, so nothing was changed."""
+
+
+class Plan(Struct, frozen=True):
+    """What one press of a button changes: `what` says it in words."""
+
+    token: str
+    group_id: str
+    what: str
+    changes: tuple[Change, ...]
+    made: float
+
+
+class Plans:
+    """The previews of one server. May be used by any number of threads."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._plans: dict[str, Plan] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, group_id: str, what: str, changes: Sequence[Change]) -> Plan:
+        """Keep a preview; the oldest one goes if there are too many."""
+        plan = Plan(secrets.token_urlsafe(24), group_id, what, tuple(changes), self._clock())
+        with self._lock:
+            while len(self._plans) >= _MOST:
+                del self._plans[next(iter(self._plans))]
+            self._plans[plan.token] = plan
+        return plan
+
+    def take(self, token: str) -> Plan:
+        """Return a preview, which nobody can take again. Raises PreviewGone."""
+        with self._lock:
+            plan = self._plans.pop(token, None)
+        if plan is None or self._clock() - plan.made > _VALID_S:
+            raise PreviewGone(
+                "this preview was carried out already or is older than ten minutes; "
+                "nothing was changed now: look at a new preview"
+            )
+        return plan
+
+
+def apply_plan(root: str, plan: Plan, timeout_s: float = 30.0) -> None:
+    """Have the coordinator make the previewed changes.
+
+    Raises Moved if a committed offset is another one than the preview showed, Failure with the
+    coordinator's reason if it refuses, and NoAnswer if no coordinator answers.
+    """
+    now = dict(_committed(root, plan.group_id))
+    for change in plan.changes:
+        found = now.get((change.topic, change.partition))
+        if found != change.current:
+            raise Moved(
+                f"the offset of {change.topic} {change.partition} is {_or_none(found)} now and was "
+                f"{_or_none(change.current)} in the preview; nothing was changed: look at a new one"
+            )
+    carry_out(root, plan.group_id, plan.changes, timeout_s)
+
+
+def _committed(root: str, group_id: str) -> list[tuple[tuple[str, int], int]]:
+    query = 'SELECT topic, "partition", committed_offset FROM committed_offsets WHERE group_id = ?'
+    return [((t, p), offset) for t, p, offset in Catalog(root).query(query, [group_id]).rows]
+
+
+def _or_none(offset: int | None) -> str:
+    return "none" if offset is None else str(offset)

@@ -1,0 +1,37 @@
+"""A group's page as one file, which needs neither a server nor a network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+from pipeline.errors import Failure
+from pipeline.ui.group import read_group
+from pipeline.ui.pages import render, static_file
+from pipeline.ui.snapshot import Snapshot
+
+
+class UnknownGroup(Failure):
+    """No table tells of the group."""
+
+
+def write_report(root: str, group_id: str) -> str:
+    """Return the page as HTML, with its styles and without scripts.
+
+    Its Content-Security-Policy allows that one style sheet and nothing else. Raises NoRoot and
+    UnknownGroup.
+    """
+    snapshot = Snapshot(root, 1)
+    group = read_group(snapshot, group_id)
+    if not group.is_known:
+        raise UnknownGroup(f"there is no group {group_id!r} under {root}")
+    style = static_file("style.css").decode()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    return render(
+        "report.html",
+        root=root,
+        snapshot=snapshot,
+        group=group,
+        style=style,
+        style_hash=digest,
+    )

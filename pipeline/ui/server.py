@@ -1,0 +1,111 @@
+"""The server of the pages: one process, in order from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from pipeline.errors import Failure
+from pipeline.ui.app import Access, entrance, make_app
+from pipeline.ui.guard import is_loopback
+from pipeline.ui.snapshot import HeldSnapshot
+
+# How long requests under way may take to end, s.
+_PATIENCE_S = 5
+_MOST_CONNECTIONS = 256
+
+
+class Address(Failure):
+    """An address that cannot be listened on, or at which changes are not allowed."""
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone: uvicorn would raise them again after its end."""
+        yield
+
+
+def serve(
+    root: str,
+    listen: tuple[str, int],
+    *,
+    allow_changes: bool = False,
+    names: Iterable[str] = (),
+    say: Callable[[str], None] = print,
+) -> None:
+    """Serve a root's pages until SIGTERM or SIGINT. Raises Address.
+
+    Changes are allowed on a loopback address only: the key to them would cross the network in the
+    clear. `names` are the names in a Host header that are answered, beside localhost.
+    """
+    host, port = listen
+    if allow_changes and not is_loopback(host):
+        raise Address(
+            f"changes are allowed on a loopback address only, and {host} is none: listen on "
+            "127.0.0.1 behind a proxy or a tunnel that knows its users"
+        )
+    with _bound(host, port) as taken:
+        shown = f"[{host}]" if ":" in host else host
+        port = taken.getsockname()[1]
+        access = Access(
+            secrets.token_urlsafe(24) if allow_changes else None, f"group-coordinator-{port}"
+        )
+        app = make_app(HeldSnapshot(root), access, {*names, host})
+        server = _Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=_MOST_CONNECTIONS,
+                timeout_graceful_shutdown=_PATIENCE_S,
+            )
+        )
+        say(f"ui: {entrance(f'{shown}:{port}', access.key)} shows {root}")
+        if allow_changes:
+            say("ui: offsets can be changed by whoever opens this link; keep it to yourself")
+        if not is_loopback(host):
+            say(f"ui: WARNING: {host} is no loopback address: whoever reaches it reads all groups")
+        asyncio.run(_run(server, taken))
+        say("ui: stopped")
+
+
+async def _run(server: _Server, taken: socket.socket) -> None:
+    def stop() -> None:
+        server.should_exit = True
+
+    loop = asyncio.get_running_loop()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, stop)
+    await server.serve(sockets=[taken])
+
+
+@contextmanager
+def _bound(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens at the address; port 0 takes a free one."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
+        taken = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise Address(f"cannot listen on {host}:{port}: {error}") from error
+    with taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            taken.bind(address)
+            # From now on a browser is kept waiting rather than refused.
+            taken.listen(_MOST_CONNECTIONS)
+        except OSError as error:
+            raise Address(f"cannot listen on {host}:{port}: {error}") from error
+        yield taken

@@ -1,0 +1,178 @@
+"""What the tables of a root said at one time, held in memory and read anew in the background.
+
+A page over 100,000 groups must not read a million records each time. So what the list and a group's
+head show is computed once into tables of DuckDB, and all pages are answered from those. What only
+one group's page needs (its events, its commits) is read from the root's tables when it is asked
+for, at the versions that they had when the snapshot was made.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from deltalake.exceptions import DeltaError
+
+from pipeline import background
+from pipeline.clock import clock_ms, monotonic
+from pipeline.errors import Failure, first_line
+from pipeline.monitor.catalog import Catalog, Result
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+# A snapshot is read anew when it is so old, s, or so many times older than it took to read: a large
+# root keeps at most a tenth of the machine busy.
+REFRESH_S = 5.0
+_SHARE = 10
+# A request waits at most so long for the first snapshot, or for one in the place of one that is too
+# old because nobody has looked for a while, s.
+PATIENCE_S = 30.0
+_TOO_OLD = 6
+
+# The worst verdict of its partitions is a group's.
+_OVERVIEW = """
+WITH positions AS (
+    SELECT
+        group_id,
+        CASE max(CASE verdict WHEN 'stopped' THEN 4 WHEN 'stalled' THEN 3 WHEN 'lagging' THEN 2
+                              WHEN 'OK' THEN 1 END)
+            WHEN 4 THEN 'stopped' WHEN 3 THEN 'stalled' WHEN 2 THEN 'lagging' WHEN 1 THEN 'OK'
+        END AS verdict,
+        count(*) AS partitions,
+        sum(lag)::BIGINT AS lag,
+        max(lag_seconds) AS lag_seconds,
+        list(DISTINCT topic ORDER BY topic) AS topics
+    FROM verdicts GROUP BY group_id
+)
+SELECT
+    groups.*,
+    coalesce(partitions, 0) AS partitions,
+    lag,
+    lag_seconds,
+    coalesce(topics, []) AS topics,
+    verdict
+FROM groups LEFT JOIN positions USING (group_id)
+ORDER BY group_id
+"""
+# The topics that groups have committed.
+_TOPICS = "SELECT DISTINCT topic FROM verdicts"
+
+
+class Unreadable(Failure):
+    """The tables cannot be read now; the message says why."""
+
+
+class Snapshot:
+    """The tables `held_groups` and `held_topics`, beside all tables and views of the root.
+
+    The newest records and the verdicts are held too, so `group_members` and `committed_offsets` are
+    answered from memory.
+
+    May be asked by any number of threads; their queries take turns, each of them has all cores.
+    Raises NoRoot and QueryError, and DeltaError or OSError for tables that cannot be read.
+    """
+
+    def __init__(self, root: str, number: int) -> None:
+        began = monotonic()
+        self.number = number
+        self.at_ms = clock_ms()
+        self._lock = threading.Lock()
+        self._catalog = Catalog(root)
+        for view in ("newest_records", "verdicts"):
+            self._catalog.hold(view)
+        self._catalog.hold("held_groups", _OVERVIEW)
+        self._catalog.hold("held_topics", _TOPICS)
+        self.made = monotonic()
+        self.took_s = self.made - began
+
+    @property
+    def at(self) -> datetime:
+        """When it was begun, UTC without a zone as all times of the tables."""
+        return datetime.fromtimestamp(self.at_ms / 1000, timezone.utc).replace(tzinfo=None)
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since it was made, by a clock that is never set back."""
+        return monotonic() - self.made
+
+    def query(self, sql: str, *parameters: Any) -> Result:
+        """Run one query. Raises QueryError, also for files that were deleted meanwhile."""
+        with self._lock:
+            return self._catalog.query(sql, list(parameters))
+
+    def rows(self, sql: str, *parameters: Any) -> list[dict[str, Any]]:
+        """Run one query; each row as column name -> value."""
+        return self.query(sql, *parameters).as_dicts()
+
+
+class HeldSnapshot:
+    """The newest snapshot of a root. Reads while somebody asks, and nothing while nobody does."""
+
+    def __init__(
+        self,
+        root: str,
+        refresh_s: float = REFRESH_S,
+        make: Callable[[str, int], Snapshot] = Snapshot,
+    ) -> None:
+        self.root = root
+        self._refresh_s = refresh_s
+        self._make = make
+        self._held: Snapshot | None = None
+        self._changed = threading.Condition()
+        self._reading = False
+        self._count = 0
+        self.problem: str | None = None
+
+    def current(self) -> Snapshot:
+        """Return the snapshot; one that is old is read anew in the background.
+
+        Waits for the first one, and in the place of one that nobody has asked for in a while. If
+        the tables cannot be read, the snapshot before is returned and `problem` says why; raises
+        Unreadable if there is none.
+        """
+        with self._changed:
+            held = self._held
+            every_s = max(self._refresh_s, _SHARE * held.took_s if held else 0.0)
+            if held is None or held.age_s >= every_s:
+                self._begin()
+            if held is None or held.age_s >= _TOO_OLD * every_s:
+                self._changed.wait_for(lambda: not self._reading, PATIENCE_S)
+            if self._held is None:
+                raise Unreadable(self.problem or f"the tables of {self.root} are still being read")
+            return self._held
+
+    def renewed(self) -> Snapshot:
+        """Return a snapshot that was begun after this call. Raises Unreadable."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._reading, PATIENCE_S)
+            self._begin()
+            self._changed.wait_for(lambda: not self._reading, PATIENCE_S)
+            if self._reading or self.problem or self._held is None:
+                raise Unreadable(self.problem or f"the tables of {self.root} are still being read")
+            return self._held
+
+    def _begin(self) -> None:
+        if not self._reading:
+            self._reading = True
+            background.run("snapshot", self._read)
+
+    def _read(self) -> None:
+        made, problem = None, None
+        try:
+            made = self._make(self.root, self._count + 1)
+        except (Failure, DeltaError, OSError) as error:
+            problem = first_line(error)
+            if problem != self.problem:
+                log.warning("%s cannot be read: %s", self.root, problem)
+        finally:
+            with self._changed:
+                if made is not None:
+                    self._held, self._count = made, made.number
+                self.problem = problem
+                self._reading = False
+                self._changed.notify_all()

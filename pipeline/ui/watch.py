@@ -1,0 +1,168 @@
+"""The groups at a glance, in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from deltalake.exceptions import DeltaError
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from pipeline.clock import monotonic, sleep
+from pipeline.errors import Failure, first_line
+from pipeline.terminal import open_console
+from pipeline.ui.group import GroupPage, read_group
+from pipeline.ui.groups import GroupFilter, GroupList, list_groups
+from pipeline.ui.snapshot import Snapshot
+from pipeline.ui.words import UNKNOWN, ago, duration, milliseconds, number, spans, tone, utc
+
+_STYLES = {"ok": "green", "warn": "yellow", "bad": "red", "mute": "dim"}
+# Lines that are no rows of the table: title, header, borders, the line below.
+_FRAME = 9
+_MOST_WITHOUT_TERMINAL = 100
+
+
+class UnknownGroup(Failure):
+    """No table tells of the group."""
+
+
+def watch(root: str, group_id: str | None, every_s: float, once: bool) -> None:
+    """Show the groups of a root, or one of them, until Ctrl-C; with `once` a single time.
+
+    What is worst comes first. While the tables cannot be read, what was shown last stays, with the
+    reason below it. Raises NoRoot and UnknownGroup at the start.
+    """
+    console = open_console()
+    shown = _look(root, group_id, console, 1)
+    if once:
+        console.print(shown)
+        return
+    with Live(shown, console=console, auto_refresh=False, screen=console.is_terminal) as live:
+        try:
+            _go_on(root, group_id, every_s, console, live, shown)
+        except KeyboardInterrupt:
+            return
+
+
+def _go_on(
+    root: str,
+    group_id: str | None,
+    every_s: float,
+    console: Console,
+    live: Live,
+    shown: RenderableType,
+) -> None:
+    count = 1
+    while True:
+        began = monotonic()
+        sleep(every_s)
+        count += 1
+        try:
+            shown = _look(root, group_id, console, count)
+            live.update(shown, refresh=True)
+        except (Failure, DeltaError, OSError) as error:
+            live.update(Group(shown, Text(first_line(error), "red")), refresh=True)
+        # A large root is read for at most half of the time.
+        sleep(max(0.0, monotonic() - began - 2 * every_s))
+
+
+def _look(root: str, group_id: str | None, console: Console, count: int) -> RenderableType:
+    snapshot = Snapshot(root, count)
+    if group_id is None:
+        most = console.height - _FRAME if console.is_terminal else _MOST_WITHOUT_TERMINAL
+        return groups_table(snapshot, list_groups(snapshot, GroupFilter(sort="worst")), most)
+    found = read_group(snapshot, group_id)
+    if not found.is_known:
+        raise UnknownGroup(f"there is no group {group_id!r} under {root}")
+    return group_tables(snapshot, found)
+
+
+def groups_table(snapshot: Snapshot, listed: GroupList, most: int) -> RenderableType:
+    """The groups, the worst first, at most so many."""
+    title = Text.assemble(
+        (f"{number(listed.total)} groups", "bold"),
+        *(
+            (f"   {number(count)} {verdict}", _STYLES[tone(verdict)])
+            for verdict, count in listed.verdicts.items()
+        ),
+        (f"   {utc(snapshot.at)} UTC", "dim"),
+    )
+    table = _table("group", "state", "verdict", "lag>", "behind by>", "members>", "last change")
+    for row in listed.rows[: max(1, most)]:
+        table.add_row(
+            Text(row["group_id"]),
+            _toned(row["state"]),
+            _toned(row["verdict"]),
+            number(row["lag"]),
+            duration(row["lag_seconds"]),
+            number(row["num_members"]),
+            Text(_since(row, snapshot), no_wrap=True, overflow="ellipsis"),
+        )
+    rest = listed.total - min(len(listed.rows), max(1, most))
+    below = Text(f"and {number(rest)} more" if rest > 0 else "", "dim")
+    return Group(title, table, below)
+
+
+def group_tables(snapshot: Snapshot, group: GroupPage) -> RenderableType:
+    """One group: where it stands, its members, its partitions, and what happened last."""
+    head = group.head
+    parts: list[RenderableType] = [
+        Text.assemble((group.group_id, "bold"), (f"   {utc(snapshot.at)} UTC", "dim"))
+    ]
+    if head is None:
+        parts.append(Text("this group does not exist any more", "yellow"))
+    else:
+        parts.append(
+            Text.assemble(
+                _toned(head["state"]),
+                "  ",
+                _toned(head["verdict"]),
+                f"  generation {head['generation']}, {number(head['num_members'])} members, "
+                f"lag {number(head['lag'])}, behind by {duration(head['lag_seconds'])}",
+            )
+        )
+    members = _table("client", "member", "host", "holds")
+    for member in group.members:
+        holds = member.holds or {}
+        held = ", ".join(f"{topic} {spans(numbers)}" for topic, numbers in holds.items())
+        members.add_row(*map(Text, (member.client_id, member.member_id, member.client_host, held)))
+    lags = _table("topic", "partition>", "committed>", "end>", "lag>", "behind by>", "verdict")
+    for each in group.partitions:
+        lags.add_row(
+            Text(each.topic),
+            str(each.partition),
+            number(each.committed_offset),
+            number(each.log_end_offset),
+            number(each.lag),
+            duration(each.lag_seconds),
+            _toned(each.verdict),
+        )
+    parts += [table for table in (members, lags) if table.row_count]
+    parts += [Text(line) for line in _chapters(group)]
+    return Group(*parts)
+
+
+def _chapters(group: GroupPage) -> Iterable[str]:
+    for chapter in group.chapters[:5]:
+        took = f" in {milliseconds(chapter.ms)}" if chapter.ms is not None else ""
+        what = f"generation {chapter.generation}{took}" if chapter.is_rebalance else "before"
+        yield f"{utc(chapter.began_at)}  {what}  {chapter.reason or ''}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for name in columns:
+        right = name.endswith(">")
+        table.add_column(name.rstrip(">"), justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def _toned(name: str | None) -> Text:
+    return Text(name or UNKNOWN, _STYLES[tone(name)])
+
+
+def _since(row: dict[str, Any], snapshot: Snapshot) -> str:
+    return f"{ago(row['since'], snapshot.at_ms)}  {row['reason'] or ''}"
