@@ -34,8 +34,9 @@ class Outcome(NamedTuple):
     message: str | None
 
 
-# What a client is told that may not make a change: not whether the topic exists.
-DENIED = Outcome(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), "Authorization failed.")
+# What a client is told that may not make a change: not whether the topic exists. Kafka's
+# ControllerApis has other words for CreateTopics than for DeleteTopics, and none otherwise.
+DENIED = Outcome(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None)
 
 
 # As Kafka's controller refuses them (ReplicationControlManager, MAX_PARTITIONS_PER_BATCH): every

@@ -108,15 +108,24 @@ def delete_topic(root: str, name: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """Raise InvalidTopic unless Kafka accepts the name. Source: Kafka's Topic.validate."""
+    """Raise InvalidTopic, in Kafka's words, unless Kafka accepts the name.
+
+    Source: Kafka's Topic.validate.
+    """
     if not name:
-        raise InvalidTopic("a topic's name cannot be empty")
-    if name in (".", ".."):
-        raise InvalidTopic("a topic's name cannot be '.' or '..'")
-    if len(name) > LONGEST_NAME:
-        raise InvalidTopic(f"a topic's name has at most {LONGEST_NAME} characters, not {len(name)}")
-    if not _LEGAL.fullmatch(name):
-        raise InvalidTopic(f"topic {name!r}: only letters a to z, digits, '.', '_' and '-' go")
+        why = "the empty string is not allowed"
+    elif name in (".", ".."):
+        why = f"'{name}' is not allowed"
+    elif len(name) > LONGEST_NAME:
+        why = f"the length of '{name}' is longer than the max allowed length {LONGEST_NAME}"
+    elif not _LEGAL.fullmatch(name):
+        why = (
+            f"'{name}' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'"
+        )
+    else:
+        return
+    raise InvalidTopic(f"Topic name is invalid: {why}")
 
 
 def _check_partitions(name: str, partitions: int) -> None:
@@ -132,10 +141,12 @@ def _new(root: str, name: str, partitions: int, newest: dict[str, TopicChange]) 
 
 def _more(root: str, name: str, partitions: int, newest: dict[str, TopicChange]) -> int:
     present = _existing(root, name, newest)
-    if partitions <= present:
+    if partitions == present:
+        raise InvalidPartitions(f"Topic already has {present} partition(s).")
+    if partitions < present:
         raise InvalidPartitions(
-            f"topic {name!r} has {present} partitions: their number can only grow, "
-            f"not become {partitions}"
+            f"The topic {name} currently has {present} partition(s); "
+            f"{partitions} would not be an increase."
         )
     return partitions
 

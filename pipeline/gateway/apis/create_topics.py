@@ -29,7 +29,7 @@ async def _answer(call: Call, request: CreateTopicsRequest) -> CreateTopicsRespo
 
 async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
     if not (call.may(CREATE, CLUSTER, CLUSTER_NAME) or call.may(CREATE, TOPIC, topic.name)):
-        return _result(topic.name, DENIED, -1)
+        return _result(topic.name, DENIED._replace(message="Authorization failed."), -1)
     count = len(topic.assignments) or topic.num_partitions
     if count == _BROKER_DECIDES:
         count = call.services.settings.num_partitions

@@ -39,7 +39,7 @@ async def _answer(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespo
 async def _delete(call: Call, name: str | None, topic_id: UUID) -> Any:
     made = _UNKNOWN_ID
     if name is not None and not call.may(DELETE, TOPIC, name):
-        made = DENIED
+        made = DENIED._replace(message="Topic authorization failed.")
     elif name is not None:
         services = call.services
         made = await change(services.topics, name, partial(delete_topic, services.root, name))

@@ -133,8 +133,9 @@ def _of_topic(call: Call, name: str) -> Iterable[_Config]:
     if definition.config is not None:
         return _typed(decode_config(definition.config), TopicConfig(), _OF_TOPIC)
     # A user's table: who writes to it decides the rest.
-    kind = "LogAppendTime" if definition.timestamp_column is None else "CreateTime"
-    return [_Config("message.timestamp.type", kind, _OF_TOPIC)]
+    if definition.timestamp_column is None:
+        return [_Config("message.timestamp.type", "LogAppendTime", _OF_TOPIC)]
+    return [_Config("message.timestamp.type", "CreateTime", _DEFAULT)]
 
 
 def _of_broker(call: Call, name: str) -> Iterable[_Config]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import confluent_kafka
 import pyarrow as pa
 import pytest
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 from deltalake import DeltaTable, write_deltalake
 from kafka import KafkaConsumer, TopicPartition
 
@@ -186,3 +187,36 @@ def test_a_table_that_was_replaced_is_not_served_under_its_old_offsets(
             assert found == (0, 5)
     finally:
         consumer.close()
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "kind", "is_default"),
+    [(None, "LogAppendTime", False), ("at", "CreateTime", True)],
+)
+def test_what_kafka_presumes_is_a_default(
+    broker: Broker,
+    root_of: str,
+    tmp_path: Path,
+    timestamp: str | None,
+    kind: str,
+    is_default: bool,
+) -> None:
+    """kafka-topics.sh lists what is no default as a topic's configs."""
+    name = f"of-{kind}"
+    uri = str(tmp_path / name)
+    write_deltalake(uri, pa.table({"partition": [0], "at": [1]}))
+    create_table_topic(root_of, name, 1, uri, partition="partition", timestamp=timestamp)
+    admin = AdminClient({"bootstrap.servers": f"{broker.host}:{broker.port}"})
+    until_there(admin, name)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name)
+    (described,) = admin.describe_configs([resource]).values()
+    found = described.result(20)["message.timestamp.type"]
+    assert (found.value, found.is_default) == (kind, is_default)
+
+
+def until_there(admin: AdminClient, topic: str) -> None:
+    """Wait until the gateway shows a topic."""
+    limit = time.monotonic() + 20
+    while topic not in admin.list_topics(timeout=20).topics:
+        assert time.monotonic() < limit
+        time.sleep(0.05)

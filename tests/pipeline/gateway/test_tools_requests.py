@@ -233,8 +233,37 @@ def test_a_topic_is_created_by_the_number_of_partitions_that_the_broker_has(
         return result.error_code, result.error_message
 
     assert grown("plain", 3) == (0, None)
-    assert grown("plain", 3)[0] == ErrorCode.INVALID_PARTITIONS
+    for count, why in (
+        (3, "Topic already has 3 partition(s)."),
+        (2, "The topic plain currently has 3 partition(s); 2 would not be an increase."),
+    ):
+        assert grown("plain", count) == (ErrorCode.INVALID_PARTITIONS, why)
     assert grown("nothing", 3) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("", "the empty string is not allowed"),
+        ("..", "'..' is not allowed"),
+        ("a" * 250, f"the length of '{'a' * 250}' is longer than the max allowed length 249"),
+        (
+            "no/name",
+            "'no/name' contains one or more characters other than ASCII alphanumerics, "
+            "'.', '_' and '-'",
+        ),
+    ],
+)
+def test_a_name_is_refused_in_words_of_kafka(client: Client, name: str, why: str) -> None:
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=name, num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
+    request = CreateTopicsRequest(topics=[topic], timeout_ms=30_000, validate_only=False)
+    (made,) = client.ask(request, CreateTopicsResponse, 7).topics
+    assert (made.error_code, made.error_message) == (
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        f"Topic name is invalid: {why}",
+    )
 
 
 @pytest.mark.parametrize(

@@ -60,9 +60,10 @@ def test_the_first_topic_makes_the_catalogue(root: str) -> None:
 def test_partitions_can_only_grow(empty: str) -> None:
     create_topic(empty, "orders", 6)
     alter_topic(empty, "orders", 8)
-    for fewer in (8, 7):
-        with pytest.raises(InvalidPartitions, match="'orders' has 8 partitions: their number can"):
-            alter_topic(empty, "orders", fewer)
+    with pytest.raises(InvalidPartitions, match=r"already has 8 partition\(s\)"):
+        alter_topic(empty, "orders", 8)
+    with pytest.raises(InvalidPartitions, match=r"orders currently has 8 .* 7 would not"):
+        alter_topic(empty, "orders", 7)
     assert read_counts(empty) == {"orders": 8}
 
 
@@ -105,13 +106,13 @@ def test_a_legal_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("", "cannot be empty"),
-        (".", "cannot be '.' or '..'"),
-        ("..", "cannot be '.' or '..'"),
-        ("x" * 250, "at most 249 characters, not 250"),
-        ("a b", "'a b': only letters"),
-        ("ä", "only letters"),
-        ("a\n", "only letters"),
+        ("", "the empty string is not allowed"),
+        (".", "'.' is not allowed"),
+        ("..", "'..' is not allowed"),
+        ("x" * 250, "longer than the max allowed length 249"),
+        ("a b", "'a b' contains one or more characters other than"),
+        ("ä", "other than ASCII"),
+        ("a\n", "other than ASCII"),
     ],
 )
 def test_an_illegal_name_is_refused_with_the_reason(empty: str, name: str, message: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import confluent_kafka
 import pytest
@@ -33,6 +34,12 @@ from kafka.admin import (
 )
 from kafka.admin import ResourceType as Kind
 from kafka.protocol.admin import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
     DescribeAclsRequest,
     DescribeAclsResponse,
     DescribeConfigsRequest,
@@ -281,6 +288,30 @@ def test_changes_of_the_catalogue_need_their_operations(broker: Broker) -> None:
         assert code_of(admin.create_partitions([NewPartitions(name, 9)])[name]) == denied
     all_powerful = AdminClient(as_user(broker, ADMIN))
     assert code_of(all_powerful.delete_topics(["alice-1"])["alice-1"]) == 0
+
+
+def test_a_change_is_denied_in_words_of_kafka(broker: Broker) -> None:
+    """kafka-topics.sh prints them; no word stands for the sentence that clients have themselves."""
+    grown = CreatePartitionsRequest.CreatePartitionsTopic(name="seen", count=9, assignments=None)
+    made = CreateTopicsRequest.CreatableTopic(
+        name="bobs", num_partitions=1, replication_factor=1, assignments=[], configs=[]
+    )
+    deleted = DeleteTopicsRequest.DeleteTopicState(name="seen", topic_id=UUID(int=0))
+    more = {"timeout_ms": 30_000}
+    with raw(broker, MALLORY) as client:
+        requests: list[tuple[Any, Any, int, str]] = [
+            (CreatePartitionsRequest, CreatePartitionsResponse, 3, "results"),
+            (CreateTopicsRequest, CreateTopicsResponse, 7, "topics"),
+            (DeleteTopicsRequest, DeleteTopicsResponse, 6, "responses"),
+        ]
+        words = []
+        for (asked, told, version, field), topic in zip(
+            requests, (grown, made, deleted), strict=True
+        ):
+            answer = client.ask(asked(topics=[topic], **more), told, version)
+            (result,) = getattr(answer, field)
+            words.append(result.error_message)
+    assert words == [None, "Authorization failed.", "Topic authorization failed."]
 
 
 def test_a_topic_is_created_by_being_asked_for_only_for_who_may_create_it(broker: Broker) -> None:
