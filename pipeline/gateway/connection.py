@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SIZE_BYTES = 4
-# How a frame of Produce begins: its API's key, in two bytes.
-_PRODUCE = b"\0\0"
+# How the frames begin that are done though their client has left, by their API's key in two bytes:
+# Produce with acks=0, and the OffsetCommit and LeaveGroup of a consumer that closes while its join
+# waits. All else is done for its answer.
+_DONE_UNHEARD = (b"\0\0", b"\0\x08", b"\0\x0d")
 # Frames that are read ahead; the socket is not read while there are so many.
 _READ_AHEAD = 2
 # The time between a last answer and the end of its connection.
@@ -60,6 +62,8 @@ class Connection(asyncio.Protocol):
         # No more frames are read; and none is begun any more.
         self._ending = False
         self._over = True
+        # Nobody hears of an answer any more.
+        self._lost = False
         # Of the frame that is being read: whether it waits for room, and whether it has taken some.
         self._waits_for_room = False
         self._has_room = False
@@ -108,28 +112,38 @@ class Connection(asyncio.Protocol):
         self._next()
 
     def eof_received(self) -> bool:
-        """Go on while there is something to write: after Produce with acks=0 a client may leave.
-
-        All else is done for its answer, and nobody waits for that any more. Over TLS the transport
-        closes in any case.
-        """
-        self._ending = True
-        if any(frame.startswith(_PRODUCE) for frame in (self._answering, *self._frames)):
-            return True
-        self._stop()
-        return False
+        """Go on while there is something to do. Over TLS the transport closes in any case."""
+        self._leave()
+        return not self._over
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Stop: nobody waits for the answers any more."""
-        self._stop()
+        """Do what is still to be done."""
+        was_over = self._over
+        self._lost = self._may_write = True
+        self._leave()
+        if was_over:
+            self._finish()
+
+    def _leave(self) -> None:
+        """The client has left: it sends nothing any more, and most of what it sent is void."""
+        self._ending = True
+        if not self._answering.startswith(_DONE_UNHEARD):
+            self._cancel()
+        self._frames = deque(each for each in self._frames if each.startswith(_DONE_UNHEARD))
+        self._next()
+
+    def _cancel(self) -> None:
         if self._running is not None:
             self._running.cancel()
-            self._running = None
+            self._settle()
+
+    def _finish(self) -> None:
+        """Give back what was taken."""
         if self._waits_for_room:
+            self._waits_for_room = False
             self._memory.withdraw(self._go_on)
         self._memory.give_back(self._taken)
         self._taken = 0
-        self._frames.clear()
         self._buffer.clear()
         self._on_lost(self)
 
@@ -181,23 +195,29 @@ class Connection(asyncio.Protocol):
         """Send the answer to the frame that was begun last, and begin the next one."""
         if self._over:
             return
-        size = len(self._answering)
-        self.is_busy, self._answering, self._running = False, b"", None
+        self._settle()
         self.last_used = time.monotonic()
-        if size > FREE_BYTES:
-            self._taken -= size
-            self._memory.give_back(size)
-        if answer is not None:
+        if answer is not None and not self._lost:
             self._transport.write(answer)
         if self._frames or self._ending:
             self._next()
+
+    def _settle(self) -> None:
+        """Of the frame that was begun last, nothing is left to do."""
+        size = len(self._answering)
+        self.is_busy, self._answering, self._running = False, b"", None
+        if size > FREE_BYTES:
+            self._taken -= size
+            self._memory.give_back(size)
 
     def failed(self, error: Exception) -> None:
         """Close: the frame that was begun last has no answer."""
         if self._over:
             return
         self._stop()
-        if isinstance(error, Refused):
+        if self._lost:
+            self._finish()
+        elif isinstance(error, Refused):
             self._transport.write(error.answer)
             # Some clients do not read what came together with the end of the connection.
             self._loop.call_later(_TO_READ_S, self._refuse, str(error))
@@ -214,6 +234,8 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close now."""
+        self._stop()
+        self._cancel()
         self._transport.abort()
 
     def _next(self) -> None:
@@ -224,6 +246,8 @@ class Connection(asyncio.Protocol):
             elif self._ending:
                 self._stop()
                 self._transport.close()
+                if self._lost:
+                    self._finish()
         self._read_or_not()
 
     def _begin(self, frame: bytes) -> None:

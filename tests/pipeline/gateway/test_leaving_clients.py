@@ -1,0 +1,66 @@
+"""What a client has sent is done, though it does not wait for the answer."""
+
+from __future__ import annotations
+
+import time
+
+from kafka.protocol.admin import DescribeGroupsRequest, DescribeGroupsResponse
+from kafka.protocol.consumer.group import (
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+)
+
+from pipeline.gateway.brokers import Broker
+from schemas.errors import ErrorCode
+from tests.pipeline.gateway.raw import Client, connected, heartbeat
+
+WAIT_S = 20.0
+
+
+def join(group: str, member: str = "") -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=group,
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id=member,
+        group_instance_id=None,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")],
+        reason="",
+    )
+
+
+def named(client: Client, group: str) -> str:
+    """The id of a member that has not joined yet."""
+    answer = client.ask(join(group), JoinGroupResponse, 9)
+    assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    return str(answer.member_id)
+
+
+def members(client: Client, group: str) -> list[str]:
+    request = DescribeGroupsRequest(groups=[group], include_authorized_operations=False)
+    (found,) = client.ask(request, DescribeGroupsResponse, 6).groups
+    return [each.member_id for each in found.members]
+
+
+def test_who_closes_while_its_join_waits_has_left(broker: Broker) -> None:
+    """So does a console consumer that is stopped in a rebalance; a broker reads its LeaveGroup."""
+    with connected(broker) as stays:
+        first = named(stays, "left")
+        assert stays.ask(join("left", first), JoinGroupResponse, 9).error_code == 0
+        with connected(broker) as leaves:
+            second = named(leaves, "left")
+            leaves.send(join("left", second), 9)
+            # The group rebalances: the join is decided, and waits for the first member.
+            limit = time.monotonic() + WAIT_S
+            while stays.ask(heartbeat("left", first), HeartbeatResponse, 4).error_code == 0:
+                assert time.monotonic() < limit
+            identity = LeaveGroupRequest.MemberIdentity(
+                member_id=second, group_instance_id=None, reason="closed"
+            )
+            leaves.send(LeaveGroupRequest(group_id="left", members=[identity]), 5)
+        limit = time.monotonic() + WAIT_S
+        while members(stays, "left") != [first]:
+            assert time.monotonic() < limit
