@@ -46,9 +46,11 @@ def gateway(root: str, port: int = 0, **options: Any) -> Iterator[Broker]:
 
 
 @contextmanager
-def coordinator(root: str, keys: Sequence[RequestKey] | None = None) -> Iterator[SmallCoordinator]:
+def coordinator(
+    root: str, keys: Sequence[RequestKey] | None = None, super_users: str = ""
+) -> Iterator[SmallCoordinator]:
     """Decide the requests of a root, without Spark, while the block runs."""
-    running = SmallCoordinator(root, BROKER, keys)
+    running = SmallCoordinator(root, {**BROKER, "super.users": super_users}, keys)
     try:
         yield running
     finally:

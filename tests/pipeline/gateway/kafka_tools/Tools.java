@@ -1,4 +1,5 @@
 import java.io.BufferedReader;
+import java.io.ByteArrayInputStream;
 import java.io.ByteArrayOutputStream;
 import java.io.FileDescriptor;
 import java.io.FileOutputStream;
@@ -14,8 +15,9 @@ import org.apache.kafka.common.utils.Exit;
 
 /**
  * Runs Kafka's command line tools one after the other in one JVM, because a JVM of its own for each
- * takes seconds. A line of the standard input is a tool's class and its arguments, between tabs. The
- * answer is a line with the exit status and the number of bytes on either stream, then those bytes.
+ * takes seconds. A line of the standard input is a tool's class, what it is to read from its standard
+ * input, with unit separators (U+001F) for line ends, and its arguments, between tabs. The answer is a line
+ * with the exit status and the number of bytes on either stream, then those bytes.
  *
  * <p>A tool that exits stands still there: nothing behind its exit runs, as if its process had ended.
  */
@@ -28,6 +30,10 @@ public final class Tools {
             ended.complete(status);
             while (true) LockSupport.park();
         });
+        Exit.setHaltProcedure((status, message) -> {
+            ended.complete(status);
+            while (true) LockSupport.park();
+        });
         BufferedReader lines =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -35,7 +41,10 @@ public final class Tools {
             ByteArrayOutputStream err = new ByteArrayOutputStream();
             System.setOut(new PrintStream(out, true, StandardCharsets.UTF_8));
             System.setErr(new PrintStream(err, true, StandardCharsets.UTF_8));
-            int status = run(line.split("\t", -1));
+            String[] words = line.split("\t", -1);
+            byte[] input = words[1].replace('\u001f', '\n').getBytes(StandardCharsets.UTF_8);
+            System.setIn(new ByteArrayInputStream(input));
+            int status = run(words);
             byte[] first = out.toByteArray();
             byte[] second = err.toByteArray();
             answers.printf("%d %d %d%n", status, first.length, second.length);
@@ -49,7 +58,7 @@ public final class Tools {
     private static int run(String[] words) throws Exception {
         ended = new CompletableFuture<>();
         Method tool = Class.forName(words[0]).getMethod("main", String[].class);
-        Object arguments = Arrays.copyOfRange(words, 1, words.length);
+        Object arguments = Arrays.copyOfRange(words, 2, words.length);
         Thread thread = new Thread(() -> {
             try {
                 tool.invoke(null, arguments);

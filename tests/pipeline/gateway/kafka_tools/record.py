@@ -13,19 +13,21 @@ from pipeline.bench.kafka_libs import kafka_libs
 from tests.pipeline.gateway.kafka_tools.brokers import real
 from tests.pipeline.gateway.kafka_tools.recording import RECORDED, write
 from tests.pipeline.gateway.kafka_tools.running import tools
-from tests.pipeline.gateway.kafka_tools.story import STORIES, Teller
+from tests.pipeline.gateway.kafka_tools.story import SECURE_STORIES, STORIES, Teller
 
 
 def main(folder: str, *names: str) -> None:
     """Tell the stories of these names, or all, to a real broker, and keep what was printed."""
     libs = kafka_libs(Path(folder), print)
-    with real(libs) as address, tools(libs) as jvm:
-        for name, story in STORIES.items():
-            with tempfile.TemporaryDirectory() as files:
-                teller = Teller(jvm, address, Path(files))
-                story(teller)
-            if not names or name in names:
-                write(teller.told, RECORDED / f"{name}.jsonl")
+    for stories, secure in ((STORIES, False), (SECURE_STORIES, True)):
+        wanted = {name: stories[name] for name in names or stories if name in stories}
+        if wanted:
+            with real(libs, secure) as address, tools(libs) as jvm:
+                for name, story in wanted.items():
+                    with tempfile.TemporaryDirectory() as files:
+                        teller = Teller(jvm, address, Path(files))
+                        story(teller)
+                    write(teller.told, RECORDED / f"{name}.jsonl")
 
 
 if __name__ == "__main__":

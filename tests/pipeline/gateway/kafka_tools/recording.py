@@ -25,8 +25,12 @@ _TOPIC_ID = re.compile(r"(?<=TopicId: )[\w-]{22}\b")
 _CLIENT = re.compile(r"clientId=adminclient-\d+")
 # The order in which the tools name these is that of a hash set.
 _NAMES = re.compile(
-    r"(?<=Valid states are: ).*|(?<=following scenarios: \[).*(?=\]$)", re.MULTILINE
+    r"(?<=Valid states are: ).*|(?<=following scenarios: \[).*(?=\]$)"
+    r"|(?<=only supports operations \[).*(?=\]$)",
+    re.MULTILINE,
 )
+# How a broker's Java objects are written, in the message of an authorization that failed.
+_REQUEST = re.compile(r"Request Request\(.*\) needs ")
 _FRAMES = re.compile(r"^\tat .*\n|^\t\.\.\. \d+ more\n", re.MULTILINE)
 _OPTIONS = re.compile(r"^Option +Description.*", re.MULTILINE | re.DOTALL)
 
@@ -64,6 +68,7 @@ def plain(text: str, folder: Path) -> str:
     for pattern in (_UUID, _LOG_TIME):
         text = pattern.sub(lambda found: re.sub(r"[0-9a-f]", "0", found[0]), text)
     text = _CLIENT.sub("clientId=adminclient-0", text)
+    text = _REQUEST.sub("Request Request(...) needs ", text)
     text = _NAMES.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text)
     text = _TOPIC_ID.sub("A" * 22, text)
     return _OPTIONS.sub("OPTIONS\n", _FRAMES.sub("", text))

@@ -70,11 +70,13 @@ class Tools:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
-    def run(self, script: str, *arguments: str) -> Printed:
-        """Run a script of Kafka's `bin` with arguments."""
+    def run(self, script: str, *arguments: str, reads: str = "") -> Printed:
+        """Run a script of Kafka's `bin` with arguments, and with what it is to read."""
         sending, receiving = self._process.stdin, self._process.stdout
-        assert sending is not None and receiving is not None
-        sending.write("\t".join([SCRIPTS[script], *arguments]).encode() + b"\n")
+        assert sending is not None
+        assert receiving is not None
+        asked = [SCRIPTS[script], reads.replace("\n", "\x1f"), *arguments]
+        sending.write("\t".join(asked).encode() + b"\n")
         sending.flush()
         told = receiving.readline().split()
         assert told, "the JVM of the tools ended"

@@ -17,11 +17,12 @@ from kafka.admin import KafkaAdminClient, MemberToRemove
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
-from tests.pipeline.gateway.kafka_tools.brokers import COUNTS, FIRST_MS
+from tests.pipeline.gateway.kafka_tools.brokers import ADMIN, COUNTS, FIRST_MS, USERS, login
 from tests.pipeline.gateway.kafka_tools.recording import FOLDER, Printed, Told, given, plain
 from tests.pipeline.gateway.kafka_tools.running import Tools
 
 ORDERS = [TopicPartition("orders", number) for number in range(len(COUNTS["orders"]))]
+_WAIT_S = 60
 RETURNS = [TopicPartition("returns", 0)]
 
 
@@ -33,10 +34,12 @@ class Teller:
         self.address = address
         self.told: list[Told] = []
 
-    def run(self, script: str, *words: str) -> str:
-        """Run a script with arguments; what it printed."""
+    def run(self, script: str, *words: str, reads: str = "") -> str:
+        """Run a script with arguments, and with what it is to read; what it printed."""
+        if reads:
+            self.given(f"the next reads {reads!r}")
         actual = (word.replace(FOLDER, str(self._folder)) for word in words)
-        status, out, err = self._tools.run(script, *actual)
+        status, out, err = self._tools.run(script, *actual, reads=reads)
         printed = Printed(status, plain(out, self._folder), plain(err, self._folder))
         kept = tuple(plain(word, self._folder) for word in words)
         self.told.append(Told(script, kept, printed))
@@ -60,6 +63,11 @@ class Teller:
         """Run kafka-get-offsets.sh once for each line."""
         for line in lines:
             self.ask("kafka-get-offsets.sh", line)
+
+    def acls(self, *lines: str, user: str = ADMIN) -> None:
+        """Run kafka-acls.sh once for each line, as a user."""
+        for line in lines:
+            self.ask("kafka-acls.sh", f"--command-config {FOLDER}/{user} {line}")
 
     def given(self, text: str) -> None:
         """Keep what was done to the broker."""
@@ -268,8 +276,8 @@ def deletions(teller: Teller) -> None:
         "--describe --group other",
         "--describe --group other --state",
         "--delete --group nobody --group fresh",
-        "--list",
-        "--delete --all-groups",
+        "--list --type classic,consumer",
+        "--delete --all-groups --timeout 10000",
         "--list",
         "--delete --all-groups",
     )
@@ -414,6 +422,152 @@ def of_errors(teller: Teller) -> None:
     teller.groups(f"--reset-offsets --group done --from-file {FOLDER}/text.csv --dry-run")
 
 
+def of_acls(teller: Teller) -> None:
+    """kafka-acls.sh, and what others print who may or may not; the broker is a secure one."""
+    the_topics(teller)
+    teller.given(f"the users are {', '.join(USERS)}; {ADMIN} is a super user")
+    for name in USERS:
+        teller.file(name, login(name, name))
+    teller.file("stranger", login("stranger", "guess"))
+    additions(teller)
+    who_may(teller)
+    removals(teller)
+
+
+def additions(teller: Teller) -> None:
+    """`--add` and `--list`, in each form."""
+    alice, mallory = "--allow-principal User:alice", "--allow-principal User:mallory"
+    teller.acls(
+        "--list",
+        f"--add {alice} --consumer --topic orders --group billing",
+        f"--add {alice} --consumer --topic orders --group billing",
+        f"--add {alice} --producer --topic al --resource-pattern-type prefixed",
+        f"--add {alice} --producer --idempotent --topic returns",
+        f"--add {alice} --operation Describe --operation Delete --group night",
+        f"--add {alice} --operation Describe --cluster",
+        f"--add {alice} --operation Describe --transactional-id tx",
+        "--add --allow-principal User:* --operation Read --group shared- "
+        "--resource-pattern-type prefixed",
+        f"--add {mallory} --operation Read --operation Describe --topic *",
+        "--add --deny-principal User:mallory --operation Read --topic orders",
+        f"--add {mallory} --allow-host 127.0.0.1 --operation Read --group billing",
+        "--add --deny-principal User:mallory --deny-host 10.0.0.1 --operation Read --group night",
+        f"--add {alice} {mallory} --operation DescribeConfigs --topic orders --topic returns",
+        "--list",
+        "--list --topic orders",
+        "--list --topic orders --group billing",
+        "--list --group billing",
+        "--list --cluster",
+        "--list --transactional-id tx",
+        "--list --topic al",
+        "--list --topic al --resource-pattern-type prefixed",
+        "--list --topic alice --resource-pattern-type match",
+        "--list --topic * --resource-pattern-type any",
+        "--list --topic orders --resource-pattern-type any",
+        "--list --principal User:alice",
+        "--list --principal User:alice --principal User:mallory --topic orders",
+        "--list --principal User:nobody",
+    )
+    teller.acls(
+        "",
+        "--add --topic orders",
+        f"--add {alice}",
+        f"--add {alice} --topic orders --operation Nonsense",
+        f"--add {alice} --group billing --operation Write",
+        f"--add {alice} --topic orders --resource-pattern-type any",
+        "--add --allow-principal alice --topic orders",
+        f"--add {alice} --allow-host 127.0.0.1 --deny-host 127.0.0.1 --operation Alter --cluster",
+        f"--add {alice} --consumer --topic orders",
+        f"--add {alice} --producer --group billing",
+        "--add --list",
+        "--remove --topic orders --producer --operation Read",
+    )
+    teller.acls("--list", f"--add {alice} --topic orders", user="mallory")
+    teller.acls("--list", user="stranger")
+
+
+def who_may(teller: Teller) -> None:
+    """What clients print who may, and who may not."""
+
+    def ask(user: str, script: str, line: str, option: str = "--command-config") -> None:
+        teller.ask(script, f"{option} {FOLDER}/{user} {line}")
+
+    def consume(user: str, group: str, topic: str, count: int) -> None:
+        line = f"--topic {topic} --group {group} --from-beginning --timeout-ms 20000"
+        script = "kafka-console-consumer.sh"
+        ask(user, script, f"{line} --max-messages {count}", "--consumer.config")
+
+    def produce(user: str, topic: str) -> None:
+        words = ("--producer.config", f"{FOLDER}/{user}", "--topic", topic)
+        address = ("--bootstrap-server", teller.address)
+        teller.run("kafka-console-producer.sh", *address, *words, reads="a line\n")
+
+    consume("mallory", "billing", "orders", 1)
+    consume("alice", "billing", "orders", 15)
+    consume("alice", "shared-1", "orders", 15)
+    consume("alice", "other", "orders", 1)
+    consume("alice", "billing", "returns", 1)
+    consume("mallory", "billing", "returns", 3)
+    consume("stranger", "billing", "orders", 1)
+    for user in ("alice", "mallory"):
+        for line in (
+            "--list --exclude-internal",
+            "--create --topic al-made --partitions 1",
+            "--create --topic made --partitions 1",
+            "--describe --topic orders",
+            "--describe --topic secret",
+            "--alter --topic orders --partitions 4",
+            "--delete --topic returns",
+        ):
+            if user == "alice" or "create" not in line:
+                ask(user, "kafka-topics.sh", line)
+    produce("alice", "al-made")
+    produce("alice", "secret")
+    for user in ("alice", "mallory"):
+        for line in (
+            "--list",
+            "--list --state",
+            "--describe --group billing",
+            "--describe --group other",
+            "--describe --group billing --state",
+            "--describe --all-groups",
+            "--reset-offsets --group billing --topic orders --to-earliest --execute",
+            "--reset-offsets --group other --topic orders --to-earliest --execute",
+            "--delete-offsets --group billing --topic orders",
+            "--delete --group billing",
+            "--delete --group night",
+        ):
+            ask(user, "kafka-consumer-groups.sh", line)
+        ask(user, "kafka-get-offsets.sh", "--topic orders")
+        ask(user, "kafka-get-offsets.sh", "--topic secret")
+    ask("stranger", "kafka-topics.sh", "--list")
+    ask("stranger", "kafka-consumer-groups.sh", "--list")
+    teller.given(f"{ADMIN} deletes what was made")
+    ask(ADMIN, "kafka-topics.sh", "--delete --topic al-made")
+    ask(ADMIN, "kafka-consumer-groups.sh", "--delete --all-groups")
+
+
+def removals(teller: Teller) -> None:
+    """`--remove`, in each form."""
+    alice = "--allow-principal User:alice"
+    teller.acls(
+        f"--remove {alice} --operation Describe --cluster --force",
+        f"--remove {alice} --operation Describe --cluster --force",
+        f"--remove {alice} --consumer --topic orders --group billing --force",
+        "--list --topic orders --group billing",
+        "--remove --deny-principal User:mallory --operation Read --topic orders --force",
+        "--remove --topic returns --force",
+        "--remove --topic al --force",
+        "--remove --topic alice --resource-pattern-type match --force",
+        "--remove --group * --resource-pattern-type any --force",
+        "--remove --transactional-id tx --force",
+        "--list",
+        "--remove --topic orders --force",
+        "--remove --force",
+        "--list",
+    )
+
+
 STORIES: Mapping[str, Callable[[Teller], None]] = {
     "groups_without_members": of_groups_without_members,
     "groups_with_members": of_groups_with_members,
@@ -421,6 +575,8 @@ STORIES: Mapping[str, Callable[[Teller], None]] = {
     "get_offsets": of_offsets,
     "topics": of_topics,
 }
+# Told to a broker that serves users only.
+SECURE_STORIES: Mapping[str, Callable[[Teller], None]] = {"acls": of_acls}
 
 
 def commit(address: str, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -446,48 +602,57 @@ def consumer(address: str, group: str, name: str, instance: str | None = None) -
     )
 
 
-@contextmanager
-def polled(consumers: list[KafkaConsumer]) -> Iterator[threading.Event]:
-    """Poll consumers; yields when all have partitions and committed. They are closed at the end.
+class Polling:
+    """Consumers that are polled, each in a thread, until `stop`; they are members until `close`.
 
-    They are polled until the event is set that is yielded, or until the block ends.
+    Each commits 1 for the partitions that it is given.
     """
-    stopping, ready = threading.Event(), threading.Event()
 
-    def poll() -> None:
-        while not stopping.is_set():
-            for each in consumers:
-                each.poll(timeout_ms=100)
-            if not ready.is_set() and all(each.assignment() for each in consumers):
+    def __init__(self, *consumers: KafkaConsumer) -> None:
+        self._consumers = consumers
+        self._stopping = threading.Event()
+        self.committed: set[TopicPartition] = set()
+        self._threads = [threading.Thread(target=self._poll, args=[each]) for each in consumers]
+        for thread in self._threads:
+            thread.start()
+
+    def _poll(self, consumer: KafkaConsumer) -> None:
+        while not self._stopping.is_set():
+            # kafka-python drops a join that ends between two polls, and begins it anew.
+            consumer.poll(timeout_ms=1_000)
+            given = consumer.assignment()
+            if not given <= self.committed:
                 with suppress(KafkaError):
-                    for each in consumers:
-                        each.commit({p: OffsetAndMetadata(1, "", -1) for p in each.assignment()})
-                    ready.set()
+                    consumer.commit({place: OffsetAndMetadata(1, "", -1) for place in given})
+                    self.committed |= given
 
-    polling = threading.Thread(target=poll)
-    polling.start()
-    try:
-        assert ready.wait(60)
-        yield stopping
-    finally:
-        stopping.set()
-        polling.join()
-        for each in consumers:
+    def stop(self) -> None:
+        """Poll no more."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+
+    def close(self) -> None:
+        """Leave the group."""
+        self.stop()
+        for each in self._consumers:
             each.close()
 
 
 @contextmanager
-def members(address: str, group: str) -> Iterator[None]:
+def members(address: str, group: str) -> Iterator[Polling]:
     """Two members of a group that share `orders`, and have committed, while the block runs.
 
     The static one, which does not leave as it goes, is removed by an administrator.
     """
-    first, second = (
-        consumer(address, group, name, instance)
-        for name, instance in (("first", None), ("second", "instance-2"))
+    polling = Polling(
+        consumer(address, group, "first"), consumer(address, group, "second", "instance-2")
     )
-    with polled([first, second]):
-        yield
+    try:
+        wait_for(address, group, "Stable", 2, polling)
+        yield polling
+    finally:
+        polling.close()
     admin = KafkaAdminClient(bootstrap_servers=address)
     admin.remove_group_members(group, [MemberToRemove(group_instance_id="instance-2")])
     admin.close()
@@ -496,31 +661,33 @@ def members(address: str, group: str) -> Iterator[None]:
 @contextmanager
 def rebalancing(address: str, group: str) -> Iterator[None]:
     """A third member waits, while the block runs, for two that do not join again."""
-    with polled([consumer(address, group, name) for name in ("first", "second")]) as stopped:
-        stopped.set()
-        third = consumer(address, group, "third")
-        done = threading.Event()
-
-        def poll() -> None:
-            while not done.is_set():
-                third.poll(timeout_ms=100)
-
-        joining = threading.Thread(target=poll)
-        joining.start()
-        try:
-            wait_for_state(address, group, "PreparingRebalance")
-            yield
-        finally:
-            done.set()
-            joining.join()
-            third.close()
+    two = Polling(consumer(address, group, "first"), consumer(address, group, "second"))
+    try:
+        wait_for(address, group, "Stable", 2, two)
+    finally:
+        two.stop()
+    third = Polling(consumer(address, group, "third"))
+    try:
+        wait_for(address, group, "PreparingRebalance", 3)
+        yield
+    finally:
+        # The third one's join is answered when the others have left.
+        two.close()
+        third.close()
 
 
-def wait_for_state(address: str, group: str, state: str) -> None:
-    """Wait until a group is in a state."""
+def wait_for(
+    address: str, group: str, state: str, count: int, polling: Polling | None = None
+) -> None:
+    """Wait until a group is in a state with so many members, and all partitions are committed."""
     admin = KafkaAdminClient(bootstrap_servers=address)
-    limit = time.monotonic() + 30
-    while admin.describe_groups([group])[group]["group_state"] != state:
+    limit = time.monotonic() + _WAIT_S
+    while True:
+        found = admin.describe_groups([group])[group]
+        if (found["group_state"], len(found["members"])) == (state, count) and (
+            polling is None or polling.committed >= set(ORDERS)
+        ):
+            break
         assert time.monotonic() < limit
         time.sleep(0.05)
     admin.close()
