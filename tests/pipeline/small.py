@@ -21,6 +21,9 @@ from pipeline.tables.store import table_uri
 from pipeline.tables.topic_watcher import TopicWatcher
 from schemas.tables import REQUESTS
 
+# A look without news takes 0.02 ms of CPU; a member's first poll waits for four answers in turn.
+_POLL_S = 0.003
+
 
 class SmallCoordinator:
     """Answers what is appended to `requests` of a root, from its start until `stop`.
@@ -64,7 +67,7 @@ class SmallCoordinator:
 
     def _run(self) -> None:
         batch = 0
-        while not self._stopping.wait(0.01):
+        while not self._stopping.wait(_POLL_S):
             self._awake.wait()
             rows = self._tail.poll()
             now = clock_ms()

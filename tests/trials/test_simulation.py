@@ -38,7 +38,7 @@ from pipeline.trials.simulation.world import NO_BUG, Broken
 
 
 @pytest.mark.parametrize(
-    ("events", "nodes", "faults"), [(300, 1, 3), pytest.param(1000, 2, 6, marks=pytest.mark.slow)]
+    ("events", "nodes", "faults"), [(150, 1, 2), pytest.param(1000, 2, 6, marks=pytest.mark.slow)]
 )
 def test_the_same_seed_is_the_same_run_in_another_process_too(events, nodes, faults):
     """Neither Python's hash seed nor the machine's pace takes part."""

@@ -11,7 +11,7 @@ from deltalake.exceptions import DeltaError
 
 from pipeline.delta import table as delta
 from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.table import local_folder, open_delta, refresh
+from pipeline.delta.table import local_folder, newest_version, open_delta, refresh
 from pipeline.tables.store import ensure_table
 from schemas.tables import RESPONSES, to_arrow
 from tests.pipeline.rows import response
@@ -42,6 +42,15 @@ def test_a_checksum_that_comes_before_its_commit_is_waited_for(folder, monkeypat
     refresh(handle)
     assert handle.version() == 1
     assert not early.exists()
+
+
+def test_the_newest_version_may_have_a_checkpoint_and_no_commit_any_more(folder):
+    come_too_early(folder)
+    assert newest_version(str(folder)) == 1
+    (folder / "_delta_log" / f"{2:020}.crc").unlink()
+    DeltaTable(str(folder)).create_checkpoint()
+    (folder / "_delta_log" / f"{1:020}.json").unlink()
+    assert newest_version(str(folder)) == DeltaTable(str(folder)).version() == 1
 
 
 def test_a_commit_that_is_listed_before_an_earlier_one_is_waited_for(folder, monkeypatch):

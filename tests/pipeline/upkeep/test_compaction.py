@@ -303,7 +303,7 @@ def test_a_writer_beside_it_loses_no_append_and_a_reader_no_record(tmp_path: Pat
     uri = table_uri(str(tmp_path), OFFSETS_TOPIC)
     appender = kind(Path(uri) if kind is LocalAppender else uri)
     tail = follow(table_uri(str(tmp_path), OFFSETS_TOPIC), ["log_offset"])
-    appends, failures, compactions = 30, [], 0
+    appends, failures, compactions = 18, [], 0
     enough = threading.Event()
 
     def write() -> None:
