@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pipeline.settings import load_settings
-from pipeline.tables.store import ensure_tables
 from pipeline.trials.jvm import use_short_lived_jvms
-from tests import examples
+from tests import examples, roots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,15 +92,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def empty_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with empty tables, to be copied: making them takes 42 ms of CPU, a copy 1.4."""
-    folder = tmp_path_factory.mktemp("empty")
-    ensure_tables(str(folder))
-    return folder
+def empty_root() -> Path:
+    """A folder with empty tables, to be copied."""
+    return roots.empty_root()
 
 
 @pytest.fixture
-def root(empty_root: Path, tmp_path: Path) -> str:
+def root(tmp_path: Path) -> str:
     """A root with empty tables."""
-    shutil.copytree(empty_root, tmp_path, dirs_exist_ok=True)
+    roots.make_tables(str(tmp_path))
     return str(tmp_path)

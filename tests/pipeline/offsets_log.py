@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.table import local_folder
-from pipeline.tables.store import ensure_tables, table_uri
+from pipeline.tables.store import table_uri
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.records import (
     GROUP_METADATA,
@@ -22,6 +22,7 @@ from schemas.records import (
     Record,
 )
 from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, Table, to_arrow
+from tests.roots import make_tables
 
 SMALL_ENGINE = {"log_cleaner_memory": 64 << 20}
 
@@ -57,7 +58,7 @@ class Log:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        ensure_tables(root)
+        make_tables(root)
         self.uri = table_uri(root, OFFSETS_TOPIC)
         folder = local_folder(self.uri)
         assert folder is not None

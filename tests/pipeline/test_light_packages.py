@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.tables.store import ensure_tables
+from tests.roots import make_tables
 
 PACKAGES = [
     "pipeline.client",
@@ -62,7 +62,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What each package, and each of the other programs, has loaded."""
     folder = tmp_path_factory.mktemp("light")
     root = str(folder / "root")
-    ensure_tables(root)
+    make_tables(root)
     programs = {
         **{package: (IMPORT_ALL, package) for package in PACKAGES},
         "append": (APPEND, str(folder / "table")),

@@ -8,7 +8,6 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from pipeline.tables.store import ensure_tables
 from pipeline.topics import TableTopics, create_table_topic
 from schemas.messages import (
     OffsetCommitPartition,
@@ -17,6 +16,7 @@ from schemas.messages import (
     RequestEvent,
 )
 from tests.pipeline.asking import ask
+from tests.roots import make_tables
 
 FIRST_MS = 1_700_000_000_000
 _SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("p", pa.int32()), ("v", pa.string())])
@@ -25,7 +25,7 @@ _SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("p", pa.int32()), ("v",
 def make_root(folder: Path) -> str:
     """Topics `orders` with 10, 5 and 0 records, `returns` with 3, a second apart."""
     root = str(folder / "root")
-    ensure_tables(root)
+    make_tables(root)
     for name, counts in (("orders", (10, 5, 0)), ("returns", (3,))):
         rows = [
             {"at": _moment(number), "p": partition, "v": f"{number}"}

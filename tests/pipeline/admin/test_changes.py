@@ -17,7 +17,6 @@ from pipeline.admin.reset import Aim, plan_resets
 from pipeline.cli.main import app
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
-from pipeline.tables.store import ensure_tables
 from pipeline.tables.topics import create_topic
 from schemas.messages import (
     JoinGroupProtocol,
@@ -31,13 +30,14 @@ from schemas.messages import (
 )
 from tests.pipeline.asking import ask
 from tests.pipeline.small import SmallCoordinator
+from tests.roots import make_tables
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[str]:
     """A root with a coordinator, and a group "g" with offsets 10 and 20 of topic "t"."""
     root = str(tmp_path)
-    ensure_tables(root)
+    make_tables(root)
     coordinator = SmallCoordinator(root)
     try:
         commit(root, "g", 10, 20)
@@ -176,7 +176,7 @@ def _with_id(join: JoinGroupRequest, member_id: str) -> JoinGroupRequest:
 
 
 def test_without_a_coordinator_the_failure_says_so(tmp_path: Path) -> None:
-    ensure_tables(str(tmp_path))
+    make_tables(str(tmp_path))
     with pytest.raises(Failure, match=r"no answer within 0\.1 s: is a coordinator running on"):
         delete_group(str(tmp_path), "g", timeout_s=0.1)
 
@@ -216,7 +216,7 @@ def test_the_commands(root: str) -> None:
     ],
 )
 def test_an_unknown_group_is_one_line_and_status_1(tmp_path: Path, words: str) -> None:
-    ensure_tables(str(tmp_path))
+    make_tables(str(tmp_path))
     done = CliRunner().invoke(app, [*words.split(), "--root", str(tmp_path)])
     assert isinstance(done.exception, Failure)
     assert "nobody" in str(done.exception) or "'g'" in str(done.exception)

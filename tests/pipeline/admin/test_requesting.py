@@ -13,10 +13,11 @@ from pipeline import clock
 from pipeline.admin.changes import Change, carry_out, delete_group
 from pipeline.client import NoAnswer, NoTables, RequestClient
 from pipeline.errors import Failure
-from pipeline.tables.store import ensure_tables, open_table
+from pipeline.tables.store import open_table
 from schemas.messages import RequestEvent
 from schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES, from_arrow
 from tests.pipeline.small import SmallCoordinator
+from tests.roots import make_tables
 
 TO_SEVEN = [Change("t", 0, None, 7)]
 
@@ -44,7 +45,7 @@ class SkewedClock:
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:
-    ensure_tables(str(tmp_path))
+    make_tables(str(tmp_path))
     return str(tmp_path)
 
 

@@ -29,7 +29,6 @@ from pipeline.client import (
 from pipeline.delta.actions import add_action, encode_commit
 from pipeline.delta.data_files import DataFile
 from pipeline.delta.open import open_appender
-from pipeline.tables.store import ensure_tables
 from schemas.messages import (
     JoinGroupResponse,
     JoinGroupResponseMember,
@@ -44,6 +43,7 @@ from schemas.messages import (
 from schemas.tables import RESPONSES, from_arrow, to_arrow
 from tests.pipeline.rows import heartbeat, response
 from tests.pipeline.small import SmallCoordinator
+from tests.roots import make_tables
 
 SOON_S = 20.0
 
@@ -293,5 +293,5 @@ def test_an_answer_that_nobody_waits_for_any_more(root: str, client: RequestClie
 def test_a_client_needs_the_tables(tmp_path: Path) -> None:
     with pytest.raises(NoTables, match="no coordinator has run on"):
         RequestClient(str(tmp_path))
-    ensure_tables(str(tmp_path))
+    make_tables(str(tmp_path))
     RequestClient(str(tmp_path)).close()

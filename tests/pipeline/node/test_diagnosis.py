@@ -10,14 +10,14 @@ import pytest
 
 from pipeline.errors import Failure
 from pipeline.node.diagnosis import one_line
-from pipeline.tables.store import ensure_tables
+from tests.roots import make_tables
 
 Usage = namedtuple("Usage", "free")
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    ensure_tables(str(tmp_path / "root"))
+    make_tables(str(tmp_path / "root"))
     return tmp_path / "root"
 
 

@@ -29,7 +29,7 @@ from pipeline.records.exporter import export
 from pipeline.records.importer import import_
 from pipeline.records.record_file import RawRecord, Tally
 from pipeline.settings import CoordinatorSettings, Settings
-from pipeline.tables.store import ensure_table, ensure_tables, open_table, table_uri
+from pipeline.tables.store import ensure_table, open_table, table_uri
 from schemas.kafka.codec import encode_key, encode_value
 from schemas.records import (
     GROUP_METADATA,
@@ -40,6 +40,7 @@ from schemas.records import (
     Record,
 )
 from schemas.tables import OFFSETS_TOPIC, to_arrow
+from tests.roots import make_tables
 
 NOW = 1_700_000_000_000
 SETTINGS = Settings()
@@ -212,7 +213,7 @@ def test_records_are_exported_by_partition_and_log_offset(root: str, tmp_path: P
 def test_an_empty_log_gives_an_empty_file(
     root: str, other: str, tmp_path: Path, ending: str
 ) -> None:
-    ensure_tables(root)
+    make_tables(root)
     file = str(tmp_path / f"records.{ending}")
     assert export(root, file, quiet) == Tally()
     assert import_(other, file, SETTINGS, say=quiet) == Tally()
@@ -432,7 +433,7 @@ def test_a_root_without_an_offsets_topic_is_refused(root: str, tmp_path: Path) -
 
 
 def test_an_ending_that_tells_no_format_is_refused(root: str, tmp_path: Path) -> None:
-    ensure_tables(root)
+    make_tables(root)
     with pytest.raises(Failure, match=r"ends in neither \.jsonl nor \.parquet"):
         export(root, str(tmp_path / "out.csv"), quiet)
     with pytest.raises(Failure, match=r"ends in neither \.jsonl nor \.parquet"):

@@ -17,12 +17,13 @@ from pipeline.delta.rewrite import RewriteConflict
 from pipeline.delta.table_files import TableFiles
 from pipeline.delta.tail import follow
 from pipeline.monitor.catalog import Catalog
-from pipeline.tables.store import ensure_table, ensure_tables, table_uri
+from pipeline.tables.store import ensure_table, table_uri
 from pipeline.upkeep.compaction import CompactionResult, compact
 from pipeline.upkeep_settings import DAY_MS, HOUR_MS
 from schemas.records import Record
 from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, to_arrow
 from tests.pipeline.offsets_log import Log, commit, stored, upkeep
+from tests.roots import make_tables
 
 # Later than any file that a test writes: nothing is kept back by min.compaction.lag.ms.
 NOW = 4_000_000_000_000
@@ -298,7 +299,7 @@ def appended(first: int, segment: int) -> pa.Table:
 
 @pytest.mark.parametrize("kind", [LocalAppender, RemoteAppender])
 def test_a_writer_beside_it_loses_no_append_and_a_reader_no_record(tmp_path: Path, kind: type):
-    ensure_tables(str(tmp_path))
+    make_tables(str(tmp_path))
     ensure_table(str(tmp_path), OFFSETS_HISTORY)
     uri = table_uri(str(tmp_path), OFFSETS_TOPIC)
     appender = kind(Path(uri) if kind is LocalAppender else uri)
