@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -14,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from pipeline.admin.changes import plan_undo
+from pipeline.admin.plans import GroupPlan
 from pipeline.errors import Failure, first_line
 from pipeline.monitor.catalog import QueryError
 from pipeline.ui.audit import KINDS, AuditFilter, list_changes
@@ -24,7 +25,7 @@ from pipeline.ui.guard import Guard
 from pipeline.ui.pages import STATIC, render, static_file, static_url, url
 from pipeline.ui.plans import Plans, apply_plan
 from pipeline.ui.request import follow_request
-from pipeline.ui.resets import AIMS, ResetForm, plan_of
+from pipeline.ui.resets import AIM_EXAMPLES, AIM_WORDS, ResetForm, undo_plan, undo_words
 from pipeline.ui.snapshot import HeldSnapshot, Snapshot
 
 T = TypeVar("T")
@@ -131,27 +132,26 @@ class Pages:
 
     def reset(self, request: Request) -> Response:
         """The form of a reset, and below it the preview once an aim was chosen."""
-        if (refused := self._refusal(request)) is not None:
-            return refused
-        group_id = request.query_params.get("id", "")
-        found = self._read(lambda snapshot: read_group(snapshot, group_id))
-        if found.head is None:
-            return self._missing(request, f"There is no group “{group_id}”.")
         form = ResetForm.parse(request.query_params)
-        plan, problem = None, None
-        if form.is_complete:
-            try:
-                plan = self._plans.keep(
-                    group_id, form.in_words(), plan_of(self._held.root, group_id, form)
-                )
-            except Failure as error:
-                problem = str(error)
-        return self._page(
-            request, "reset.html", group=found, form=form, aims=AIMS, plan=plan, problem=problem
-        )
+        make = partial(form.plan, self._held.root) if form.is_complete else None
+        what = form.in_words() if form.is_complete else ""
+        values = {"form": form, "aims": AIM_WORDS, "examples": AIM_EXAMPLES}
+        return self._preview(request, "reset.html", make, what, **values)
 
     def undo(self, request: Request) -> Response:
-        """The preview of an undo of the group's last reset."""
+        """The preview of an undo of the group's last reset, or of a return to a time."""
+        to = request.query_params.get("to", "").strip()
+        make = partial(undo_plan, self._held.root, to=to)
+        return self._preview(request, "undo.html", make, undo_words(to), to=to)
+
+    def _preview(
+        self,
+        request: Request,
+        template: str,
+        make: Callable[[str], GroupPlan] | None,
+        what: str,
+        **values: Any,
+    ) -> Response:
         if (refused := self._refusal(request)) is not None:
             return refused
         group_id = request.query_params.get("id", "")
@@ -159,12 +159,12 @@ class Pages:
         if found.head is None:
             return self._missing(request, f"There is no group “{group_id}”.")
         plan, problem = None, None
-        try:
-            changes = plan_undo(self._held.root, group_id)
-            plan = self._plans.keep(group_id, "undo the last reset", changes)
-        except Failure as error:
-            problem = str(error)
-        return self._page(request, "undo.html", group=found, plan=plan, problem=problem)
+        if make is not None:
+            try:
+                plan = self._plans.keep(what, make(group_id))
+            except Failure as error:
+                problem = str(error)
+        return self._page(request, template, group=found, plan=plan, problem=problem, **values)
 
     async def apply(self, request: Request) -> Response:
         """Carry out the preview whose token was sent."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec import Struct
 
-from pipeline.admin.changes import Change, carry_out
+from pipeline.admin.changes import carry_out
+from pipeline.admin.plans import Change, GroupPlan, committed_of
 from pipeline.clock import monotonic
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
@@ -38,6 +39,7 @@ class Plan(Struct, frozen=True):
     group_id: str
     what: str
     changes: tuple[Change, ...]
+    notes: tuple[str, ...]
     made: float
 
 
@@ -49,9 +51,10 @@ class Plans:
         self._plans: dict[str, Plan] = {}
         self._lock = threading.Lock()
 
-    def keep(self, group_id: str, what: str, changes: Sequence[Change]) -> Plan:
+    def keep(self, what: str, planned: GroupPlan) -> Plan:
         """Keep a preview; the oldest one goes if there are too many."""
-        plan = Plan(secrets.token_urlsafe(24), group_id, what, tuple(changes), self._clock())
+        token = secrets.token_urlsafe(24)
+        plan = Plan(token, planned.group_id, what, planned.changes, planned.notes, self._clock())
         with self._lock:
             while len(self._plans) >= _MOST:
                 del self._plans[next(iter(self._plans))]
@@ -76,7 +79,7 @@ def apply_plan(root: str, plan: Plan, timeout_s: float = 30.0) -> None:
     Raises Moved if a committed offset is another one than the preview showed, Failure with the
     coordinator's reason if it refuses, and NoAnswer if no coordinator answers.
     """
-    now = dict(_committed(root, plan.group_id))
+    now = committed_of(Catalog(root), [plan.group_id])[plan.group_id]
     for change in plan.changes:
         found = now.get((change.topic, change.partition))
         if found != change.current:
@@ -85,11 +88,6 @@ def apply_plan(root: str, plan: Plan, timeout_s: float = 30.0) -> None:
                 f"{_or_none(change.current)} in the preview; nothing was changed: look at a new one"
             )
     carry_out(root, plan.group_id, plan.changes, timeout_s)
-
-
-def _committed(root: str, group_id: str) -> list[tuple[tuple[str, int], int]]:
-    query = 'SELECT topic, "partition", committed_offset FROM committed_offsets WHERE group_id = ?'
-    return [((t, p), offset) for t, p, offset in Catalog(root).query(query, [group_id]).rows]
 
 
 def _or_none(offset: int | None) -> str:

@@ -1,24 +1,36 @@
-"""The form of a reset: where to put a group's committed offsets."""
+"""The forms of a reset and of an undo: where to put a group's committed offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from pipeline.admin.changes import plan_reset
+from pipeline.admin.history import plan_return, plan_undo
+from pipeline.admin.plans import GroupPlan
+from pipeline.admin.reset import AIMS, parse_aim, plan_resets
+from pipeline.admin.times import parse_time
 from pipeline.errors import Failure
 
-if TYPE_CHECKING:
-    from pipeline.admin.changes import Change
-
-# What a reset can aim at, in words; each needs a value.
-AIMS = {"to-offset": "To an offset", "shift-by": "Forward or back by"}
+# What a reset can aim at, in words.
+AIM_WORDS = {
+    "to-earliest": "To the first record",
+    "to-latest": "To the end",
+    "to-offset": "To an offset",
+    "shift-by": "Forward or back by so many",
+    "to-datetime": "To a time (UTC)",
+    "by-duration": "To so long ago",
+}
+AIM_EXAMPLES = {
+    "to-offset": "1200",
+    "shift-by": "-100",
+    "to-datetime": "2026-11-17T12:00:00",
+    "by-duration": "PT30M",
+}
 
 
 class ResetForm(Struct, frozen=True):
-    """What was chosen so far. `topic` empty: all topics of the group."""
+    """What was chosen so far. `topic` empty: all topics that the group has committed."""
 
     aim: str = ""
     value: str = ""
@@ -29,7 +41,7 @@ class ResetForm(Struct, frozen=True):
         """Read the form from a URL."""
         aim = query.get("aim", "")
         return cls(
-            aim=aim if aim in AIMS else "",
+            aim=aim if aim in AIM_WORDS else "",
             value=query.get("value", "").strip(),
             topic=query.get("topic", "").strip(),
         )
@@ -37,21 +49,32 @@ class ResetForm(Struct, frozen=True):
     @property
     def is_complete(self) -> bool:
         """Whether it says where the offsets are to go."""
-        return bool(self.aim and self.value)
+        return bool(self.aim and (self.value or not AIMS[self.aim]))
 
     def in_words(self) -> str:
         """The reset in a few words."""
         of = f" of {self.topic}" if self.topic else ""
-        return f"reset the offsets{of}: {AIMS[self.aim].lower()} {self.value}"
+        value = f" {self.value}" if AIMS[self.aim] else ""
+        return f"reset the offsets{of} {self.aim}{value}"
+
+    def plan(self, root: str, group_id: str) -> GroupPlan:
+        """What the reset would change. Raises Failure."""
+        topics = [self.topic] if self.topic else []
+        (plan,) = plan_resets(root, [group_id], topics, parse_aim(self.aim, self.value))
+        if plan.problem is not None:
+            raise Failure(plan.problem)
+        moved = tuple(each for each in plan.changes if each.current != each.wanted)
+        return structs.replace(plan, changes=moved)
 
 
-def plan_of(root: str, group_id: str, form: ResetForm) -> list[Change]:
-    """What the reset would change. Raises Failure."""
-    try:
-        number = int(form.value)
-    except ValueError as error:
-        raise Failure(f"{form.value!r} is no whole number") from error
-    topics = [form.topic] if form.topic else []
-    if form.aim == "to-offset":
-        return plan_reset(root, group_id, topics, number, None)
-    return plan_reset(root, group_id, topics, None, number)
+def undo_plan(root: str, group_id: str, to: str) -> GroupPlan:
+    """What an undo of the last change would change, or with `to` a return to a time (UTC).
+
+    Raises Failure.
+    """
+    return plan_return(root, group_id, parse_time(to)) if to else plan_undo(root, group_id)
+
+
+def undo_words(to: str) -> str:
+    """The undo in a few words."""
+    return f"go back to the offsets of {to}" if to else "undo the last reset"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.admin.plans import GroupPlan
 from pipeline.errors import Failure
 from pipeline.ui.audit import in_words
 from pipeline.ui.charts import trend
@@ -16,6 +17,7 @@ from pipeline.ui.snapshot import HeldSnapshot, Unreadable
 from pipeline.ui.timeline import tell
 from pipeline.ui.words import ago, clip, duration, milliseconds, number, spans
 
+PLAN = GroupPlan("g")
 AT = datetime(2026, 1, 2, 3, 4, 5)
 AT_MS = 1_767_323_045_000
 
@@ -150,7 +152,7 @@ def test_many_points_become_few_and_keep_the_highest() -> None:
 def test_a_preview_is_taken_once_and_not_after_ten_minutes() -> None:
     now = 0.0
     plans = Plans(lambda: now)
-    first, late = plans.keep("g", "", []), plans.keep("g", "", [])
+    first, late = plans.keep("", PLAN), plans.keep("", PLAN)
     assert plans.take(first.token) == first
     with pytest.raises(PreviewGone):
         plans.take(first.token)
@@ -161,8 +163,8 @@ def test_a_preview_is_taken_once_and_not_after_ten_minutes() -> None:
 
 def test_the_oldest_preview_goes_if_there_are_too_many() -> None:
     plans = Plans()
-    first = plans.keep("g", "", [])
-    kept = [plans.keep("g", "", []) for _ in range(64)]
+    first = plans.keep("", PLAN)
+    kept = [plans.keep("", PLAN) for _ in range(64)]
     assert plans.take(kept[0].token) == kept[0]
     with pytest.raises(PreviewGone):
         plans.take(first.token)
