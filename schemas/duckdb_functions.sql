@@ -1,12 +1,4 @@
--- Functions of `views.sql` that DuckDB has not, or has under another name.
-
-CREATE MACRO size(items) AS len(items);
-
-CREATE MACRO explode(items) AS unnest(items);
-
-CREATE MACRO sequence(first_number, last_number) AS generate_series(first_number, last_number);
-
-CREATE MACRO unix_millis(moment) AS epoch_ms(moment);
+-- What the views of `views.sql` compute with.
 
 -- A time in ms since 1970 as a timestamp. Clients may commit any 64 bits as a time: one outside of the
 -- years 1 to 9998 is null here, or the whole view would fail for it.

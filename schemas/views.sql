@@ -1,7 +1,7 @@
--- The views of a root: what the log and the audit trail say, ready to be asked. One dialect for two engines: names of
--- functions are Spark's, and `duckdb_functions.sql` gives DuckDB those that it lacks. What has no words in common is in
--- `spark_views.sql` for Spark. Each statement may use the tables of the contract and the views before it; a statement
--- ends with a semicolon at the end of a line. `schemas/VIEWS.md` says what each column means.
+-- The views of a root: what the log and the audit trail say, ready to be asked. DuckDB's dialect; macros that they
+-- use are in `duckdb_functions.sql`. Each statement may use the tables of the contract and the views before it, and
+-- ends with a semicolon at the end of a line. VIEWS.md says what each column means. Times are UTC.
+
 
 -- The newest record of every key of the offsets topic; a tombstone's values are null.
 CREATE VIEW newest_records AS
@@ -134,7 +134,7 @@ FROM (
         group_metadata.generation AS generation,
         group_metadata.leader AS leader,
         group_metadata.protocol_type AS protocol_type,
-        explode(group_metadata.members) AS member
+        unnest(group_metadata.members) AS member
     FROM newest_records
     WHERE record_type = 'group_metadata' AND group_metadata IS NOT NULL
 ) stored;
@@ -142,9 +142,9 @@ FROM (
 -- Which member of a group was assigned which partition: one row for each partition.
 CREATE VIEW member_partitions AS
 SELECT group_id, generation, member_id, client_id, client_host, assigned.topic AS topic,
-       explode(assigned.partitions) AS "partition"
+       unnest(assigned.partitions) AS "partition"
 FROM (
-    SELECT group_id, generation, member_id, client_id, client_host, explode(assignment) AS assigned
+    SELECT group_id, generation, member_id, client_id, client_host, unnest(assignment) AS assigned
     FROM group_members
 ) members;
 
@@ -244,7 +244,7 @@ SELECT
     coalesce(log_end, 0) AS log_end_offset,
     newest_record_at
 FROM (
-    SELECT topic, explode(sequence(0, partitions - 1)) AS "partition" FROM topics WHERE "table" IS NOT NULL
+    SELECT topic, CAST(unnest(generate_series(0, partitions - 1)) AS INTEGER) AS "partition" FROM topics WHERE "table" IS NOT NULL
 ) numbered
 LEFT JOIN (
     SELECT
@@ -272,12 +272,12 @@ SELECT
     CASE
         WHEN log_end_offset IS NULL THEN NULL
         WHEN committed_offset >= log_end_offset THEN 0.0
-        ELSE greatest(unix_millis(snapshot_time()) - at_offset(
-            unread, base_offset, end_offset, unix_millis(first_at), unix_millis(last_at)
+        ELSE greatest(epoch_ms(snapshot_time()) - at_offset(
+            unread, base_offset, end_offset, epoch_ms(first_at), epoch_ms(last_at)
         ), 0) / 1000.0
     END AS lag_seconds,
     CASE WHEN committed_offset < log_end_offset THEN as_time(at_offset(
-        unread, base_offset, end_offset, unix_millis(visible_from), unix_millis(visible_to)
+        unread, base_offset, end_offset, epoch_ms(visible_from), epoch_ms(visible_to)
     )) END AS unread_since,
     committed_at
 FROM (
@@ -327,10 +327,10 @@ SELECT
     commits_since,
     committed_offset,
     end_at(
-        unix_millis(written_at), log_end_offset, next_end_offset, unix_millis(topic_timeline."at"), unix_millis(next_at)
+        epoch_ms(written_at), log_end_offset, next_end_offset, epoch_ms(topic_timeline."at"), epoch_ms(next_at)
     ) AS log_end_offset,
     CASE WHEN log_end_offset IS NOT NULL THEN greatest(end_at(
-        unix_millis(written_at), log_end_offset, next_end_offset, unix_millis(topic_timeline."at"), unix_millis(next_at)
+        epoch_ms(written_at), log_end_offset, next_end_offset, epoch_ms(topic_timeline."at"), epoch_ms(next_at)
     ) - committed_offset, 0) END AS lag,
     request_id
 FROM (
@@ -377,7 +377,7 @@ SELECT
     least_lag,
     greatest_lag
 FROM (
-    SELECT *, unix_millis(snapshot_time()) - unix_millis(unread_since) AS unread_ms FROM lag
+    SELECT *, epoch_ms(snapshot_time()) - epoch_ms(unread_since) AS unread_ms FROM lag
 ) lag
 LEFT JOIN (
     SELECT
@@ -392,8 +392,8 @@ LEFT JOIN (
         min(committed_offset) AS least_offset,
         max(committed_offset) AS greatest_offset,
         coalesce(bool_or(lag < lag_before), false) AS is_catching_up,
-        unix_millis(snapshot_time()) - unix_millis(max(written_at)) AS silent_ms,
-        greatest(unix_millis(max(written_at)) - unix_millis(min(written_at)), 60000) AS quiet_ms
+        epoch_ms(snapshot_time()) - epoch_ms(max(written_at)) AS silent_ms,
+        greatest(epoch_ms(max(written_at)) - epoch_ms(min(written_at)), 60000) AS quiet_ms
     FROM (
         SELECT group_id, topic, "partition", written_at, committed_offset, lag,
                lag(lag) OVER (PARTITION BY group_id, topic, "partition" ORDER BY log_offset) AS lag_before

@@ -97,6 +97,23 @@ class Catalog:
         except duckdb.Error as error:
             raise QueryError(str(error)) from error
 
+    def arrow(self, sql: str) -> pa.Table:
+        """Run one query and return its rows as an Arrow table. Raises QueryError."""
+        try:
+            self._provide(sql)
+            return self._connection.sql(sql).to_arrow_table()
+        except duckdb.Error as error:
+            raise QueryError(str(error)) from error
+
+    def close(self) -> None:
+        """Give back the memory; nothing can be asked any more."""
+        self._connection.close()
+
+    def names(self) -> list[str]:
+        """Return the names of the tables and views that can be queried."""
+        views = [view.name for view in self._views.values() if view.sql.startswith("CREATE VIEW")]
+        return [*_TABLES, *views]
+
     def hold(self, name: str, sql: str | None = None) -> None:
         """Compute a view now; later queries, of other views too, are answered from memory.
 

@@ -23,8 +23,9 @@ class Gauge(Struct, frozen=True):
     sql: str
 
 
-# Tables that are computed once for each scrape, in this order.
+# Tables that are computed once for each scrape, in this order: a view as it is, or a query.
 HELD = {
+    "newest_records": None,
     "scraped_groups": "SELECT * FROM groups",
     "scraped_lag": (
         'SELECT group_id, topic, "partition", committed_offset, log_start_offset, log_end_offset, '
@@ -40,13 +41,14 @@ HELD = {
         "ORDER BY lag DESC NULLS LAST, group_id LIMIT {max_groups}"
     ),
     "chosen_members": (
-        "SELECT group_id, member_id, assignment, assignment_bytes FROM group_members "
+        "SELECT group_id, member_id, client_id, client_host, assignment FROM group_members "
         "SEMI JOIN chosen USING (group_id)"
     ),
     "owners": (
-        'SELECT group_id, topic, "partition", any_value(member_id) AS member_id, '
-        "any_value(client_id) AS client_id, any_value(client_host) AS client_host "
-        "FROM member_partitions SEMI JOIN chosen USING (group_id) GROUP BY ALL"
+        'SELECT group_id, assigned.topic AS topic, "partition", any_value(member_id) AS member_id, '
+        "any_value(client_id) AS client_id, any_value(client_host) AS client_host FROM ("
+        'SELECT *, unnest(assigned.partitions) AS "partition" FROM ('
+        "SELECT *, unnest(assignment) AS assigned FROM chosen_members)) GROUP BY ALL"
     ),
     "chosen_lag": (
         "SELECT scraped_lag.*, coalesce(member_id, '') AS member_id, "
@@ -55,7 +57,7 @@ HELD = {
         'LEFT JOIN owners USING (group_id, topic, "partition")'
     ),
     "nodes": (
-        "SELECT group_id, any_value(node_id) AS node_id FROM offsets_topic "
+        "SELECT group_id, any_value(node_id) AS node_id FROM newest_records "
         "SEMI JOIN chosen USING (group_id) "
         'JOIN coordinators USING ("partition") GROUP BY group_id'
     ),

@@ -132,7 +132,8 @@ class RootMetrics(Collector):
         name = self._settings.cluster_name.replace("'", "''")
         catalog.query(f"CREATE MACRO cluster_name() AS '{name}'")
         for name, sql in HELD.items():
-            catalog.hold(name, sql.format(max_groups=self._settings.max_groups))
+            query = None if sql is None else sql.format(max_groups=self._settings.max_groups)
+            catalog.hold(name, query)
         for each in GAUGES:
             yield _family(catalog, each)
         yield from self._of_traffic(catalog)

@@ -77,7 +77,7 @@ def test_a_group_that_was_idle_is_not_stopped_when_records_come(log: Log) -> Non
     """It last committed long ago, and what it has not read came just now."""
     commits(log, 400, 500, last_ms=NOW_MS - 61_000)
     appended = NOW_MS - 50_000
-    assert ask(log, "verdict, lag, unix_millis(unread_since)", _WITH_LAG) == ("OK", 500, appended)
+    assert ask(log, "verdict, lag, epoch_ms(unread_since)", _WITH_LAG) == ("OK", 500, appended)
 
 
 _WITH_LAG = "(SELECT verdicts.*, unread_since FROM verdicts JOIN lag USING (group_id))"

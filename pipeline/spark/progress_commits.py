@@ -1,0 +1,252 @@
+"""A Spark job as a consumer group: the progress of its streaming queries, committed as offsets."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+from msgspec import Struct
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from pipeline.client import RequestClient
+from pipeline.clock import clock_ms, monotonic
+from pipeline.errors import Failure, first_line
+from pipeline.spark.source_offsets import DeltaPosition, read_source
+from pipeline.spark.table_offsets import TableOffsets
+from schemas.errors import ErrorCode
+from schemas.messages import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    RequestEvent,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
+
+    from schemas.messages import Response
+
+log = logging.getLogger(__name__)
+
+REQUEST_TIMEOUT_MS = 30_000
+# Offsets that do not change are committed again after this time, s: Kafka's retention counts from
+# the last commit of a group without members.
+REPEAT_S = 3_600.0
+_LONGEST_BACK_OFF_S = 30.0
+_LATER = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REQUEST_TIMED_OUT,
+}
+
+_Offsets = dict[tuple[str, int], int]
+
+
+class _Progress(Struct, frozen=True):
+    """What is taken of a progress: each source's description and end offset."""
+
+    query: str
+    batch: int
+    sources: tuple[tuple[str, str | None], ...]
+
+
+class ProgressCommits(StreamingQueryListener):
+    """Commits how far streaming queries are, as the offsets of a group without members.
+
+    One line in a job: `spark.streams.addListener(ProgressCommits(root, "my-job"))`. `queries` are
+    the names of the queries that belong to the group; none means all of the session.
+
+    A Kafka source's offsets are committed as they are. A Delta source's are those of the topic
+    whose records are the table's rows, else the table's version. A rate source's are its seconds.
+
+    A query never waits: a thread of its own sends the newest progress and leaves out those that it
+    overtakes. While the coordinator or the store is away it tries again, at most every 30 s, with
+    what is newest then. Progress that repeats is committed once an hour. If a query goes back, as
+    after the loss of its streaming checkpoint, that is committed too: the group stands where the
+    query does, and a line of the log says so. What a job's end leaves unsent, the first progress
+    after its next start makes good; `close` waits for it.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        group: str,
+        queries: Collection[str] = (),
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
+        self._root = root
+        self._group = group
+        self._queries = frozenset(queries)
+        self._timeout_ms = request_timeout_ms
+        self._tables = TableOffsets(root)
+        self._client: RequestClient | None = None
+        self._changed = threading.Condition()
+        self._newest: dict[str, _Progress] = {}
+        self._is_sending = False
+        self._is_closed = False
+        # What was committed last, and when.
+        self._committed: dict[tuple[str, int], tuple[int, float]] = {}
+        self._said: set[str] = set()
+        self._thread = threading.Thread(target=self._run, name="progress-commits", daemon=True)
+        self._thread.start()
+
+    # --- what Spark calls -------------------------------------------------------------------------
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing is read yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Take down how far the query is."""
+        progress = event.progress
+        query = progress.name or str(progress.id)
+        if self._queries and progress.name not in self._queries:
+            return
+        sources = tuple((each.description, each.endOffset) for each in progress.sources)
+        with self._changed:
+            self._newest[query] = _Progress(query, progress.batchId, sources)
+            self._changed.notify_all()
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Nothing was read since."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """What was read last is on its way already."""
+
+    def close(self, timeout_s: float = 10.0) -> bool:
+        """Wait until what was read is committed, and end; False if that took too long."""
+        with self._changed:
+            done = self._changed.wait_for(
+                lambda: not self._newest and not self._is_sending, timeout_s
+            )
+            self._is_closed = True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        return done
+
+    # --- the thread that sends --------------------------------------------------------------------
+
+    def _run(self) -> None:
+        back_off_s = 0.5
+        while (taken := self._take()) is not None:
+            try:
+                is_done = self._commit(taken)
+            except (Failure, DeltaError, OSError) as error:
+                self._say(f"not committed yet: {first_line(error)}")
+                is_done = False
+            with self._changed:
+                if is_done:
+                    back_off_s = 0.5
+                else:
+                    for progress in taken:
+                        self._newest.setdefault(progress.query, progress)
+                self._is_sending = False
+                self._changed.notify_all()
+                if not is_done:
+                    self._changed.wait_for(lambda: self._is_closed, back_off_s)
+                    back_off_s = min(_LONGEST_BACK_OFF_S, 2 * back_off_s)
+        if self._client is not None:
+            self._client.close()
+
+    def _take(self) -> list[_Progress] | None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._newest or self._is_closed)
+            if self._is_closed:
+                return None
+            taken = list(self._newest.values())
+            self._newest.clear()
+            self._is_sending = True
+            return taken
+
+    def _commit(self, taken: list[_Progress]) -> bool:
+        """Commit what is new in this; False if it has to be tried again."""
+        is_done = True
+        for progress in taken:
+            offsets = {
+                key: offset
+                for key, offset in self._offsets(progress).items()
+                if self._is_new(progress.query, key, offset)
+            }
+            if offsets:
+                if self._client is None:
+                    self._client = RequestClient(self._root)
+                answer = self._client.ask(self._request(progress, offsets), self._timeout_ms)
+                is_done &= self._learn(answer, offsets)
+        return is_done
+
+    def _offsets(self, progress: _Progress) -> _Offsets:
+        found: _Offsets = {}
+        for description, end_offset in progress.sources:
+            position = read_source(description, end_offset)
+            if isinstance(position, DeltaPosition):
+                found |= self._tables.of(position)
+            elif position is not None:
+                found |= position.offsets
+        return found
+
+    def _is_new(self, query: str, key: tuple[str, int], offset: int) -> bool:
+        before, at_s = self._committed.get(key, (None, 0.0))
+        if before is not None and offset < before:
+            log.warning(
+                "group %s: query %s went back in %s-%d, from %d to %d: was its streaming "
+                "checkpoint lost?",
+                self._group,
+                query,
+                *key,
+                before,
+                offset,
+            )
+        return offset != before or monotonic() - at_s >= REPEAT_S
+
+    def _request(self, progress: _Progress, offsets: Mapping[tuple[str, int], int]) -> RequestEvent:
+        topics: dict[str, list[OffsetCommitPartition]] = {}
+        metadata = f"{progress.query}, batch {progress.batch}"
+        for (topic, partition), offset in sorted(offsets.items()):
+            committed = OffsetCommitPartition(partition, offset, committed_metadata=metadata)
+            topics.setdefault(topic, []).append(committed)
+        body = OffsetCommitRequest(
+            topics=tuple(OffsetCommitTopic(name, tuple(each)) for name, each in topics.items())
+        )
+        return RequestEvent(
+            str(uuid.uuid4()),
+            self._group,
+            "offset_commit",
+            client_id="spark",
+            sent_at=clock_ms(),
+            offset_commit=body,
+        )
+
+    def _learn(self, answer: Response, offsets: Mapping[tuple[str, int], int]) -> bool:
+        """Take down what was committed; False if some of it has to be tried again."""
+        errors = dict.fromkeys(offsets, answer.error_code)
+        if answer.offset_commit is not None:
+            for topic in answer.offset_commit.topics:
+                for each in topic.partitions:
+                    errors[topic.name, each.partition_index] = each.error_code
+        for (topic_name, partition), error in errors.items():
+            if error in _LATER:
+                self._say(f"not committed yet: {ErrorCode(error).name}")
+            elif error:
+                self._say(f"{topic_name}-{partition} is not committed: {ErrorCode(error).name}")
+            if error not in _LATER:
+                key = topic_name, partition
+                self._committed[key] = offsets[key], monotonic()
+        if not any(errors.values()):
+            self._said.clear()
+        return not _LATER.intersection(errors.values())
+
+    def _say(self, text: str) -> None:
+        """Say something once, until a commit has succeeded."""
+        if text not in self._said:
+            self._said.add(text)
+            log.warning("group %s: %s", self._group, text)

@@ -1,0 +1,71 @@
+"""A version of a Delta table as offsets of the topic whose records are the table's rows."""
+
+from __future__ import annotations
+
+import re
+
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from pipeline.delta.table import local_folder
+from pipeline.monitor.catalog import Catalog
+from pipeline.spark.source_offsets import DeltaPosition
+from pipeline.topics import TableTopics, log_end_id, log_topics
+
+_TOPICS = 'SELECT topic, "table", topic_id, partitions FROM topics WHERE "table" IS NOT NULL'
+_ENDS = (
+    'SELECT "partition", max(base_offset + "count") FROM topic_index '
+    'WHERE topic_id = ? AND version < ? AND "partition" IS NOT NULL GROUP BY "partition"'
+)
+_NO_NAME = re.compile(r"[^a-zA-Z0-9._-]")
+
+
+class TableOffsets:
+    """The topics of a root that are tables; for one thread at a time."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._topics: TableTopics | None = None
+
+    def of(self, position: DeltaPosition) -> dict[tuple[str, int], int]:
+        """Return topic and partition -> the offset after the last row of the versions read.
+
+        A table that is no topic is one partition of a topic that has the name of the table's
+        folder, and its offsets are the table's versions. Raises Failure, DeltaError, OSError.
+        """
+        table = _plain(position.table)
+        for topic in log_topics(self._root)[0]:
+            if _plain(topic.table) == table:
+                return self._of_log(topic.topic, topic.table, position.version)
+        catalog = Catalog(self._root)
+        for topic_name, uri, topic_id, _ in catalog.query(_TOPICS).rows:
+            if _plain(uri) == table:
+                self._index(topic_name)
+                ends = Catalog(self._root).query(_ENDS, [topic_id, position.version]).rows
+                return {(topic_name, number): end for number, end in ends}
+        name = _NO_NAME.sub("_", table.rpartition("/")[2])[:249]
+        return {(name, 0): position.version}
+
+    def _index(self, topic: str) -> None:
+        """Index what is new of a user's table, as a member that consumes it does."""
+        if self._topics is None:
+            self._topics = TableTopics(self._root, only=[topic])
+        while self._topics.poll():
+            pass
+
+    def _of_log(self, name: str, uri: str, version: int) -> dict[tuple[str, int], int]:
+        if version < 1:
+            return {}
+        try:
+            handle = DeltaTable(uri, version=version - 1)
+        except TableNotFoundError:
+            return {}
+        partitions = {int(each["partition"] or 0) for each in handle.partitions()}
+        ends = {number: handle.transaction_version(log_end_id(number)) for number in partitions}
+        return {(name, number): end for number, end in ends.items() if end is not None}
+
+
+def _plain(uri: str) -> str:
+    """A table's URI in one form, whoever wrote it."""
+    folder = local_folder(uri)
+    return uri.rstrip("/") if folder is None else str(folder.resolve())

@@ -1,0 +1,39 @@
+"""The reference of the views names their columns, with their types, in their order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pipeline.monitor.catalog import Catalog
+from pipeline.monitor.view_text import read_statements
+
+TOP = Path(__file__).parents[3]
+
+
+def test_the_reference_has_every_column_of_every_view(root: str) -> None:
+    text = (TOP / "schemas/VIEWS.md").read_text("utf-8")
+    told = {
+        title: re.findall(r"^\| `(\w+)` \| (.*?) \| \S", body, re.MULTILINE)
+        for title, body in re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+        if "| column |" in body
+    }
+    catalog = Catalog(root)
+    statements = read_statements("views.sql").values()
+    views = [each.name for each in statements if each.sql.startswith("CREATE VIEW")]
+    real = {
+        view: [(row[0], _short(row[1])) for row in catalog.query(f"DESCRIBE {view}").rows]
+        for view in views
+    }
+    assert told == real
+
+
+def _short(type_: str) -> str:
+    plain = type_.replace('"', "")
+    if plain.startswith("STRUCT(") and len(plain) > 60:
+        return "STRUCT[]" if plain.endswith("[]") else "STRUCT"
+    return plain
+
+
+def test_the_readme_leads_to_the_reference() -> None:
+    assert "(schemas/VIEWS.md)" in (TOP / "README.md").read_text("utf-8")

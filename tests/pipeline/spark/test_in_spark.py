@@ -1,0 +1,119 @@
+"""Real queries of a real session: their progress is a group's offsets, with its lag."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pipeline.monitor.catalog import Catalog
+from pipeline.spark import ProgressCommits, register_views
+from tests.pipeline.offsets_log import Log, commit, stored
+from tests.pipeline.small import SmallCoordinator
+from tests.pipeline.topics.logs import appender, batch, make
+from tests.pipeline.topics.tables import append, define
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def coordinator(root: str) -> Iterator[SmallCoordinator]:
+    coordinator = SmallCoordinator(root)
+    yield coordinator
+    coordinator.stop()
+
+
+@pytest.mark.usefixtures("coordinator")
+def test_what_queries_have_read_is_committed(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    orders = str(tmp_path / "orders")
+    append(orders, range(20))
+    append(orders, range(20, 50))
+    listener = ProgressCommits(root, "job", ["from delta", "from rate"])
+    spark.streams.addListener(listener)
+    try:
+        _drain(spark.readStream.format("delta").load(orders), "from delta", tmp_path)
+        rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
+        query = _start(rate, "from rate", tmp_path)
+        found = _committed(root, "orders", "rate")
+        query.stop()
+    finally:
+        spark.streams.removeListener(listener)
+        listener.close()
+    assert found["orders"] == 2
+    assert found["rate"] % 5 == 0
+
+
+@pytest.mark.usefixtures("coordinator")
+def test_a_query_over_a_topics_table_has_that_topics_lag(
+    spark: SparkSession, root: str, tmp_path: Path
+) -> None:
+    orders = str(tmp_path / "orders")
+    append(orders, range(50))
+    define(root, orders, 2)
+    listener = ProgressCommits(root, "job")
+    spark.streams.addListener(listener)
+    try:
+        _drain(spark.readStream.format("delta").load(orders), "from delta", tmp_path)
+        _committed(root, "t")
+    finally:
+        spark.streams.removeListener(listener)
+        listener.close()
+    rows = Catalog(root).query("SELECT group_id, topic, lag, log_end_offset FROM lag").rows
+    assert {row[:3] for row in rows} == {("job", "t", 0)}
+    assert sum(end for *_, end in rows) == 50
+
+
+def test_the_views_of_a_session_are_those_of_the_command(spark: SparkSession, root: str) -> None:
+    topic = make(root, 2)
+    appender(topic).append([batch(0, "a", "b", "c"), batch(1, "d")])
+    log = Log(root)
+    log.append(commit("g", 1, 2_000, ("t", 0)), commit("g", 1, 2_000, ("t", 1)))
+    log.append(commit("g", 2, 3_000, ("t", 0)), stored("g", 1, 2_000))
+    names = register_views(spark, root, prefix="root_")
+    assert {"root_lag", "root_verdicts", "root_group_members", "root_responses"} <= set(names)
+    catalog = Catalog(root)
+    for name in catalog.names():
+        plain = catalog.query(f"FROM {name}")
+        frame = spark.table(f"root_{name}")
+        assert frame.columns == plain.columns
+        if plain.rows and name not in WITH_NOW:
+            found = [json.dumps(row.asDict(True), default=str) for row in frame.collect()]
+            told = [json.dumps(row, default=str) for row in plain.as_dicts()]
+            assert sorted(found) == sorted(told), name
+    log.append(commit("g", 3, 4_000, ("t", 0)))
+    asked = "SELECT sum(lag) FROM root_lag WHERE group_id = 'g'"
+    assert [row[0] for row in spark.sql(asked).collect()] == [0]
+
+
+# Their lag in seconds grows from query to query.
+WITH_NOW = {"lag", "verdicts", "group_verdicts"}
+
+
+def _committed(root: str, *topics: str) -> dict[str, int]:
+    """Wait until offsets of these topics are committed: Spark tells its listeners later."""
+    for _ in range(600):
+        asked = "SELECT topic, max(committed_offset) FROM committed_offsets GROUP BY topic"
+        found: dict[str, int] = dict(Catalog(root).query(asked).rows)
+        if found.keys() >= set(topics):
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"only {found} is committed")
+
+
+def _drain(rows: DataFrame, name: str, folder: Path) -> None:
+    _start(rows, name, folder, availableNow=True).awaitTermination()
+
+
+def _start(rows: DataFrame, name: str, folder: Path, **trigger: bool):
+    writer = rows.writeStream.format("noop").queryName(name)
+    writer = writer.option("checkpointLocation", str(folder / f"checkpoint of {name}"))
+    return (writer.trigger(**trigger) if trigger else writer).start()
