@@ -29,6 +29,7 @@ writing of its answers 35 to 45.
 from __future__ import annotations
 
 import math
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Annotated
@@ -93,18 +94,20 @@ def bench_answer(
     rounds: int = ROUNDS,
     say: Callable[[str], None] = print,
     warm_up: float = WARM_UP_S,
+    root: str | None = None,
 ) -> AnswerReport:
     """Measure both machines, `seconds` each in every one of `rounds`; `say` hears of progress.
 
-    `warm_up`, s, is the length of each machine's turns before the first round. Raises Failure, also
-    for a run that is too short.
+    `warm_up`, s, is the length of each machine's turns before the first round. `root` is where the
+    tables lie, which stay; null is a temporary folder. Raises Failure, also for a run that is too
+    short.
     """
     warm_ups = math.ceil(warm_up / seconds)
     with ExitStack() as stack:
         machines = []
         for name in (FLOOR, COORDINATOR):
             say(f"answer: starting the {name}")
-            machines.append(stack.enter_context(_standing(name)))
+            machines.append(stack.enter_context(_standing(name, root)))
         for number in range(1, warm_ups + rounds + 1):
             for machine in machines:
                 if number <= warm_ups:
@@ -161,8 +164,9 @@ class _Machine:
 
 
 @contextmanager
-def _standing(name: str) -> Iterator[_Machine]:
-    with running(name) as (process, root):
+def _standing(name: str, under: str | None) -> Iterator[_Machine]:
+    own = None if under is None else f"{under.rstrip('/')}/answer-{uuid.uuid4().hex[:8]}"
+    with running(name, root=own) as (process, root):
         try:
             yield _Machine(name, process, root)
         finally:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from statistics import median, quantiles
 
 from pipeline.bench.fleet import Fleet
+from pipeline.delta.table import local_folder
 from pipeline.errors import Failure
 from pipeline.node.process import CoordinatorProcess
+from schemas.messages import RequestEvent
 
 GROUPS = 5
 MEMBERS = 20
@@ -38,6 +42,27 @@ def pace(
     `meanwhile` is called with the times so far, every few ms. Raises Failure if the coordinator
     ends, or answers with an error.
     """
+    # In a store an append takes as long as several looks, and a producer has a thread for it.
+    sender = None if local_folder(fleet.root) is not None else ThreadPoolExecutor(1)
+    with sender or nullcontext():
+
+        def send(batch: list[RequestEvent]) -> None:
+            if sender is None:
+                fleet.requests.append(batch)
+            else:
+                sender.submit(fleet.requests.append, batch)
+
+        return _pace(fleet, seconds, process, meanwhile, linger_s, send)
+
+
+def _pace(
+    fleet: Fleet,
+    seconds: float,
+    process: CoordinatorProcess,
+    meanwhile: Callable[[list[float]], None],
+    linger_s: float,
+    send: Callable[[list[RequestEvent]], None],
+) -> tuple[list[float], int]:
     members = fleet.members
     began = time.perf_counter()
     due = [began + INTERVAL_S * i / len(members) for i in range(len(members))]
@@ -58,7 +83,7 @@ def pace(
                     sent[event.request_id] = now
                     batch.append(event)
             if batch:
-                fleet.requests.append(batch)
+                send(batch)
         process.check()
         for answer in fleet.answers():
             handed_over = sent.pop(answer["request_id"], None)

@@ -86,6 +86,9 @@ class _Counting:
         self._sizes.append(0 if rows is None else rows.num_rows)
         return self._appender.append(rows, app_id, version)
 
+    def write_ahead(self, rows: pa.Table) -> None:
+        self._appender.write_ahead(rows)
+
     def last_version(self, app_id: str) -> int:
         return self._appender.last_version(app_id)
 

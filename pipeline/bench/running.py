@@ -31,17 +31,19 @@ _CONFIG = """\
 
 
 @contextlib.contextmanager
-def running(machine: str, config: str = "") -> Iterator[tuple[CoordinatorProcess, str]]:
+def running(
+    machine: str, config: str = "", root: str | None = None
+) -> Iterator[tuple[CoordinatorProcess, str]]:
     """Yield the process of a `machine`, FLOOR or COORDINATOR, that is ready, and its root.
 
-    `config` is TOML with more settings. Process and root are gone after the block. Raises Failure
-    if the process does not get ready.
+    `config` is TOML with more settings. Process and root are gone after the block, but a root of
+    the caller's, which must be new. Raises Failure if the process does not get ready.
     """
     folder = Path(tempfile.mkdtemp(prefix="group-coordinator-bench-"))
     try:
         path = folder / "bench.toml"
         path.write_text(_CONFIG + config)
-        root = str(folder / "root")
+        root = root or str(folder / "root")
         ensure_tables(root)
         module = MODULE if machine == FLOOR else "pipeline"
         process = CoordinatorProcess(root, path, folder / "log", module)

@@ -57,12 +57,15 @@ def bench_of_answer(
     seconds: Annotated[float, typer.Option(help="How long a turn of each machine is, s.")] = 20.0,
     rounds: Annotated[int, typer.Option(help="How often the two take turns.")] = 6,
     warm_up: WarmUp = 120.0,
+    root: Annotated[
+        str | None, typer.Option(help="Where the tables lie, and stay; else a temporary folder.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Answer times, p50 and p99, beside an empty function with the same sources and sinks."""
     from pipeline.bench.answer import bench_answer
 
-    show(bench_answer(seconds, rounds, progress, warm_up), json)
+    show(bench_answer(seconds, rounds, progress, warm_up, root), json)
 
 
 @bench_app.command("linger")

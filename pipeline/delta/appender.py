@@ -30,6 +30,13 @@ class Appender(Protocol):
         """
         ...
 
+    def write_ahead(self, rows: pa.Table) -> None:
+        """Begin to write the file of rows that the next append is given, where that takes long.
+
+        If that append finds its version written, no commit names the file, and VACUUM deletes it.
+        """
+        ...
+
     def last_version(self, app_id: str) -> int:
         """Return the last version that the application wrote, -1 if none."""
         ...

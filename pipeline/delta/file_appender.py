@@ -60,6 +60,10 @@ class FileAppender(ABC):
             self._follow_up()
         return written
 
+    @abstractmethod
+    def write_ahead(self, rows: pa.Table) -> None:
+        """Begin to write the rows' file; see `Appender.write_ahead`."""
+
     def last_version(self, app_id: str) -> int:
         """Return the last version that the application wrote, -1 if none."""
         return self._snapshot.last_version(app_id)

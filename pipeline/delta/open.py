@@ -61,6 +61,10 @@ class _PlainAppender:
             self._use_delta_rs(error)
             return self._appender.append(rows, app_id, version)
 
+    def write_ahead(self, rows: pa.Table) -> None:
+        """Begin to write the rows' file; see `Appender.write_ahead`."""
+        self._appender.write_ahead(rows)
+
     def last_version(self, app_id: str) -> int:
         """Return the last version that the application wrote, -1 if none."""
         return self._appender.last_version(app_id)

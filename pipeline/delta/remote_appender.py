@@ -86,6 +86,9 @@ class RemoteAppender:
                 return True
         raise AppendConflict(f"{ATTEMPTS} appends to {self._handle.table_uri} lost")
 
+    def write_ahead(self, rows: pa.Table) -> None:
+        """Do nothing: the append writes the file; see `Appender.write_ahead`."""
+
     def last_version(self, app_id: str) -> int:
         """Return the last version that the application wrote, -1 if none."""
         if self._stale:

@@ -7,7 +7,9 @@ version, and only then is his commit read.
 
 from __future__ import annotations
 
+import functools
 import threading
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,12 @@ if TYPE_CHECKING:
 CHECKPOINT_EVERY = 100
 
 
+@functools.lru_cache(maxsize=1)
+def _beside() -> ThreadPoolExecutor:
+    """The threads that write files ahead, of all appenders of the process."""
+    return ThreadPoolExecutor(4, "write-ahead")
+
+
 class StoreAppender(FileAppender):
     """Appends to a plain table in an object store.
 
@@ -38,13 +46,24 @@ class StoreAppender(FileAppender):
     def __init__(self, uri: str, epoch: Epoch | None = None) -> None:
         self._folder = Folder(uri)
         self._cleans_up_at = monotonic() + CLEAN_UP_S
+        self._ahead: tuple[pa.Table, Future[DataFile]] | None = None
         super().__init__(uri, epoch, flushed=False)
 
     def _looks_first(self) -> bool:
         log = self._snapshot.log
         return not (isinstance(log, StoreLog) and log.knows_end)
 
+    def write_ahead(self, rows: pa.Table) -> None:
+        """Begin to write the rows' file; see `Appender.write_ahead`."""
+        self._ahead = rows, _beside().submit(self._upload, rows)
+
     def _write_file(self, rows: pa.Table) -> DataFile:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] is rows:
+            return ahead[1].result()
+        return self._upload(rows)
+
+    def _upload(self, rows: pa.Table) -> DataFile:
         names = self._snapshot.partition_by
         values: dict[str, str | None] = {name: str(rows.column(name)[0].as_py()) for name in names}
         path = new_path(values, "snappy")

@@ -6,12 +6,14 @@ commit, whatever the table's size and wherever it lies.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
+from pyarrow.fs import FileSystem, PyFileSystem
 
 from pipeline.delta.actions import parse_commit
 from pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
@@ -73,10 +75,14 @@ def appended(
     certainly damaged has the rows that `substitute` makes; without it, pyarrow's error is raised.
     """
     at = start
+    ahead: Future[bytes | None] | None = None
     while end is None or at < end:
-        content = read_commit(files, at.version)
+        content = read_commit(files, at.version) if ahead is None else ahead.result()
         if content is None:
             return
+        if isinstance(files, PyFileSystem):
+            # In a store a commit takes as long to read as its file: so both are read at once.
+            ahead = _beside().submit(read_commit, files, at.version + 1)
         for rows, before, after in _pages(files, content, columns, at, read, substitute):
             if end is not None and after > end:
                 # It was read by another release, which cut its pages otherwise.
@@ -88,6 +94,12 @@ def appended(
                 return
         at = Position(at.version + 1)
         yield None, at
+
+
+@functools.lru_cache(maxsize=1)
+def _beside() -> ThreadPoolExecutor:
+    """The threads that read ahead, of all tails of the process."""
+    return ThreadPoolExecutor(4, "read-ahead")
 
 
 def _pages(

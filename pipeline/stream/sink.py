@@ -93,7 +93,13 @@ class Sink:
 
     def write(self, outputs: Iterable[GroupOutput], app_id: str, batch_id: int) -> None:
         """Write the outputs of the groups; a table that has this batch already is left as it is."""
-        for table, rows in self._to_rows(outputs):
+        tables = self._to_rows(outputs)
+        # In a store a file takes as long as a commit: so all files are written at once, and then
+        # the commits follow each other.
+        if len(tables) > 1:
+            for table, rows in tables:
+                self._appenders[table.name].write_ahead(rows)
+        for table, rows in tables:
             written = self._appenders[table.name].append(rows, app_id, batch_id)
             if written and table is OFFSETS_TOPIC:
                 self._log.advance(rows)
