@@ -17,9 +17,9 @@ import contextlib
 import functools
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import quote, unquote, urlparse
 
 import obstore
@@ -61,6 +61,10 @@ _CLIENT: ClientConfig = {
     "connect_timeout": timedelta(seconds=5),
 }
 _EMPTY_RANGE = "416"
+# How often a request that may be repeated is made, each time with the library's repetitions.
+_TIMES = 3
+_Asked = ParamSpec("_Asked")
+_Answer = TypeVar("_Answer")
 
 
 class StoreError(OSError):
@@ -75,6 +79,22 @@ class Listed(Struct, frozen=True):
     modified_ms: int
 
 
+def _again(do: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
+    """Do it again if it failed, which may be: what is done twice has the same effect as once.
+
+    The library's own time for repetitions is over at once in a process that stood still meanwhile.
+    """
+
+    @functools.wraps(do)
+    def doing(*arguments: _Asked.args, **named: _Asked.kwargs) -> _Answer:
+        for _ in range(_TIMES - 1):
+            with contextlib.suppress(StoreError):
+                return do(*arguments, **named)
+        return do(*arguments, **named)
+
+    return doing
+
+
 class Folder:
     """The objects below one URI; paths are relative to it. For any number of threads.
 
@@ -87,6 +107,7 @@ class Folder:
         self._store = _store(f"{url.scheme}://{url.netloc}")
         self._prefix = f"{unquote(url.path).strip('/')}/".lstrip("/")
 
+    @_again
     def read(self, path: str) -> bytes | None:
         """Return an object's content, None if there is none; one GET."""
         try:
@@ -95,6 +116,7 @@ class Folder:
         except FileNotFoundError:
             return None
 
+    @_again
     def read_first(self, path: str) -> tuple[bytes, int]:
         """Return the first FIRST_BYTES of an object, and its size; one GET."""
         try:
@@ -109,6 +131,7 @@ class Folder:
             # S3 has no first bytes of an empty object.
             return b"", 0
 
+    @_again
     def read_range(self, path: str, start: int, end: int) -> bytes:
         """Return the bytes from `start` up to, and without, `end`."""
         with _errors(path):
@@ -125,27 +148,32 @@ class Folder:
                 self._store, self._prefix + path, content, mode="create", use_multipart=False
             )
 
+    @_again
     def write(self, path: str, content: bytes) -> None:
         """Create or replace an object."""
         with _errors(path):
             obstore.put(self._store, self._prefix + path, content)
 
+    @_again
     def upload(self, local: Path, path: str) -> None:
         """Create or replace an object by a local file, in parts if it is large."""
         with _errors(path):
             obstore.put(self._store, self._prefix + path, local)
 
+    @_again
     def download(self, path: str, local: Path) -> None:
         """Write an object to a local file."""
         with _errors(path), local.open("wb") as file:
             for chunk in obstore.get(self._store, self._prefix + path).stream():
                 file.write(chunk)
 
+    @_again
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; those that are not there are no error."""
         with contextlib.suppress(FileNotFoundError), _errors(self.uri):
             obstore.delete(self._store, [self._prefix + path for path in paths])
 
+    @_again
     def look_up(self, path: str) -> Listed | None:
         """Return what a list would say of an object, None if there is none; one HEAD."""
         try:
@@ -154,6 +182,7 @@ class Folder:
         except FileNotFoundError:
             return None
 
+    @_again
     def list(self, below: str = "", most: int | None = None) -> list[Listed]:
         """Return the objects below a path, those of the least names; `most` None: all.
 

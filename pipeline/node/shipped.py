@@ -24,6 +24,7 @@ NEEDED = (
     "pandas",
     "pyarrow",
     "crc32c",
+    "obstore",
     "kafka",
     "typer",
 )

@@ -30,13 +30,16 @@ spark.driver.memory = "1g"
 class Cluster:
     """Coordinators of one root by their node, and the members' answers since its beginning.
 
-    `disk` is where the root is, `folder` has the rest. `jars` is an Ivy folder of its own.
+    `disk` is where the root is, unless `root` names one; `folder` has the rest. `jars` is an Ivy
+    folder of its own.
     """
 
-    def __init__(self, disk: Path, folder: Path, jars: Path | None = None) -> None:
+    def __init__(
+        self, disk: Path, folder: Path, jars: Path | None = None, root: str | None = None
+    ) -> None:
         self.disk = disk
         self.folder = folder
-        self.root = str(disk / "root")
+        self.root = root or str(disk / "root")
         self.nodes: dict[int, CoordinatorProcess] = {}
         self.sound = False
         self._config = folder / "c.toml"

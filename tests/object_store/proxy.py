@@ -101,12 +101,16 @@ class Proxy:
         await asyncio.gather(*others, return_exceptions=True)
         for _, writer in self._idle:
             writer.close()
+        # Transports close in the loop's next rounds.
+        await asyncio.sleep(0.05)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while await self._pass_on(reader, writer):
-                pass
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                while await self._pass_on(reader, writer):
+                    pass
+        finally:
+            writer.close()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = await reader.readuntil(_END)
@@ -150,6 +154,9 @@ class Proxy:
                     raise
                 # The server had closed a connection that was idle.
                 continue
+            except asyncio.CancelledError:
+                writer.close()
+                raise
             self._idle.append((reader, writer))
             return head + body
 

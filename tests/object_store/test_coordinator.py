@@ -1,0 +1,78 @@
+"""Coordinators whose tables are on S3: what is asked is answered once, whatever becomes of them.
+
+The store refuses requests now and then and loses answers, all the time.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from pipeline.clock import clock_ms
+from pipeline.records.exporter import export
+from pipeline.tables.store import open_table
+from pipeline.upkeep.compaction import compact
+from pipeline.upkeep.retention import retain
+from pipeline.upkeep_settings import UpkeepSettings
+from schemas.tables import REJECTED_REQUESTS
+from tests.end_to_end.cluster import Cluster
+from tests.object_store.proxy import LOSE_ANSWER, PASS, REFUSE, Asked, Proxy
+
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(900)]
+
+
+def unreliable() -> object:
+    chance = random.Random(18).random
+
+    def fault(asked: Asked) -> str:
+        if asked.verb == "PUT" and asked.key.endswith(".json") and chance() < 0.05:
+            return LOSE_ANSWER
+        return REFUSE if chance() < 0.02 else PASS
+
+    return fault
+
+
+@pytest.fixture
+def cluster(root: str, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # The streaming checkpoints' place.
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    made = Cluster(tmp_path, tmp_path, root=root)
+    try:
+        made.begin()
+        proxy.fault = unreliable()
+        yield made
+    finally:
+        made.kill()
+
+
+def test_nothing_is_lost_or_done_twice_on_s3(
+    cluster: Cluster, root: str, proxy: Proxy, tmp_path: Path
+) -> None:
+    cluster.ask_for(10)
+    # Killed: the next start goes on from the streaming checkpoint, which is on the disk.
+    cluster.nodes.pop(1).kill()
+    (checkpoints,) = (tmp_path / "state" / "group-coordinator").iterdir()
+    assert [each.name for each in checkpoints.iterdir()] == ["group-coordinator-1"]
+    cluster.live.ask()
+    cluster.start(1)
+    cluster.ask_for(10)
+    # A second one is given half of the partitions, and takes over all when the first is killed.
+    cluster.start(2)
+    cluster.ask_for(10)
+    cluster.nodes.pop(1).kill()
+    cluster.ask_for(10)
+    cluster.check()
+
+    proxy.fault = lambda _asked: PASS
+    results = retain(root, UpkeepSettings(), clock_ms())
+    assert [each.line() for each in results if each.failure is not None] == []
+    assert any(each.files_after < each.files_before for each in results), "files were packed"
+    compact(root, UpkeepSettings(), clock_ms(), force=True)
+    cluster.ask_for(5)
+    cluster.check()
+    assert export(root, str(tmp_path / "records.jsonl")).records > 0
+    assert not open_table(root, REJECTED_REQUESTS).to_pyarrow_table().num_rows
+    assert cluster.nodes[2].stop() == 0
+    cluster.nodes.clear()
