@@ -40,8 +40,9 @@ _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
 # A tail cannot tell a table without news from a deleted one: check whether it exists this often, s;
 # in a store that is a list, which costs as much as a dozen looks.
 _LOOK_EVERY_S, _STORE_LOOK_EVERY_S = 1.0, 60.0
-# In a store each look is a request: looks are so many times as far apart as on a local disk.
-_STORE_FACTOR = 4
+# In a store each look is a request, and takes as long as several on a local disk: looks are so many
+# times as far apart, while requests wait and while none does.
+_STORE_FACTOR, _STORE_IDLE_FACTOR = 10, 4
 
 
 class NoTables(Failure):
@@ -73,8 +74,8 @@ class ResponseReader:
 
     A poll of the table is one attempt to open a file. While a request waits, the reader polls every
     `shortest_ms`, and after polls without answers less and less often, down to every `longest_ms`;
-    while none waits, every `idle_ms`. In an object store all three are four times as long. Raises
-    NoTables.
+    while none waits, every `idle_ms`. In an object store the first two are ten times as long, and
+    the last one four times. Raises NoTables.
     """
 
     def __init__(
@@ -84,8 +85,9 @@ class ResponseReader:
         self._uri = table_uri(root, RESPONSES)
         is_store = local_folder(self._uri) is None
         unit_s = (_STORE_FACTOR if is_store else 1) / 1000
+        idle_s = (_STORE_IDLE_FACTOR if is_store else 1) / 1000
         self._shortest, self._longest = shortest_ms * unit_s, longest_ms * unit_s
-        self._idle = idle_ms * unit_s
+        self._idle = idle_ms * idle_s
         self._look_every_s = _STORE_LOOK_EVERY_S if is_store else _LOOK_EVERY_S
         self._lock = threading.Lock()
         self._called = threading.Condition(self._lock)

@@ -59,10 +59,9 @@ _Events = Iterator[tuple[pa.Table | None, int, Position]]
 _OPTION = "input"
 _ALL = Selection()
 # The time between two looks, s. A look takes 0.02 ms on a local disk. In an object store it is a
-# request: after each look that finds nothing the next one comes half as much later again, up to the
-# longest time.
+# request: after each look that finds nothing the time is doubled, up to the longest.
 _LOOK_S = 0.002
-_STORE_LOOK_S, _LONGEST_STORE_LOOK_S, _SLOWER = 0.02, 1.0, 1.5
+_STORE_LOOK_S, _LONGEST_STORE_LOOK_S, _SLOWER = 0.02, 1.0, 2.0
 # The sizes in characters at which a row of the stream, and an Arrow batch of such rows, are ended.
 _ROW_CHARS = 1 << 20
 _PIECE_CHARS = 4 << 20
