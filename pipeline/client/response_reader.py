@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pipeline.delta.log import LogGone
 from pipeline.delta.scan import newest_first
-from pipeline.delta.table import local_folder
+from pipeline.delta.table import is_table, local_folder
 from pipeline.delta.tail import follow
 from pipeline.errors import Failure
 from pipeline.tables.store import table_uri
@@ -217,11 +216,7 @@ class ResponseReader:
     def _look(self) -> None:
         """Raise FileNotFoundError if the table does not exist any more."""
         folder = local_folder(self._uri)
-        there = (
-            DeltaTable.is_deltatable(self._uri)
-            if folder is None
-            else (folder / "_delta_log").exists()
-        )
+        there = is_table(self._uri) if folder is None else (folder / "_delta_log").exists()
         if not there:
             raise FileNotFoundError(f"there is no table at {self._uri}")
 

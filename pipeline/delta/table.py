@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from pipeline.clock import sleep
+from pipeline.delta.object_store import Folder
 
 T = TypeVar("T")
 
@@ -32,6 +33,18 @@ def local_folder(uri: str) -> Path | None:
     if url.scheme == "file":
         return Path(unquote(url.path))
     return None if url.scheme else Path(uri)
+
+
+def is_table(uri: str) -> bool:
+    """Whether there is a Delta table; two requests to a store at most.
+
+    delta-rs would list the log, and stop all threads of the process until the list has come.
+    """
+    if local_folder(uri) is not None:
+        return bool(DeltaTable.is_deltatable(uri))
+    log = Folder(f"{uri.rstrip('/')}/_delta_log")
+    # Version 0 is cleaned up only once there is a Delta checkpoint.
+    return any(log.read(name) is not None for name in (f"{0:020}.json", "_last_checkpoint"))
 
 
 def open_delta(uri: str) -> DeltaTable:

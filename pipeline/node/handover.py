@@ -13,11 +13,11 @@ import logging
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import DeltaTable, Transaction
+from deltalake import Transaction
 
 from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from pipeline.delta.open import open_appender
-from pipeline.delta.table import open_delta
+from pipeline.delta.table import is_table, open_delta
 from pipeline.node.bootstrap import (
     DEFAULTS,
     append_bootstrap,
@@ -58,7 +58,7 @@ def begun_with(
     batch, with other sources.
     """
     planned = engine.last_planned(checkpoint)
-    if planned is None or not DeltaTable.is_deltatable(bootstrap_uri):
+    if planned is None or not is_table(bootstrap_uri):
         return None
     bootstrap = prepared_bootstrap(bootstrap_uri)
     if bootstrap is None or offset_of(planned.offset) is None:

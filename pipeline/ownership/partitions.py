@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timezone
 
-from deltalake import DeltaTable
 from msgspec import Struct
 
 from coordinator.ownership import CANCELLED, MOVE, ClusterState, PartitionState
 from pipeline.clock import clock_ms, monotonic, sleep
+from pipeline.delta.table import is_table
 from pipeline.errors import Failure
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.tables.store import table_uri
@@ -40,7 +40,7 @@ class PartitionRow(Struct, frozen=True):
 
 def open_decisions(root: str) -> DecisionLog:
     """The decision log of an existing root; raises Failure if there is none."""
-    if not DeltaTable.is_deltatable(table_uri(root, COORDINATORS)):
+    if not is_table(table_uri(root, COORDINATORS)):
         raise Failure(f"no coordinator has run at {root}")
     return DecisionLog(root)
 

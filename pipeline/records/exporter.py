@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
+from pipeline.delta.table import is_table
 from pipeline.errors import Failure
 from pipeline.records.record_file import (
     MILLIS,
@@ -54,7 +54,7 @@ def export(root: str, out: str = STANDARD, say: Say = to_stderr) -> Tally:
     The file gets its name when it is complete. Raises Failure if the root has no offsets topic or
     the file's ending names no format, and OSError for a file that cannot be written.
     """
-    if not DeltaTable.is_deltatable(table_uri(root, OFFSETS_TOPIC)):
+    if not is_table(table_uri(root, OFFSETS_TOPIC)):
         raise Failure(f"there is no offsets topic under {root}")
     handle = open_table(root, OFFSETS_TOPIC)
     tally = Tally()

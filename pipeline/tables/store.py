@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 
 from pipeline.clock import monotonic
 from pipeline.delta.object_store import Folder
-from pipeline.delta.table import local_folder, open_delta
+from pipeline.delta.table import is_table, local_folder, open_delta
 from pipeline.delta.torn import TornTable, check_whole
 from pipeline.errors import Failure
 from pipeline.tables.columns import add_missing_columns
@@ -112,10 +112,10 @@ def has_table(root: str, table: Table) -> bool:
     """Return whether the table exists under the root."""
     uri = table_uri(root, table)
     folder = local_folder(uri)
-    # `is_deltatable` makes delta-rs ready for a store first, which takes a hundred times as long.
+    # delta-rs takes a hundred times as long to look.
     if folder is not None and not (folder / "_delta_log").exists():
         return False
-    return bool(DeltaTable.is_deltatable(uri))
+    return is_table(uri)
 
 
 class Looks:
@@ -176,7 +176,7 @@ def ensure_table(root: str, table: Table) -> DeltaTable:
     changed so that this one cannot use it.
     """
     uri = table_uri(root, table)
-    if not DeltaTable.is_deltatable(uri):
+    if not is_table(uri):
         retention = LOG_RETENTION.get(table.name, DEFAULT_LOG_RETENTION)
         DeltaTable.create(
             uri,

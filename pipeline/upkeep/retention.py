@@ -31,7 +31,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
@@ -39,7 +38,7 @@ from pipeline.delta.checkpoint import clean_log
 from pipeline.delta.data_files import DataFile, count_bytes, count_records, data_files
 from pipeline.delta.engine import Engine, UnfitRows
 from pipeline.delta.store_clock import check_clock
-from pipeline.delta.table import local_folder, open_delta
+from pipeline.delta.table import is_table, local_folder, open_delta
 from pipeline.delta.table_files import TableFiles
 from pipeline.errors import Failure, first_line
 from pipeline.tables.store import table_uri
@@ -131,7 +130,7 @@ def retain(
     results = []
     for table, retention_ms in retentions(settings):
         uri = table_uri(root, table)
-        if not DeltaTable.is_deltatable(uri):
+        if not is_table(uri):
             continue
         say(f"retention: {table.name}")
         try:

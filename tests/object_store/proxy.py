@@ -66,6 +66,8 @@ class Proxy:
         self.fault: Callable[[Asked], str] = lambda _asked: PASS
         self._to = to
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._clients: set[asyncio.StreamWriter] = set()
+        self._ending = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="s3-proxy", daemon=True)
         self._thread.start()
@@ -94,22 +96,24 @@ class Proxy:
 
     async def _end(self) -> None:
         self._server.close()
+        self._ending.set()
+        for writer in [*self._clients, *(writer for _, writer in self._idle)]:
+            writer.transport.abort()
         mine = asyncio.current_task()
         others = [task for task in asyncio.all_tasks() if task is not mine]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-        for _, writer in self._idle:
-            writer.close()
+        if others:
+            await asyncio.wait(others, timeout=5)
         # Transports close in the loop's next rounds.
         await asyncio.sleep(0.05)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients.add(writer)
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
                 while await self._pass_on(reader, writer):
                     pass
         finally:
+            self._clients.discard(writer)
             writer.close()
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -126,7 +130,8 @@ class Proxy:
             return True
         answer = await self._ask(head + body, is_head=head.startswith(b"HEAD "))
         if fault == HANG:
-            await asyncio.Event().wait()
+            await self._ending.wait()
+            return False
         if fault == LOSE_ANSWER:
             writer.transport.abort()
             return False
@@ -154,9 +159,6 @@ class Proxy:
                     raise
                 # The server had closed a connection that was idle.
                 continue
-            except asyncio.CancelledError:
-                writer.close()
-                raise
             self._idle.append((reader, writer))
             return head + body
 

@@ -15,12 +15,16 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from pipeline import clock
+from pipeline.clock import clock_ms
 from pipeline.delta import object_store
 from pipeline.delta.commit_reader import open_files
 from pipeline.delta.data_files import data_files
 from pipeline.delta.object_store import Folder, StoreError
 from pipeline.delta.open import open_appender
 from pipeline.delta.store_appender import StoreAppender
+from pipeline.delta.store_clock import ClockSkew, check_clock
+from pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
 from pipeline.delta.table import open_delta
 from pipeline.delta.table_files import TableFiles
 from pipeline.delta.tail import Tail
@@ -185,6 +189,37 @@ def test_files_are_rewritten_beside_appends(proxy, uri, tmp_path):
     files.rewrite(removed, [])
     proxy.fault = lambda _asked: PASS
     assert rows(uri) == [5, 6, 7, 8, 9, 10]
+
+
+def test_a_consumed_log_is_trimmed_and_its_table_read_on(proxy, uri):
+    appender = open_appender(uri)
+    for number in range(6):
+        appender.append(numbers(number))
+    checkpoint_in_store(uri, 6, cleans_up=False)
+    with proxy.counting() as counted:
+        assert trim_store_log(uri, 4, age_ms=-1000) == 4
+    assert counted == {"GET": 1, "HEAD": 1, "LIST": 1, "DELETE": 1}
+    assert rows(uri) == list(range(6))
+    appender.append(numbers(6))
+    assert rows(uri) == list(range(7))
+
+
+def test_a_machine_s_clock_is_compared_with_the_store_s(uri):
+    check_clock(uri)
+    ahead = clock_ms() + 3_600_000
+
+    class Ahead:
+        def wall_ms(self) -> int:
+            return ahead
+
+        def monotonic_s(self) -> float:
+            return 0.0
+
+        def sleep(self, seconds: float) -> None:
+            raise NotImplementedError
+
+    with clock.use(Ahead()), pytest.raises(ClockSkew, match="ahead of that of the store"):
+        check_clock(uri)
 
 
 def persistent(do: Callable[..., object], *arguments: object):  # type: ignore[no-untyped-def]
