@@ -14,6 +14,9 @@ def demo(
     keep: Annotated[
         Path | None, typer.Option("--keep", help="Keep the tables in this folder.")
     ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Tell of every group and each of its transitions.")
+    ] = False,
 ) -> None:
     """See it work: recorded clients of a real broker; workers and Kafka clients that share tables.
 
@@ -21,5 +24,5 @@ def demo(
     """
     from pipeline.replay.demo import run_demo
 
-    if not run_demo(keep):
+    if not run_demo(keep, verbose):
         raise Failure("not every request was answered, or not every row was put out, in time")

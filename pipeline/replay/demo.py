@@ -8,6 +8,7 @@ client share another one through a gateway (`pipeline.replay.demo_consumers`).
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import time
@@ -41,6 +42,14 @@ _CONFIG = """\
 _TICK_S = 0.02
 _TIME_LIMIT_S = 150.0
 _PROGRESS_EVERY_S = 5.0
+# The conversation that is told, unless all of them are; what is told of it, in these words.
+_TOLD = "b-kafka-python-three-range"
+_TOLD_GROUP = "orders-b-"
+_STORY = {"member_joined": "joined", "member_left": "left", "member_expired": "expired"}
+# What makes member ids differ from each other; the rest is the client's id.
+_UUID = re.compile(r"-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+# A line of the coordinator's log: date, time, level, message.
+_STEP = re.compile(r"\S+ \S+ (?:INFO|WARNING) (.*)")
 # The groups of real clients; the others belong to a driver that sent what real clients do not.
 _CLIENTS = "orders-"
 # The group events that are printed; all of them are in the table.
@@ -59,9 +68,11 @@ WHERE group_id LIKE 'orders-%' ORDER BY started_at LIMIT 12"""
 
 
 class Demo:
-    """One run of the demo over a root of its own."""
+    """One run of the demo over a root of its own; `verbose` tells of every group and transition."""
 
-    def __init__(self, root: Path, console: Console) -> None:
+    def __init__(self, root: Path, console: Console, verbose: bool = False) -> None:
+        self._verbose = verbose
+        self._steps = 0
         self._root = str(root / "root")
         self._config = root / "demo.toml"
         self._log = root / "coordinator.log"
@@ -90,7 +101,8 @@ class Demo:
             "on Spark and Delta."
         )
         for replay in self._replays:
-            console.print(f"  {replay.trace.name}: {replay.trace.what}", style="dim")
+            if self._verbose or replay.trace.name == _TOLD:
+                console.print(f"  {replay.trace.name}: {replay.trace.what}", style="dim")
         self._config.write_text(_CONFIG)
         ensure_tables(self._root)
         # The recording broker had these topics, and answered 3 for others.
@@ -101,22 +113,33 @@ class Demo:
             follow(table_uri(self._root, GROUP_EVENTS), GROUP_EVENTS.schema.names),
             follow(table_uri(self._root, OFFSETS_TOPIC), ["group_id", "record_type"]),
         )
-        consumers = ConsumersScene(self._root, self._log.parent, console)
+        folder, verbose = self._log.parent, self._verbose
+        consumers = ConsumersScene(self._root, folder, console, verbose=verbose)
         coordinator = CoordinatorProcess(self._root, self._config, self._log)
         try:
+            console.print("A coordinator starts: a JVM, Spark in it, and its first micro-batch.")
             with console.status("starting the coordinator (the first start downloads its jars)"):
-                seconds = coordinator.await_ready()
+                seconds = coordinator.await_ready(self._tell_steps)
             console.print(f"coordinator ready after {seconds:.1f} s")
             self._play(coordinator, tails)
             answered = self._conclude()
             # Spark starts while the workers share their table.
             consumers.begin()
-            shared = WorkersScene(self._root, self._log.parent, console).run(coordinator.check)
+            shared = WorkersScene(self._root, folder, console, verbose).run(coordinator.check)
             consumed = consumers.run(coordinator.check)
         finally:
             consumers.end()
             coordinator.stop()
         return answered and shared and consumed
+
+    def _tell_steps(self, seconds: float) -> None:
+        """Say how far the coordinator's start is, by its own log."""
+        lines = self._log.read_text("utf-8", "replace").splitlines()[1:]
+        for line in lines[self._steps :]:
+            step = _STEP.match(line)
+            if step is not None:
+                self._console.print(f"{seconds:6.1f} s  {step[1]}", markup=False, style="dim")
+        self._steps = len(lines)
 
     # --- the conversations ----------------------------------------------------------------------
 
@@ -137,12 +160,17 @@ class Demo:
                     requests.append(due)
                 self._listen(tails, elapsed)
                 self._progress.update(task, completed=self._answered)
-                if not self._console.is_terminal and elapsed - spoke + began > _PROGRESS_EVERY_S:
+                if self._speaks and elapsed - spoke + began > _PROGRESS_EVERY_S:
                     spoke = time.monotonic()
                     self._console.print(f"{elapsed:6.1f} s  {self._answered} of {expected} answers")
                 time.sleep(_TICK_S)
             self._listen(tails, time.monotonic() - began)
             self._progress.update(task, completed=self._answered)
+
+    @property
+    def _speaks(self) -> bool:
+        """Whether it says how far it is: on a terminal a bar shows it."""
+        return self._verbose and not self._console.is_terminal
 
     @property
     def _answered(self) -> int:
@@ -169,22 +197,34 @@ class Demo:
             self._expired += 1
         if name == "transition":
             self._states[group] = [event["to_state"], event["generation"]]
-            what = f"{event['from_state']} -> {event['to_state']}"
-        elif name in _SHOWN:
-            what = f"{name}  {event['member_id']}"
-        else:
-            return
-        if not group.startswith(_CLIENTS):
+        what = self._words(event)
+        if what is None:
             return
         style = {"member_expired": "red", "transition": "cyan"}.get(name, "")
-        line = f"{elapsed:6.1f} s  {group}  generation {event['generation']}  {what}"
         self._console.print(
-            f"{line}: {event['reason']}",
+            f"{elapsed:6.1f} s  {what}",
             style=style,
             markup=False,
             no_wrap=True,
             overflow="ellipsis",
         )
+
+    def _words(self, event: dict[str, Any]) -> str | None:
+        """What to tell of an event of a group, None if nothing."""
+        group, name = event["group_id"], event["event"]
+        if not self._verbose:
+            if not group.startswith(_TOLD_GROUP) or name not in _STORY:
+                return None
+            who, why = _UUID.sub("", event["member_id"]), event["reason"]
+            return f"{group}  generation {event['generation']}  {who} {_STORY[name]}: {why}"
+        if not group.startswith(_CLIENTS):
+            return None
+        what = f"{event['from_state']} -> {event['to_state']}"
+        if name != "transition":
+            if name not in _SHOWN:
+                return None
+            what = f"{name}  {event['member_id']}"
+        return f"{group}  generation {event['generation']}  {what}: {event['reason']}"
 
     @contextmanager
     def _display(self) -> Iterator[None]:
@@ -209,7 +249,8 @@ class Demo:
     def _conclude(self) -> bool:
         console = self._console
         catalog = Catalog(self._root)
-        for sql in (GROUPS_SQL, OFFSETS_SQL, REBALANCES_SQL):
+        told = (GROUPS_SQL, OFFSETS_SQL, REBALANCES_SQL) if self._verbose else (OFFSETS_SQL,)
+        for sql in told:
             result = catalog.query(sql)
             console.print(f"\n[bold]sql>[/] {sql}", highlight=False)
             console.print(grid(result.columns, result.rows))
@@ -243,14 +284,14 @@ def difference(recorded: dict[str, Any], live: dict[str, Any]) -> str:
     return f"{head}: differs in {', '.join(fields)}"
 
 
-def run_demo(keep: Path | None = None) -> bool:
+def run_demo(keep: Path | None = None, verbose: bool = False) -> bool:
     """Run the demo in a temporary folder, or in `keep`, which is not deleted."""
     console = open_console()
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        return Demo(keep, console).run()
+        return Demo(keep, console, verbose).run()
     folder = Path(tempfile.mkdtemp(prefix="group-coordinator-demo-"))
     try:
-        return Demo(folder, console).run()
+        return Demo(folder, console, verbose).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -73,7 +73,8 @@ class _Consumer(Child):
 class ConsumersScene:
     """One run of the scene, on a root with a running coordinator.
 
-    `begin` has Spark write the table meanwhile. `writer` is the module that does.
+    `begin` has Spark write the table meanwhile. `writer` is the module that does. `verbose` tells
+    what was committed, and how many rows each consumer had.
     """
 
     def __init__(
@@ -82,7 +83,9 @@ class ConsumersScene:
         folder: Path,
         console: Console,
         writer: str = "pipeline.replay.spark_orders",
+        verbose: bool = False,
     ) -> None:
+        self._verbose = verbose
         self._root = root
         self._folder = folder
         self._table = str(folder / TOPIC)
@@ -137,8 +140,8 @@ class ConsumersScene:
         broker = self._await_broker(gateway, check)
         self._console.print(
             f"\n[bold]A Delta table of {_ROWS} orders, written by Spark, is a topic[/] that "
-            f"{_CONSUMERS} unmodified consumers of {CLIENT} {self._client} share, through a "
-            f"gateway at {broker}; Spark appends {_ROWS} more."
+            f"{_CONSUMERS} consumers of {CLIENT} {self._client} share by a gateway at {broker}; "
+            f"Spark appends {_ROWS} more."
         )
         for number in range(1, _CONSUMERS + 1):
             self._consumers.append(_Consumer(number, broker, self._folder))
@@ -215,15 +218,12 @@ class ConsumersScene:
             console.print(
                 f"{TOPIC}-{partition} offset {offset}: {key} {value}", markup=False, style="dim"
             )
-        result = Catalog(self._root).query(COMMITTED_SQL)
-        console.print(f"\n[bold]sql>[/] {COMMITTED_SQL}", highlight=False)
-        console.print(grid(result.columns, result.rows))
-        console.print(
-            grid(
-                ["consumer", "rows consumed"],
-                [[each.name, len(each.records)] for each in self._consumers],
-            )
-        )
+        if self._verbose:
+            result = Catalog(self._root).query(COMMITTED_SQL)
+            console.print(f"\n[bold]sql>[/] {COMMITTED_SQL}", highlight=False)
+            console.print(grid(result.columns, result.rows))
+            shown = [[each.name, len(each.records)] for each in self._consumers]
+            console.print(grid(["consumer", "rows consumed"], shown))
         nobody = 2 * _ROWS - len(seen)
         twice = sum(1 for count in seen.values() if count > 1)
         console.print(

@@ -94,9 +94,13 @@ class _Worker(Child):
 
 
 class WorkersScene:
-    """One run of the scene, on a root with a running coordinator."""
+    """One run of the scene, on a root with a running coordinator.
 
-    def __init__(self, root: str, folder: Path, console: Console) -> None:
+    `verbose` tells of every change of a worker's partitions, and what was committed.
+    """
+
+    def __init__(self, root: str, folder: Path, console: Console, verbose: bool = False) -> None:
+        self._verbose = verbose
         self._root = root
         self._folder = folder
         self._table = str(folder / TOPIC)
@@ -137,7 +141,8 @@ class WorkersScene:
             for worker in self._workers:
                 worker.check()
                 for line in worker.listen():
-                    self._say(line)
+                    if self._verbose or " assigned nothing" not in line:
+                        self._say(line)
             if self._may_feed and time.monotonic() >= next_at:
                 next_at = time.monotonic() + _EVERY_S
                 self._feed()
@@ -194,14 +199,15 @@ class WorkersScene:
 
     def _conclude(self) -> bool:
         console = self._console
-        result = Catalog(self._root).query(COMMITTED_SQL)
-        console.print(f"\n[bold]sql>[/] {COMMITTED_SQL}", highlight=False)
-        console.print(grid(result.columns, result.rows))
-        shown = [
-            [worker.name, len(worker.ids), "killed" if worker.killed else ""]
-            for worker in self._workers
-        ]
-        console.print(grid(["worker", "rows put out", ""], shown))
+        if self._verbose:
+            result = Catalog(self._root).query(COMMITTED_SQL)
+            console.print(f"\n[bold]sql>[/] {COMMITTED_SQL}", highlight=False)
+            console.print(grid(result.columns, result.rows))
+            shown = [
+                [worker.name, len(worker.ids), "killed" if worker.killed else ""]
+                for worker in self._workers
+            ]
+            console.print(grid(["worker", "rows put out", ""], shown))
         times = Counter(one for worker in self._workers for one in worker.ids)
         nobody = len(self._all_ids - times.keys())
         twice = sum(1 for count in times.values() if count > 1)
