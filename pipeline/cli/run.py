@@ -32,6 +32,9 @@ def run(
         typer.Option("--log-file", help="Where all is logged; by default beside the tables."),
     ] = None,
     verbose: Verbose = False,
+    new_archive: Annotated[
+        bool, typer.Option("--new-archive/--no-new-archive", hidden=True)
+    ] = True,
 ) -> None:
     """Run the coordinator in the foreground, on a local Spark."""
     from pipeline.gateway.settings import gateway_settings
@@ -49,7 +52,8 @@ def run(
     from pipeline.node.job import Logs
     from pipeline.node.job import run as run_job
 
+    logs = Logs(log_format, verbose, log_file)
     measured = beside(root, metrics, None, log_format, verbose, "metrics")
     with beside(root, gateway, config, log_format, verbose), measured:
-        status = run_job(root, settings, logs=Logs(log_format, verbose, log_file))
+        status = run_job(root, settings, logs=logs, makes_archive=new_archive)
     raise SystemExit(status)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import math
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ from coordinator.group.batch import BatchMachine
 from pipeline.clock import clock_ms, monotonic
 from pipeline.errors import Failure, WrongCall
 from pipeline.logs import LogFormat, ProcessLog, default_file
+from pipeline.node.archive_maker import ArchiveMaker
 from pipeline.node.diagnosis import one_line
 from pipeline.node.executors import PackagesMissing, check_executors
 from pipeline.node.node import CoordinatorNode, start
@@ -33,14 +35,14 @@ from pipeline.node.preflight import check_start
 from pipeline.node.process_tree import jvm_of
 from pipeline.settings import load_settings
 from pipeline.stream.jvm_log import JvmLog
-from pipeline.stream.session import create_session, with_location
+from pipeline.stream.session import create_session, missing_archive, with_location
 from pipeline.stream.spark_engine import SparkEngine
 from pipeline.stream.spark_internals import before_jvm_ends, end_quietly
 from pipeline.tables.request_keys import read_keys
 from pipeline.upkeep.schedule import Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -52,6 +54,8 @@ log = logging.getLogger(__name__)
 
 # What ends a start with one line rather than a traceback.
 START_ERRORS = (Failure, ConfigError, DeltaError, OSError)
+# A coordinator that has just started has its own to do, and may be stopped at once.
+_ARCHIVE_AFTER_S = 30.0
 # How long a JVM that is told to end waits for the coordinator's own end: the batch under way, 10 s
 # at most, and what it says to others.
 _JVM_WAITS_S = 60
@@ -118,12 +122,14 @@ def run(
     master: str | None = None,
     make_machine: MachineFactory | None = None,
     logs: Logs | None = None,
+    makes_archive: bool = False,
 ) -> int:
     """Run a coordinator in the foreground; return the exit status.
 
     Prints `ready` once requests are being answered. SIGTERM and SIGINT stop it between batches,
     with status 0; a failure is named in one line on standard error, with status 1. `make_machine`
-    makes what decides instead of BatchMachine, as a benchmark does.
+    makes what decides instead of BatchMachine, as a benchmark does. `makes_archive` has the
+    archive of Spark's classes made, half a minute after that, if there is none.
     """
     began = monotonic()
     logs = logs or Logs()
@@ -146,7 +152,9 @@ def run(
             make_machine = make_machine or partial(BatchMachine, None, keys or ())
             engine = SparkEngine(spark, root, settings.coordinator, make_machine, keys)
             coordinator = start(engine, root, with_location(settings, root, spark))
-            _watch(coordinator, stop.asked, Upkeep(root, settings.upkeep, clock_ms), began)
+            upkeep = Upkeep(root, settings.upkeep, clock_ms)
+            archive = partial(missing_archive, settings, root) if makes_archive else _nothing
+            _watch(coordinator, stop.asked, upkeep, began, archive)
         finally:
             jvm_log.ending()
             spark.stop()
@@ -188,10 +196,19 @@ def _keys(settings: Settings) -> tuple[RequestKey, ...] | None:
     return tuple(read_keys(path)) if path else None
 
 
+def _nothing() -> None:
+    return None
+
+
 def _watch(
-    coordinator: CoordinatorNode, stop: threading.Event, upkeep: Upkeep, began: float
+    coordinator: CoordinatorNode,
+    stop: threading.Event,
+    upkeep: Upkeep,
+    began: float,
+    archive: Callable[[], Path | None],
 ) -> None:
     announced = False
+    maker, make_at = ArchiveMaker(), math.inf
     try:
         while not stop.wait(0.1 if announced else 0.02):
             coordinator.tick()
@@ -199,11 +216,16 @@ def _watch(
                 print("ready", flush=True)
                 log.info("ready after %.1f s", monotonic() - began)
                 announced = True
+                make_at = monotonic() + _ARCHIVE_AFTER_S
+            if monotonic() > make_at:
+                maker.begin(archive())
+                make_at = math.inf
             if coordinator.does_upkeep():
                 upkeep.run_due(clock_ms())
         coordinator.stop()
         log.info("stopped; other nodes need not wait for its lease to end")
     finally:
+        maker.stop()
         coordinator.abandon()
         upkeep.stop()
 

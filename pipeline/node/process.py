@@ -33,7 +33,8 @@ class CoordinatorProcess:
         module: str = "pipeline",
         node_id: int | None = None,
     ) -> None:
-        verb = ["run"] if module == "pipeline" else []
+        # Whoever runs one as a child measures it, or soon stops it.
+        verb = ["run", "--no-new-archive"] if module == "pipeline" else []
         command = [sys.executable, "-m", module, *verb, "--root", root]
         if config is not None:
             command += ["--config", str(config)]

@@ -40,6 +40,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from pipeline.errors import Failure
+from pipeline.stream import class_archive
 from pipeline.stream.checkpoint_location import (
     checkpoint_location,
     is_local,
@@ -154,12 +155,15 @@ def _is_submitted() -> bool:
 def _new_session(wanted: dict[str, str], master: str, jvm_log: JvmLog | None) -> SparkSession:
     if _is_submitted():
         return _session_of_submit(wanted, jvm_log)
-    check_java()
+    java = check_java()
     _prepare_workers()
-    options = wanted.get("spark.driver.extraJavaOptions", "")
+    options = [wanted.get(class_archive.DRIVER_OPTIONS, "")]
+    archive = class_archive.archive_path(java)
+    if class_archive.may_use(wanted) and archive.exists():
+        options.append(class_archive.use(archive))
     with resources.as_file(resources.files("conf") / "log4j2.properties") as log4j2:
-        logging_option = f"-Dlog4j2.configurationFile={log4j2.as_uri()}"
-        wanted["spark.driver.extraJavaOptions"] = f"{logging_option} {options}".strip()
+        options.append(f"-Dlog4j2.configurationFile={log4j2.as_uri()}")
+        wanted[class_archive.DRIVER_OPTIONS] = " ".join(filter(None, options))
         wanted |= {"spark.app.name": APP_NAME, "spark.master": master}
         return start_with_jars(wanted, functools.partial(_build, jvm_log))
 
@@ -243,8 +247,11 @@ def read_defaults() -> dict[str, str]:
 # --- Java ---------------------------------------------------------------------------------------
 
 
-def check_java() -> None:
-    """Raise JavaMissing unless the Java that Spark would start is new enough."""
+def check_java() -> str:
+    """Return what the Java that Spark would start says of its version.
+
+    Raises JavaMissing unless it is new enough.
+    """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     advice = f"install a JDK or JRE {OLDEST_JAVA} or newer and set JAVA_HOME to it"
@@ -256,6 +263,17 @@ def check_java() -> None:
         raise JavaMissing(f"{java} -version does not tell its version: {advice}")
     if found < OLDEST_JAVA:
         raise JavaMissing(f"Spark needs Java {OLDEST_JAVA}+ and {java} is Java {found}: {advice}")
+    return answer.stderr
+
+
+def missing_archive(settings: Settings, root: str) -> Path | None:
+    """The archive of Spark's classes, if starts with these settings would use it and it is not."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return None
+    if not class_archive.may_use(spark_settings(settings, root)):
+        return None
+    archive = class_archive.archive_path(check_java())
+    return None if archive.exists() else archive
 
 
 def java_version(text: str) -> int | None:

@@ -1,0 +1,146 @@
+"""Makes the archive of Spark's classes, beside a running coordinator: a start of another one.
+
+    python -m pipeline.node.archive_maker ARCHIVE
+
+It runs a coordinator on an empty root of its own, whose JVM writes down which classes it loaded as
+it ends. It takes the CPU time that nobody else wants (SCHED_IDLE), ends with its input, and leaves
+nothing behind if it is ended. Of several at once, one makes the archive. What is half written is
+never an archive: the file is renamed when it is whole.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from pipeline.errors import Failure
+from pipeline.node.process import CoordinatorProcess
+from pipeline.stream.class_archive import QUIET, VARIABLE
+from pipeline.tables.store import ensure_tables
+
+log = logging.getLogger(__name__)
+
+_DUMP_S = 300.0
+
+
+class ArchiveMaker:
+    """A process that makes an archive; `stop` ends it, done or not."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def begin(self, archive: Path | None) -> None:
+        """Start the process, if there is an archive to be made."""
+        if archive is None:
+            return
+        log.info("making %s, by which the next start is shorter", archive)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(archive)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def stop(self) -> None:
+        """End the process."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            self._process.wait()
+
+
+def make_archive(archive: Path, options: str = "") -> bool:
+    """Run a coordinator with these options of its JVM, and keep the classes that it loaded.
+
+    False if there is the archive already, or another process is making it. Raises Failure if the
+    coordinator does not start, OSError if the cache cannot be written.
+    """
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with archive.with_suffix(".lock").open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        if archive.exists():
+            return False
+        with tempfile.TemporaryDirectory(prefix="class-archive-", dir=archive.parent) as folder:
+            made = Path(folder) / archive.name
+            _record(Path(folder), f"{options} {QUIET} -XX:ArchiveClassesAtExit={made}")
+            if not made.exists():
+                raise Failure(f"the JVM wrote no archive of its classes to {made}")
+            made.replace(archive)
+    return True
+
+
+def forget_others(archive: Path) -> None:
+    """Delete the archives that this one takes the place of: of an earlier Java or Spark."""
+    beginning = archive.stem.rpartition("-")[0]
+    for other in archive.parent.glob(f"{beginning}-*"):
+        if other.stem != archive.stem:
+            other.unlink(missing_ok=True)
+
+
+def _record(folder: Path, options: str) -> None:
+    root = folder / "root"
+    root.mkdir()
+    ensure_tables(str(root))
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = f"{options.strip()} -Xlog:disable"
+    try:
+        process = CoordinatorProcess(str(root), None, folder / "run.log")
+    finally:
+        os.environ.pop(VARIABLE)
+        if before is not None:
+            os.environ[VARIABLE] = before
+    try:
+        process.await_ready()
+        process.stop()
+        _await_end(folder / "run.out")
+    finally:
+        process.kill()
+
+
+def _await_end(held: Path) -> None:
+    """Wait until the JVM, which writes the archive as it ends, holds its output no more."""
+    until = time.monotonic() + _DUMP_S
+    with held.open("rb") as out:
+        while time.monotonic() < until:
+            try:
+                fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.2)
+            else:
+                return
+
+
+def _end_with_input() -> None:
+    """Interrupt this process as soon as its input ends, which is when its parent has ended."""
+    while os.read(sys.stdin.fileno(), 1):
+        continue
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def main(archive: str) -> None:
+    """Make the archive, and delete those before it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(os, "SCHED_IDLE"):
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    threading.Thread(target=_end_with_input, daemon=True).start()
+    try:
+        if make_archive(Path(archive)):
+            forget_others(Path(archive))
+    except KeyboardInterrupt:
+        # The parent ends, and this process has ended the coordinator that it started.
+        return
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
