@@ -106,6 +106,8 @@ async def _serve(
             log.log(level, "gateway: %s", line)
         _collect_seldom()
         await asked_to_stop.wait()
+    # Libraries call what the interpreter's end does not collect a leak, in sixty lines.
+    gc.unfreeze()
     log.info("gateway: stopped; what was in flight was answered first")
 
 

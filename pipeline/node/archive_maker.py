@@ -32,9 +32,10 @@ _DUMP_S = 300.0
 
 
 class ArchiveMaker:
-    """A process that makes an archive; `stop` ends it, done or not."""
+    """A process that makes an archive; `stop` ends it, done or not. It runs `module`."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "pipeline.node.archive_maker") -> None:
+        self._module = module
         self._process: subprocess.Popen[bytes] | None = None
 
     def begin(self, archive: Path | None) -> None:
@@ -43,7 +44,7 @@ class ArchiveMaker:
             return
         log.info("making %s, by which the next start is shorter", archive)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(archive)],
+            [sys.executable, "-m", self._module, str(archive)],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
