@@ -27,7 +27,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 _HEAD = re.compile(
-    r"(?:\d\d/\d\d/\d\d )?\d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN|ERROR|FATAL) ([\w.$]+): (.*)"
+    r"(?:\d\d/\d\d/\d\d )?\d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN|ERROR|FATAL)"
+    # Some put more into their name: `RocksDB StateStoreProviderId[...]`.
+    r" ([\w.$]+)(?: [^:]*)?: (.*)"
 )
 _LEVELS = {
     "TRACE": logging.DEBUG,

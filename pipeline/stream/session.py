@@ -268,7 +268,7 @@ def check_java() -> str:
 
 def missing_archive(settings: Settings, root: str) -> Path | None:
     """The archive of Spark's classes, if starts with these settings would use it and it is not."""
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
+    if _is_submitted():
         return None
     if not class_archive.may_use(spark_settings(settings, root)):
         return None

@@ -6,7 +6,9 @@ the one before left it, with one coordinator, and leaves it so; whoever fails le
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import time
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from pipeline.tables.store import ensure_tables
 from tests.end_to_end.live import LiveFleet, committed_offsets
 
 PARTITIONS = 2
+STOP_S = 60.0
 CONFIG = f"""
 [group]
 group.initial.rebalance.delay.ms = 1000
@@ -93,9 +96,10 @@ class Cluster:
         assert committed_offsets(self.root) == live.acknowledged
 
     def stop(self) -> None:
-        """Stop what runs, in order."""
+        """Stop what runs, in order, as a service manager does: its JVM is told to end as well."""
         for process in self.nodes.values():
-            assert process.stop() == 0
+            os.killpg(process.pid, signal.SIGTERM)
+            assert process.wait(STOP_S) == 0
             assert "INFO stopped; other nodes" in process.last_lines().splitlines()[-1]
         self._check_answers()
 

@@ -76,6 +76,12 @@ def test_both_patterns_of_spark_s_log_are_known() -> None:
     assert told("26/11/22 23:14:40 WARN TaskSchedulerImpl: Lost executor 1") == ["Lost executor 1"]
 
 
+def test_a_name_with_blanks_is_one() -> None:
+    (found,) = said("23:14:40 INFO RocksDB StoreId[ a=b, c=d ]: Committed 1, stats = {}")
+    assert (found.level, found.logger) == (logging.INFO, "RocksDB")
+    assert found.head == "Committed 1, stats = {}"
+
+
 def test_what_is_no_warning_is_not_told() -> None:
     assert told("23:14:40 INFO SparkContext: Running Spark version 4.2.0") == []
 
