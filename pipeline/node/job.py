@@ -35,7 +35,13 @@ from pipeline.node.preflight import check_start
 from pipeline.node.process_tree import jvm_of
 from pipeline.settings import load_settings
 from pipeline.stream.jvm_log import JvmLog
-from pipeline.stream.session import create_session, missing_archive, with_location
+from pipeline.stream.session import (
+    JavaMissing,
+    SparkNotStarted,
+    create_session,
+    missing_archive,
+    with_location,
+)
 from pipeline.stream.spark_engine import SparkEngine
 from pipeline.stream.spark_internals import before_jvm_ends, end_quietly
 from pipeline.tables.request_keys import read_keys
@@ -163,6 +169,10 @@ def run(
         log.info("stopped before it had begun")
     except PackagesMissing as error:
         process_log.fail(str(error))
+        return 1
+    except (JavaMissing, SparkNotStarted) as error:
+        # Before there are tables, whose state would say more.
+        process_log.fail(" ".join(str(error).split()))
         return 1
     except (*START_ERRORS, Py4JError) as error:
         if stop.asked.is_set():
