@@ -379,8 +379,8 @@ def test_a_table_that_was_optimized_is_read_by_the_same_offsets(root: str) -> No
 
 
 def remote(writer: Any) -> Any:
-    """A writer to a table that is not a plain one in a local folder."""
-    writer._commits._folder = None
+    """A writer to a table that is not a plain one, which delta-rs writes."""
+    writer._commits._is_plain = False
     return writer
 
 
