@@ -3,7 +3,9 @@
 Answer time: the load of `answer`, written as rows and sent through sockets, in turns, to one
 coordinator. Members held: as many as get every heartbeat of 3 s answered before the next one is
 due, with no error, at sessions of 45 s; the number doubles until they are not. Consumed: the rows
-of a Delta table of 100 bytes each, by one confluent-kafka consumer.
+of a Delta table of 100 bytes each, by one confluent-kafka consumer, once they are indexed.
+Produced: as many such records, by one confluent-kafka producer with acks=all and its defaults; the
+time of an acknowledgement is that of one record every 20 ms.
 
 The gateway's CPU a request is that of its process during the members' heartbeats. Where the members
 or the driver, which is one thread, reach the limit on open files or the driver's core, the report
@@ -53,7 +55,9 @@ RECORD_BYTES = 100
 _TURN_S = 20.0
 _ROUNDS = 3
 _SETTLE_S = 6.0
-_TOPIC = "records"
+_TOPIC, _PRODUCED, _SINGLE = "records", "produced", "single"
+_ACKS = 200
+_ACK_EVERY_S = 0.02
 _READY_S = 60.0
 _IDLE_S = 60.0
 _BATCH_ROWS = 100_000
@@ -76,6 +80,8 @@ class Figures(Struct):
     cpu_us: Annotated[float, Column("server's CPU a heartbeat, us", ".0f")] = -1.0
     records_per_s: Annotated[float, Column("records consumed/s", ",.0f")] = -1.0
     mb_per_s: Annotated[float, Column("MB/s", ".1f")] = -1.0
+    produced_per_s: Annotated[float, Column("records produced/s", ",.0f")] = -1.0
+    ack_p50_ms: Annotated[float, Column("ack p50 ms", ".1f")] = -1.0
 
 
 class GatewayReport(Report):
@@ -91,7 +97,10 @@ class GatewayReport(Report):
 
     def aims(self) -> list[Aim]:
         """Through the socket nearly as soon; half as many records a second as Kafka."""
-        aims = [Aim("p50 over that of rows", "ms", 15, self.gateway.p50_ms - self.written.p50_ms)]
+        aims = [
+            Aim("p50 over that of rows", "ms", 15, self.gateway.p50_ms - self.written.p50_ms),
+            Aim("CPU of the gateway a heartbeat", "us", 60, self.gateway.cpu_us),
+        ]
         if self.kafka is not None:
             share = self.gateway.records_per_s / self.kafka.records_per_s
             aims.append(Aim("records/s over Kafka's", "", 0.5, share, most=False))
@@ -136,6 +145,7 @@ def bench_gateway(load: Load, libs: Path | None, say: Callable[[str], None]) -> 
         written = Figures(ROWS, *p50_and_p99(by_rows, ROWS))
         through = Figures(GATEWAY, *p50_and_p99(by_gateway, GATEWAY))
         consume_table(through, root, port, load.records, say)
+        produce(through, port, load.records, say)
         _hold(through, port, pid, load, say)
     return GatewayReport(written, through, kafka)
 
@@ -146,9 +156,8 @@ def _kafka(port: int, pid: int, load: Load, say: Callable[[str], None]) -> Figur
         say(f"gateway: kafka, {load.seconds:.0f} s")
         _beat(sockets, load.seconds, INTERVAL_S)
         found = Figures(KAFKA, *p50_and_p99(_beat(sockets, load.seconds, INTERVAL_S), KAFKA))
-    say(f"gateway: kafka, {load.records} records")
-    _produce(port, load.records)
-    _consumed(found, port, load.records)
+    produce(found, port, load.records, say)
+    _consumed(found, port, load.records, _PRODUCED)
     _hold(found, port, pid, load, say)
     return found
 
@@ -262,7 +271,48 @@ def consume_table(
             )
             write_deltalake(folder, rows, mode="append")
         create_table_topic(root, _TOPIC, 1, folder, partition="partition", value="value")
-        _consumed(found, port, records)
+        _consumed(found, port, records, _TOPIC)
+
+
+def produce(found: Figures, port: int, records: int, say: Callable[[str], None]) -> None:
+    """Produce records to a topic of one partition that is made for them. Raises Failure."""
+    say(f"gateway: {found.machine}, {records} records are produced")
+    kafka = _confluent()
+    address = {"bootstrap.servers": f"{HOST}:{port}"}
+    admin = import_module("confluent_kafka.admin")
+    made = admin.AdminClient(address).create_topics([admin.NewTopic(_PRODUCED, 1)])
+    made[_PRODUCED].result(_IDLE_S)
+    producer = kafka.Producer({**address, "queue.buffering.max.messages": 2_000_000})
+    began = time.perf_counter()
+    for number in range(records):
+        producer.produce(_PRODUCED, _value(number), partition=0)
+        producer.poll(0)
+    if producer.flush(_IDLE_S):
+        raise Failure("not all records were acknowledged")
+    found.produced_per_s = records / (time.perf_counter() - began)
+    found.ack_p50_ms = 1000 * median(_acknowledged(producer, address))
+
+
+def _acknowledged(producer: Any, address: dict[str, str]) -> list[float]:
+    """How long single records wait for their acknowledgements, s."""
+    admin = import_module("confluent_kafka.admin")
+    made = admin.AdminClient(address).create_topics([admin.NewTopic(_SINGLE, 1)])
+    made[_SINGLE].result(_IDLE_S)
+    times: list[float] = []
+    for number in range(_ACKS):
+        sent = time.perf_counter()
+
+        def told(error: Any, _message: Any, sent: float = sent) -> None:
+            if error is not None:
+                raise Failure(f"a record was not written: {error}")
+            times.append(time.perf_counter() - sent)
+
+        producer.produce(_SINGLE, _value(number), partition=0, on_delivery=told)
+        while time.perf_counter() < sent + _ACK_EVERY_S:
+            producer.poll(0.001)
+    if producer.flush(_IDLE_S):
+        raise Failure("not all records were acknowledged")
+    return times
 
 
 def _value(number: int) -> bytes:
@@ -276,19 +326,16 @@ def _confluent() -> Any:
         raise Failure("bench gateway needs confluent-kafka: pip install -e '.[dev]'") from error
 
 
-def _produce(port: int, records: int) -> None:
-    producer = _confluent().Producer(
-        {"bootstrap.servers": f"{HOST}:{port}", "queue.buffering.max.messages": 2_000_000}
-    )
-    for number in range(records):
-        producer.produce(_TOPIC, _value(number), partition=0)
-        producer.poll(0)
-    if producer.flush(_IDLE_S):
-        raise Failure("the broker did not take all records")
+def _end(consumer: Any, partition: Any) -> int:
+    """The offset after a partition's last record; 0 while the topic is not known yet."""
+    try:
+        return int(consumer.get_watermark_offsets(partition, _IDLE_S)[1])
+    except _confluent().KafkaException:
+        return 0
 
 
-def _consumed(found: Figures, port: int, records: int) -> None:
-    """Consume all records of the topic by one consumer."""
+def _consumed(found: Figures, port: int, records: int, topic: str) -> None:
+    """Consume all records of a topic by one consumer, from when all are there."""
     kafka = _confluent()
     consumer = kafka.Consumer(
         {
@@ -298,7 +345,13 @@ def _consumed(found: Figures, port: int, records: int) -> None:
             "enable.auto.commit": False,
         }
     )
-    consumer.assign([kafka.TopicPartition(_TOPIC, 0, 0)])
+    partition = kafka.TopicPartition(topic, 0, 0)
+    limit = time.monotonic() + _IDLE_S
+    while _end(consumer, partition) < records:
+        if time.monotonic() > limit:
+            raise Failure(f"{topic} does not have its {records} records")
+        time.sleep(0.05)
+    consumer.assign([partition])
     taken, began, size = 0, time.perf_counter(), 0
     try:
         while taken < records:

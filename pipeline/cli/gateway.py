@@ -31,6 +31,8 @@ _END_S = 15.0
 _ASK_AGAIN_S = 1.0
 # The garbage collector looks at new objects when there are so many (Python: 700).
 _YOUNG_OBJECTS = 50_000
+# How long a thread keeps the interpreter while others wait, s (Python: 0.005).
+_SWITCH_S = 0.0005
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
@@ -104,11 +106,21 @@ async def _serve(
         log.info("gateway: broker %d at %s serves %s", broker.node_id, place, root)
         for level, line in (*_who_may(settings, listen[0]), (logging.INFO, _what_may(root))):
             log.log(level, "gateway: %s", line)
+        _share_the_interpreter()
         _collect_seldom()
         await asked_to_stop.wait()
     # Libraries call what the interpreter's end does not collect a leak, in sixty lines.
     gc.unfreeze()
     log.info("gateway: stopped; what was in flight was answered first")
+
+
+def _share_the_interpreter() -> None:
+    """Let a thread that computes, for a large Fetch say, give way to the event loop sooner.
+
+    The loop gives the interpreter's lock up in every call of the system, and would wait for it so
+    long each time.
+    """
+    sys.setswitchinterval(_SWITCH_S)
 
 
 def _collect_seldom() -> None:

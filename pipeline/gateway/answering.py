@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 class Client(Protocol):
     """Who hears of a request's answer: once, and after the call that began the request."""
 
+    def taken_in(self) -> None:
+        """Hear that what comes after this request cannot overtake it any more."""
+
     def answered(self, answer: bytes | None) -> None:
         """Take the answer, a frame; None where none is waited for."""
 
@@ -88,6 +91,7 @@ class Answering:
     def _begin(self) -> None:
         answer = self._api.answer
         if not isinstance(answer, Decided):
+            self._call.taken_in = self._client.taken_in
             told = tell(partial(self._answered, answer), self._client)
             self._running = asyncio.ensure_future(told)
             return

@@ -42,9 +42,10 @@ class Api:
     """One API in the versions `lowest` to `highest`.
 
     `request` is kafka-python's class of its requests. `answer` is `Decided`, or gets the call and
-    its request and returns the response; None where the client waits for none. Without a `codec`
-    requests and responses are kafka-python's. `parks`: an answer may wait for other clients'
-    requests, so they must be read meanwhile, however many such requests there are.
+    its request and returns the response, or the bytes of its body; None where the client waits for
+    none. Without a `codec` requests and responses are kafka-python's. `parks`: an answer may wait
+    for other clients' requests, so they must be read meanwhile, however many such requests there
+    are.
 
     `key` is Kafka's number of the API, `name` its name of the request.
     """

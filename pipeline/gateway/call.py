@@ -11,7 +11,7 @@ from pipeline.gateway.room import Room
 from schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pipeline.gateway.acls import Acls
     from pipeline.gateway.api import Api
@@ -57,9 +57,13 @@ class Services:
 
 
 class Call:
-    """A request's header and sender; `services` is what it is answered from."""
+    """A request's header and sender; `services` is what it is answered from.
 
-    __slots__ = ("client_host", "client_id", "principal", "services", "version")
+    `taken_in` is to be called once nothing that the client sends later can overtake the request.
+    """
+
+    __slots__ = ("client_host", "client_id", "principal", "services", "taken_in", "version")
+    taken_in: Callable[[], None]
 
     def __init__(
         self,

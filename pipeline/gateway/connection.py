@@ -4,6 +4,10 @@ A request is read when the answer to the one before has been written. Until then
 wait in its socket: a client that sends faster than it is answered costs no memory here. Nor does
 one that announces a large request: it is read when there is room for it (`room`).
 
+Produce is the exception: librdkafka sends one for each partition, one after the other, and each
+would wait for a commit of its own. The next Produce begins once the records of the one before stand
+in their writer's queue, where nothing overtakes them; the answers are in the order of the requests.
+
 Source: Apache Kafka, SocketServer (a channel is muted while a request of it is in progress).
 """
 
@@ -29,14 +33,47 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SIZE_BYTES = 4
-# How the frames begin that are done though their client has left, by their API's key in two bytes:
-# Produce with acks=0, and the OffsetCommit and LeaveGroup of a consumer that closes while its join
-# waits. All else is done for its answer.
-_DONE_UNHEARD = (b"\0\0", b"\0\x08", b"\0\x0d")
+# How frames begin: their API's key, in two bytes.
+_PRODUCE = b"\0\0"
+# What is done though its client has left: Produce with acks=0, and the OffsetCommit and LeaveGroup
+# of a consumer that closes while its join waits. All else is done for its answer.
+_DONE_UNHEARD = (_PRODUCE, b"\0\x08", b"\0\x0d")
 # Frames that are read ahead; the socket is not read while there are so many.
 _READ_AHEAD = 2
+# How many of a connection's Produce requests are in progress at most.
+_MOST_AT_ONCE = 32
 # The time between a last answer and the end of its connection.
 _TO_READ_S = 0.1
+
+
+class _Turn:
+    """A frame that is being answered, and its place among the connection's answers."""
+
+    __slots__ = ("_connection", "answer", "error", "frame", "is_over", "is_taken_in", "running")
+
+    def __init__(self, connection: Connection, frame: bytes) -> None:
+        self._connection = connection
+        self.frame = frame
+        self.running: Running | None = None
+        self.is_taken_in = self.is_over = False
+        self.answer: bytes | None = None
+        self.error: Exception | None = None
+
+    def cancel(self) -> None:
+        if self.running is not None:
+            self.running.cancel()
+
+    def taken_in(self) -> None:
+        self.is_taken_in = True
+        self._connection.go_on()
+
+    def answered(self, answer: bytes | None) -> None:
+        self.is_over, self.answer = True, answer
+        self._connection.answer()
+
+    def failed(self, error: Exception) -> None:
+        self.is_over, self.error = True, error
+        self._connection.answer()
 
 
 class Connection(asyncio.Protocol):
@@ -55,8 +92,7 @@ class Connection(asyncio.Protocol):
         self._on_lost = on_lost
         self._buffer = bytearray()
         self._frames: deque[bytes] = deque()
-        self._answering = b""
-        self._running: Running | None = None
+        self._turns: deque[_Turn] = deque()
         self._reading = True
         self._may_write = True
         # No more frames are read; and none is begun any more.
@@ -69,8 +105,12 @@ class Connection(asyncio.Protocol):
         self._has_room = False
         # What this connection has taken of the memory, bytes.
         self._taken = 0
-        self.is_busy = False
         self.last_used = time.monotonic()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a frame is being answered."""
+        return bool(self._turns)
 
     # --- called by the transport ------------------------------------------------------------------
 
@@ -94,7 +134,7 @@ class Connection(asyncio.Protocol):
             size <= FREE_BYTES
             and size <= self._session.largest_frame
             and frame_size(data) == size
-            and not (self.is_busy or self._over or self._frames or self._buffer)
+            and not (self._turns or self._over or self._frames or self._buffer)
             and self._may_write
         ):
             self._begin(data[_SIZE_BYTES:])
@@ -109,7 +149,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Go on answering."""
         self._may_write = True
-        self._next()
+        self.go_on()
 
     def eof_received(self) -> bool:
         """Go on while there is something to do. Over TLS the transport closes in any case."""
@@ -127,15 +167,16 @@ class Connection(asyncio.Protocol):
     def _leave(self) -> None:
         """The client has left: it sends nothing any more, and most of what it sent is void."""
         self._ending = True
-        if not self._answering.startswith(_DONE_UNHEARD):
-            self._cancel()
+        kept: deque[_Turn] = deque()
+        for turn in self._turns:
+            if turn.frame.startswith(_DONE_UNHEARD):
+                kept.append(turn)
+            else:
+                turn.cancel()
+                self._settle(turn)
+        self._turns = kept
         self._frames = deque(each for each in self._frames if each.startswith(_DONE_UNHEARD))
-        self._next()
-
-    def _cancel(self) -> None:
-        if self._running is not None:
-            self._running.cancel()
-            self._settle()
+        self.go_on()
 
     def _finish(self) -> None:
         """Give back what was taken."""
@@ -170,7 +211,7 @@ class Connection(asyncio.Protocol):
             self._frames.append(bytes(memoryview(self._buffer)[_SIZE_BYTES:end]))
             del self._buffer[:end]
             self._has_room = False
-        self._next()
+        self.go_on()
 
     def _go_on(self) -> None:
         """The room that the next frame waited for is taken."""
@@ -191,29 +232,69 @@ class Connection(asyncio.Protocol):
 
     # --- at work ----------------------------------------------------------------------------------
 
-    def answered(self, answer: bytes | None) -> None:
-        """Send the answer to the frame that was begun last, and begin the next one."""
-        if self._over:
-            return
-        self._settle()
-        self.last_used = time.monotonic()
-        if answer is not None and not self._lost:
-            self._transport.write(answer)
-        if self._frames or self._ending:
-            self._next()
+    def go_on(self) -> None:
+        """Begin to answer the next frame, unless another one or the client has to be waited for."""
+        while self._frames and self._may_begin(self._frames[0]):
+            self._begin(self._frames.popleft())
+        if self._ending and not (self._over or self._turns or self._frames):
+            self._stop()
+            self._transport.close()
+            if self._lost:
+                self._finish()
+        self._read_or_not()
 
-    def _settle(self) -> None:
-        """Of the frame that was begun last, nothing is left to do."""
-        size = len(self._answering)
-        self.is_busy, self._answering, self._running = False, b"", None
+    def answer(self) -> None:
+        """Send what is answered, up to the first frame that is not, and begin the next one."""
+        turns = self._turns
+        while turns and turns[0].is_over:
+            turn = turns.popleft()
+            if turn.error is not None:
+                self._fail(turn.error)
+                return
+            self._settle(turn)
+            if turn.answer is not None and not self._lost:
+                self._transport.write(turn.answer)
+        self.last_used = time.monotonic()
+        if self._frames or self._ending:
+            self.go_on()
+
+    def end(self) -> None:
+        """Read no more, and close once what was read is answered."""
+        self._ending = True
+        self.go_on()
+
+    def close(self) -> None:
+        """Close now."""
+        self._stop()
+        self._transport.abort()
+
+    def _may_begin(self, frame: bytes) -> bool:
+        if self._over or not self._may_write:
+            return False
+        turns = self._turns
+        if not turns:
+            return True
+        follows = turns[-1].is_taken_in and frame.startswith(_PRODUCE)
+        return follows and len(turns) < _MOST_AT_ONCE
+
+    def _begin(self, frame: bytes) -> None:
+        turn = _Turn(self, frame)
+        self._turns.append(turn)
+        try:
+            turn.running = self._session.begin(frame, turn)
+        # A bug of one API must not leave its client waiting, nor end the others.
+        except Exception as error:
+            turn.failed(error)
+
+    def _settle(self, turn: _Turn) -> None:
+        """Of a frame nothing is left to do."""
+        size = len(turn.frame)
         if size > FREE_BYTES:
             self._taken -= size
             self._memory.give_back(size)
 
-    def failed(self, error: Exception) -> None:
-        """Close: the frame that was begun last has no answer."""
-        if self._over:
-            return
+    def _fail(self, error: Exception) -> None:
+        """Close: a frame has no answer."""
         self._stop()
         if self._lost:
             self._finish()
@@ -227,40 +308,13 @@ class Connection(asyncio.Protocol):
             log.error("the connection of %s is closed", self.host, exc_info=error)
             self._transport.close()
 
-    def end(self) -> None:
-        """Read no more, and close once what was read is answered."""
-        self._ending = True
-        self._next()
-
-    def close(self) -> None:
-        """Close now."""
-        self._stop()
-        self._cancel()
-        self._transport.abort()
-
-    def _next(self) -> None:
-        """Begin to answer the next frame, unless one is being answered or the client must read."""
-        if not (self.is_busy or self._over) and self._may_write:
-            if self._frames:
-                self._begin(self._frames.popleft())
-            elif self._ending:
-                self._stop()
-                self._transport.close()
-                if self._lost:
-                    self._finish()
-        self._read_or_not()
-
-    def _begin(self, frame: bytes) -> None:
-        self.is_busy, self._answering = True, frame
-        try:
-            self._running = self._session.begin(frame, self)
-        # A bug of one API must not leave its client waiting, nor end the others.
-        except Exception as error:
-            self.failed(error)
-
     def _stop(self) -> None:
         """Begin nothing and answer nothing any more; a client that does not read is idle now."""
-        self._over, self.is_busy = True, False
+        self._over = True
+        for turn in self._turns:
+            if not turn.frame.startswith(_DONE_UNHEARD):
+                turn.cancel()
+        self._turns.clear()
 
     def _refuse(self, why: str) -> None:
         self._stop()

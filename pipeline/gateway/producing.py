@@ -66,11 +66,14 @@ class Producing:
         self._threads = ThreadPoolExecutor(_THREADS, "produce")
         self._writers: dict[str, _Writer] = {}
 
-    async def append(self, topic: TopicTable, batches: Sequence[Produced]) -> list[Outcome]:
-        """Append to a topic; return what became of each batch, once it is in the table.
+    def append(
+        self, topic: TopicTable, batches: Sequence[Produced]
+    ) -> asyncio.Future[list[Outcome]]:
+        """Append to a topic, after all that was appended before.
 
-        A batch that cannot be taken has Refused as its outcome, or another Failure of its own.
-        Raises NotWritten.
+        The future has what became of each batch, once it is in the table. A batch that cannot be
+        taken has Refused as its outcome, or another Failure of its own. The future may fail with
+        NotWritten; cancelled, what is not yet being written never is.
         """
         writer = self._writers.get(topic.topic)
         if writer is None or writer.topic != topic:
@@ -78,7 +81,7 @@ class Producing:
                 writer.stop()
             writer = _Writer(topic, self._threads, self._linger_s, self._tell)
             self._writers[topic.topic] = writer
-        return await writer.append(batches)
+        return writer.append(batches)
 
     async def new_producer_id(self) -> int:
         """Return a producer id that nobody else has. Raises OSError, DeltaError and Failure."""
@@ -118,11 +121,11 @@ class _Writer:
         self._appender: LogAppender | None = None
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def append(self, batches: Sequence[Produced]) -> list[Outcome]:
+    def append(self, batches: Sequence[Produced]) -> asyncio.Future[list[Outcome]]:
         request = _Request(batches, asyncio.get_running_loop().create_future())
         self._waiting.append(request)
         self._arrived.set()
-        return await request.outcomes
+        return request.outcomes
 
     def stop(self) -> None:
         """Take nothing more in."""

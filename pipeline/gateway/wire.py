@@ -109,9 +109,12 @@ def _decoder(message: Any, version: int) -> Callable[[memoryview, int], Any]:
 
 
 def response_frame(correlation_id: int, api: Api, response: Any, version: int) -> bytes:
-    """The bytes of an API's response, its size first."""
-    if api.codec is None:
-        body: bytes = response.encode(version=version)
+    """The bytes of an API's response, its size first; `response` may be its body already."""
+    body: bytes
+    if isinstance(response, bytes):
+        body = response
+    elif api.codec is None:
+        body = response.encode(version=version)
     else:
         body = api.codec.write(response, version)
     # KIP-511: a client that does not know the broker's versions reads this header in any case.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from pipeline.bench import gateway as bench
 from pipeline.bench.fleet import Member
-from pipeline.bench.gateway import GATEWAY, Figures, consume_table
+from pipeline.bench.gateway import GATEWAY, Figures, consume_table, produce
 from pipeline.bench.socket_fleet import SocketFleet
 from tests.pipeline.gateway.running import coordinator, gateway
 
@@ -26,9 +29,15 @@ def test_members_on_sockets_join_heartbeat_and_are_counted(root: str) -> None:
         deciding.resume()
 
 
-def test_a_table_is_consumed(root: str) -> None:
+def test_a_table_is_consumed_and_a_topic_produced_to(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench, "_ACKS", 3)
     with gateway(root) as broker:
         figures = Figures(GATEWAY, 0.0, 0.0)
         consume_table(figures, root, broker.port, 1_000, lambda _text: None)
+        produce(figures, broker.port, 1_000, lambda _text: None)
+    assert figures.produced_per_s > 0
+    assert figures.ack_p50_ms > 0
     assert figures.records_per_s > 0
     assert round(figures.mb_per_s / figures.records_per_s * 1e6) == 100

@@ -36,17 +36,19 @@ _NONE = -1
 _UNKNOWN = Bounds(_NONE, _NONE)
 
 
-async def _answer(call: Call, request: FetchRequest) -> FetchResponse:
+async def _answer(call: Call, request: FetchRequest) -> bytes:
+    # Tables are read, and the answer is written to its last byte, in another thread: the loop
+    # serves everybody else meanwhile.
     topics = call.services.topics
     until = monotonic() + request.max_wait_ms / 1000
     most = call.services.settings.fetch_max_bytes
     while True:
         seen = topics.news
         reading = _Reading(call, request, min(request.max_bytes, most))
-        responses = await topics.with_logs(reading.run)
+        answer = await topics.with_logs(reading.run)
         left = until - monotonic()
         if reading.size >= request.min_bytes or reading.has_failed or left <= 0:
-            return FetchResponse(session_id=0, responses=responses)
+            return answer
         # Rows that came since the reading began end the wait at once.
         await topics.wait_for_news(seen, left)
 
@@ -60,21 +62,23 @@ class _Reading:
 
     def __init__(self, call: Call, request: FetchRequest, max_bytes: int) -> None:
         self._request = request
+        self._version = call.version
         self._max_bytes = max_bytes
         names = {topic.topic for topic in request.topics}
         self._allowed = {name for name in names if call.may(READ, TOPIC, name)}
         self.size = 0
         self.has_failed = False
 
-    def run(self, logs: TopicLogs) -> list[Any]:
-        """Read in the order of the request."""
-        return [
+    def run(self, logs: TopicLogs) -> bytes:
+        """Read in the order of the request; return the body of the answer."""
+        responses = [
             _Topic(
                 topic=topic.topic,
                 partitions=[self._partition(logs, topic.topic, each) for each in topic.partitions],
             )
             for topic in self._request.topics
         ]
+        return _body(FetchResponse(session_id=0, responses=responses), self._version)
 
     def _partition(self, logs: TopicLogs, topic: str, asked: Any) -> Any:
         bounds, records, code = _UNKNOWN, b"", ErrorCode.NONE
@@ -113,6 +117,10 @@ class _Reading:
             return b""
         records = logs.read(topic, asked.partition, asked.fetch_offset, max(room, 0))
         return _encode(records) if records else b""
+
+
+def _body(response: FetchResponse, version: int) -> bytes:
+    return bytes(response.encode(version=version))
 
 
 def _encode(records: Sequence[Record]) -> bytes:

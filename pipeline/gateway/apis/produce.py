@@ -41,9 +41,12 @@ _CODES: dict[type[Failure], ErrorCode] = {
 
 
 async def _answer(call: Call, request: ProduceRequest) -> ProduceResponse | None:
-    responses = await asyncio.gather(
-        *(_append(call, request, topic.name, topic.partition_data) for topic in request.topic_data)
-    )
+    appends = [_Append(call, request, topic) for topic in request.topic_data]
+    for each in appends:
+        await each.begin()
+    # The records of later requests come after these ones: nothing of them is awaited before.
+    call.taken_in()
+    responses = await asyncio.gather(*(each.response() for each in appends))
     if request.acks == 0:
         # As Kafka does: a client that waits for no answer hears of an error by the connection.
         for topic in responses:
@@ -57,36 +60,59 @@ async def _answer(call: Call, request: ProduceRequest) -> ProduceResponse | None
     return ProduceResponse(responses=responses)
 
 
-async def _append(call: Call, request: ProduceRequest, topic: str, asked: Sequence[Any]) -> Any:
-    """What became of the batches for one topic."""
-    found: dict[int, Outcome] = {}
-    batches: list[Produced] = []
-    try:
-        definition = await _definition(call, request, topic)
+class _Append:
+    """The batches of one request for one topic."""
+
+    def __init__(self, call: Call, request: ProduceRequest, topic: Any) -> None:
+        self._call = call
+        self._request = request
+        self._topic = topic.name
+        self._asked = topic.partition_data
+        self._found: dict[int, Outcome] = {}
+        self._batches: list[Produced] = []
+        self._outcomes: asyncio.Future[list[Outcome]] | None = None
+
+    async def begin(self) -> None:
+        """Hand the batches to the topic's writer, behind all that it was handed before."""
+        call, topic = self._call, self._topic
+        try:
+            definition = await _definition(call, self._request, topic)
+        except (Refused, NotWritten) as error:
+            self._found = {each.index: error for each in self._asked}
+            return
         count = call.services.topics.counts().get(topic, 0)
-        for each in asked:
+        for each in self._asked:
             if not 0 <= each.index < count:
-                found[each.index] = _unknown(topic, each.index)
+                self._found[each.index] = _unknown(topic, each.index)
             else:
                 data = None if each.records is None else bytes(each.records)
-                batches.append(Produced(each.index, data, call.version))
+                self._batches.append(Produced(each.index, data, call.version))
+        self._outcomes = call.services.producing.append(definition, self._batches)
+
+    async def response(self) -> Any:
+        """What became of the batches."""
+        if self._outcomes is not None:
+            outcomes = await self._written(self._outcomes)
+            for batch, outcome in zip(self._batches, outcomes, strict=True):
+                self._found[batch.partition] = outcome
+        return _Topic(
+            name=self._topic,
+            partition_responses=[
+                _response(each.index, self._found[each.index]) for each in self._asked
+            ],
+        )
+
+    async def _written(self, appending: asyncio.Future[list[Outcome]]) -> Sequence[Outcome]:
         # As in Kafka, the time is that of acks=all alone.
-        timeout_s = max(request.timeout_ms, 1) / 1000 if request.acks == _ALL else None
-        appending = call.services.producing.append(definition, batches)
-        outcomes = await asyncio.wait_for(appending, timeout_s)
-    except asyncio.TimeoutError:
-        late = Refused(ErrorCode.REQUEST_TIMED_OUT, f"{request.timeout_ms} ms have passed")
-        outcomes = [late] * len(batches)
-    except NotWritten as error:
-        outcomes = [error] * len(batches)
-    except Refused as refused:
-        batches = [Produced(each.index, None, call.version) for each in asked]
-        outcomes = [refused] * len(batches)
-    found |= {batch.partition: each for batch, each in zip(batches, outcomes, strict=True)}
-    return _Topic(
-        name=topic,
-        partition_responses=[_response(each.index, found[each.index]) for each in asked],
-    )
+        timeout_ms = self._request.timeout_ms
+        timeout_s = max(timeout_ms, 1) / 1000 if self._request.acks == _ALL else None
+        try:
+            return await asyncio.wait_for(appending, timeout_s)
+        except asyncio.TimeoutError:
+            late = Refused(ErrorCode.REQUEST_TIMED_OUT, f"{timeout_ms} ms have passed")
+            return [late] * len(self._batches)
+        except NotWritten as error:
+            return [error] * len(self._batches)
 
 
 async def _definition(call: Call, request: ProduceRequest, topic: str) -> TopicTable:

@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -21,15 +22,19 @@ import kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+from kafka.protocol.consumer.group import HeartbeatResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from pipeline.clock import clock_ms
+from pipeline.gateway.apis import fetch
 from pipeline.gateway.brokers import Broker
 from pipeline.gateway.producer_ids import ProducerIds
 from pipeline.gateway.record_batch import encode_batch
 from pipeline.gateway.settings import GatewaySettings
 from pipeline.tables.topics import create_topic
 from pipeline.topics import LogAppender, Record, TableTopics, create_log_topic
+from tests.pipeline.gateway.raw import connected, heartbeat
 from tests.pipeline.gateway.running import coordinator, gateway
 
 
@@ -173,7 +178,7 @@ def test_what_was_sent_with_acks_0_is_written_though_the_client_has_left(broker:
     with socket.create_connection((broker.host, broker.port)) as connection:
         for number in range(5):
             batch = encode_batch([Record(0, number, None, b"%d" % number)])
-            send_produce(connection, "left", 0, batch, acks=0)
+            connection.sendall(produce_frame("left", 0, batch, acks=0))
     found = consumed(broker, "left", 5)
     assert [message.value() for message in found] == [b"%d" % number for number in range(5)]
 
@@ -325,10 +330,10 @@ def appended(broker: Broker, count: int) -> set[tuple[int, int]]:
     return found
 
 
-def send_produce(
-    connection: socket.socket, topic: str, partition: int, batch: bytes, acks: int = -1
-) -> None:
-    """Send Produce as a client does that asks whichever gateway it likes."""
+def produce_frame(
+    topic: str, partition: int, batch: bytes, acks: int = -1, number: int = 1
+) -> bytes:
+    """Produce of one partition, as a client sends it that asks whichever gateway it likes."""
     asked = ProduceRequest.TopicProduceData
     request = ProduceRequest(
         transactional_id=None,
@@ -341,17 +346,22 @@ def send_produce(
             )
         ],
     )
-    body = struct.pack(">hhih", 0, 8, 1, -1) + request.encode(version=8)
-    connection.sendall(struct.pack(">i", len(body)) + body)
+    body = struct.pack(">hhih", 0, 8, number, -1) + request.encode(version=8)
+    return struct.pack(">i", len(body)) + body
 
 
 def produce(connection: socket.socket, topic: str, partition: int, batch: bytes) -> Any:
     """Produce, and return what became of it."""
-    send_produce(connection, topic, partition, batch)
+    connection.sendall(produce_frame(topic, partition, batch))
+    return produce_answer(connection)[1]
+
+
+def produce_answer(connection: socket.socket) -> tuple[int, Any]:
+    """The number of the request that is answered next, and what became of its partition."""
     (size,) = struct.unpack(">i", received(connection, 4))
-    answer = ProduceResponse.decode(received(connection, size)[4:], version=8)
-    (found,) = answer.responses[0].partition_responses
-    return found
+    answer = received(connection, size)
+    (found,) = ProduceResponse.decode(answer[4:], version=8).responses[0].partition_responses
+    return struct.unpack_from(">i", answer)[0], found
 
 
 def received(connection: socket.socket, size: int) -> bytes:
@@ -373,6 +383,94 @@ def test_producer_ids_are_given_once(empty_root: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def one(value: bytes) -> bytes:
+    return encode_batch([Record(0, clock_ms(), None, value)])
+
+
+def versions(root: str, topic: str) -> int:
+    """How many commits a topic's own table has."""
+    topics = TableTopics(root)
+    topics.poll()
+    definition = topics.definition(topic)
+    assert definition is not None
+    return DeltaTable(definition.table).version()
+
+
+def test_others_are_answered_while_a_fetch_is_at_work(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last step of an answer is held: to write it."""
+    create(broker, "held", 1)
+    at_work, may_end = threading.Event(), threading.Event()
+    body = fetch._body
+
+    def held(*args: Any) -> bytes:
+        at_work.set()
+        may_end.wait(30)
+        return body(*args)
+
+    asked = FetchRequest.FetchTopic
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=1_000,
+        topics=[
+            asked(
+                topic="held",
+                partitions=[
+                    asked.FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=1_000)
+                ],
+            )
+        ],
+    )
+    with connected(broker) as fetching, connected(broker) as other:
+        produce(other.socket, "held", 0, one(b"a record"))
+        monkeypatch.setattr(fetch, "_body", held)
+        try:
+            fetching.send(request, 4)
+            assert at_work.wait(30)
+            assert other.ask(heartbeat(), HeartbeatResponse, 4).error_code
+        finally:
+            may_end.set()
+        (found,) = fetching.receive(FetchResponse, 4)[1].responses[0].partitions
+        assert found.error_code == 0
+
+
+def test_what_a_client_sends_for_six_partitions_is_one_commit(broker: Broker, root: str) -> None:
+    """librdkafka sends a request for each partition, and waits for none of their answers."""
+    create(broker, "six", 6)
+    with socket.create_connection((broker.host, broker.port), 30) as connection:
+        produce(connection, "six", 0, one(b"the first"))
+        before = versions(root, "six")
+        frames = [produce_frame("six", n, one(b"%d" % n), number=n) for n in range(6)]
+        # What comes after them is answered after them.
+        frames.append(struct.pack(">ihhih", 10, 18, 0, 6, -1))
+        connection.sendall(b"".join(frames))
+        told = [produce_answer(connection) for _ in range(6)]
+        assert [(number, each.index, each.base_offset) for number, each in told] == [
+            (n, n, 1 if n == 0 else 0) for n in range(6)
+        ]
+        (size,) = struct.unpack(">i", received(connection, 4))
+        assert struct.unpack_from(">i", received(connection, size)) == (6,)
+        assert versions(root, "six") == before + 1
+
+
+def test_requests_for_one_partition_keep_their_order(broker: Broker) -> None:
+    """Though each waits for its records otherwise: acks=all has a time limit, acks=1 none."""
+    create(broker, "in-order", 1)
+    with socket.create_connection((broker.host, broker.port), 30) as connection:
+        frames = [
+            produce_frame("in-order", 0, one(b"%d" % n), acks=(-1, 1)[n % 2], number=n)
+            for n in range(40)
+        ]
+        connection.sendall(b"".join(frames))
+        told = [produce_answer(connection) for _ in range(40)]
+    assert [(number, each.base_offset) for number, each in told] == [(n, n) for n in range(40)]
+    assert [each.value() for each in consumed(broker, "in-order", 40)] == [
+        b"%d" % n for n in range(40)
+    ]
+
+
 def test_a_gateway_that_is_killed_again_and_again_writes_each_record_once(
     empty_root: Path, tmp_path: Path
 ) -> None:

@@ -37,7 +37,9 @@ from kafka.protocol.consumer.group import (
 )
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
+from pipeline.delta.table import open_delta
 from pipeline.gateway.brokers import Broker
+from pipeline.monitor import catalog
 from schemas.errors import ErrorCode
 from tests.pipeline.gateway.raw import Client, connected
 
@@ -123,6 +125,21 @@ def offsets_deleted(client: Client, group: str, wanted: dict[str, list[int]]) ->
         for each in topic.partitions
     }
     return answer.error_code, codes
+
+
+def test_groups_are_listed_from_the_two_tables_that_tell_of_them(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit(client, "listed", {0: 1})
+    opened: list[str] = []
+
+    def counted(uri: str) -> Any:
+        opened.append(uri.rpartition("/")[2])
+        return open_delta(uri)
+
+    monkeypatch.setattr(catalog, "open_delta", counted)
+    assert listed(client, [], [])["listed"] == ("Empty", "classic")
+    assert sorted(opened) == ["group_events", "offsets_topic"]
 
 
 def joined(client: Client, group: str) -> str:
