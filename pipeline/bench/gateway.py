@@ -279,9 +279,7 @@ def produce(found: Figures, port: int, records: int, say: Callable[[str], None])
     say(f"gateway: {found.machine}, {records} records are produced")
     kafka = _confluent()
     address = {"bootstrap.servers": f"{HOST}:{port}"}
-    admin = import_module("confluent_kafka.admin")
-    made = admin.AdminClient(address).create_topics([admin.NewTopic(_PRODUCED, 1)])
-    made[_PRODUCED].result(_IDLE_S)
+    _create(_PRODUCED, address)
     producer = kafka.Producer({**address, "queue.buffering.max.messages": 2_000_000})
     began = time.perf_counter()
     for number in range(records):
@@ -293,11 +291,16 @@ def produce(found: Figures, port: int, records: int, say: Callable[[str], None])
     found.ack_p50_ms = 1000 * median(_acknowledged(producer, address))
 
 
+def _create(topic: str, address: dict[str, str]) -> None:
+    """Make a topic of one partition."""
+    admin = import_module("confluent_kafka.admin")
+    client = admin.AdminClient(address)
+    client.create_topics([admin.NewTopic(topic, 1)])[topic].result(_IDLE_S)
+
+
 def _acknowledged(producer: Any, address: dict[str, str]) -> list[float]:
     """How long single records wait for their acknowledgements, s."""
-    admin = import_module("confluent_kafka.admin")
-    made = admin.AdminClient(address).create_topics([admin.NewTopic(_SINGLE, 1)])
-    made[_SINGLE].result(_IDLE_S)
+    _create(_SINGLE, address)
     times: list[float] = []
     for number in range(_ACKS):
         sent = time.perf_counter()
