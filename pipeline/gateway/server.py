@@ -161,7 +161,9 @@ async def running_gateway(
     topics = Topics(root)
     acls = Acls(root, group or GroupCoordinatorConfig())
     # The producer must not block the loop that all connections share.
-    producer = ProducerSettings(max_block_ms=0, request_key_file=limits.request_key_file)
+    producer = ProducerSettings(
+        max_block_ms=0, linger_ms=limits.linger_ms, request_key_file=limits.request_key_file
+    )
     with RequestClient(root, producer) as client:
         link, producing = CoordinatorLink(client), Producing(root, topics, limits.produce_linger_ms)
         services = Services(root, link, topics, producing, acls, cluster_id(root), APIS, limits)

@@ -37,6 +37,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     connections_max_idle_ms: Positive = field(name="connections.max.idle.ms", default=600_000)
     auto_create_topics_enable: bool = field(name="auto.create.topics.enable", default=False)
     num_partitions: Positive = field(name="num.partitions", default=1)
+    linger_ms: Annotated[int, Meta(ge=0)] = field(name="linger.ms", default=100)
     produce_linger_ms: Annotated[int, Meta(ge=0)] = field(name="produce.linger.ms", default=5)
     users_file: str = field(name="users.file", default="")
     sasl_enabled_mechanisms: str = field(

@@ -9,25 +9,35 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec.structs import replace
+
 from coordinator.signatures import RequestKey
 from pipeline.gateway.brokers import Broker
 from pipeline.gateway.server import running_gateway
+from pipeline.gateway.settings import GatewaySettings
 from tests.pipeline.small import SmallCoordinator
 
 START_S = 30.0
+_LINGER_MS = 10
 BROKER = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1_000}
 
 
 @contextmanager
 def gateway(root: str, port: int = 0, **options: Any) -> Iterator[Broker]:
-    """Serve a root on a port of the loopback interface, 0 a free one, while the block runs."""
+    """Serve a root on a port of the loopback interface, 0 a free one, while the block runs.
+
+    Requests linger shortly: a test's client has nobody to wait for.
+    """
+    settings = replace(options.pop("settings", GatewaySettings()), linger_ms=_LINGER_MS)
     loop = asyncio.new_event_loop()
     started: Future[Broker] = Future()
     stop = asyncio.Event()
 
     async def serve() -> None:
         try:
-            async with running_gateway(root, ("127.0.0.1", port), **options) as broker:
+            async with running_gateway(
+                root, ("127.0.0.1", port), settings=settings, **options
+            ) as broker:
                 started.set_result(broker)
                 await stop.wait()
         except BaseException as error:
