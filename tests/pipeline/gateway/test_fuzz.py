@@ -61,6 +61,7 @@ def test_bad_clients_disturb_nobody(root: str, caplog: pytest.LogCaptureFixture)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_a_million_frames(root: str, tmp_path: Path) -> None:
     log = tmp_path / "gateway.log"
     with (
