@@ -34,6 +34,7 @@ from pipeline.bench.report import Report
 from pipeline.bench.soak import SoakReport
 from pipeline.bench.take_over import TakeOverFigures
 from pipeline.bench.throughput import ThroughputReport
+from pipeline.bench.verbs import VerbsReport
 from pipeline.errors import Failure
 from pipeline.host import this_host
 
@@ -62,6 +63,7 @@ PLANS = (
     Plan("machine", MachineReport, "--batches 1 --scale 100"),
     Plan("commit", CommitReport, "--batches 10"),
     Plan("producer", ProducerFigures, "--seconds 0.5"),
+    Plan("verbs", VerbsReport, "--groups 20 --runs 1"),
     Plan("answer", AnswerReport, f"{_SMALL} --rounds 1"),
     Plan("linger", LingerReport, "--seconds 3 --warm-up 5", full="--seconds 30"),
     Plan("throughput", ThroughputReport, f"{_SMALL} --groups 5 --members 10"),

@@ -215,6 +215,19 @@ def bench_of_idle(
     show(bench_idle(rounds, progress, idle or IDLE, batches, state_store), json)
 
 
+@bench_app.command("verbs")
+def bench_of_verbs(
+    groups: Annotated[int, typer.Option(help="Groups of the root.")] = 1_000,
+    partitions: Annotated[int, typer.Option(help="Partitions that each has committed.")] = 10,
+    runs: Annotated[int, typer.Option(help="How often each is run; the fastest counts.")] = 5,
+    json: Json = False,
+) -> None:
+    """How long verbs take, the whole process, beside Python doing nothing."""
+    from pipeline.bench.verbs import bench_verbs
+
+    show(bench_verbs(groups, partitions, runs, progress), json)
+
+
 @bench_app.command("soak")
 def bench_of_soak(
     minutes: Annotated[float, typer.Option(help="How long it runs after the warm-up.")] = 30.0,

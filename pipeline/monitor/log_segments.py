@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from pipeline.delta.arrow import to_table
 from pipeline.monitor.as_of import open_as_of
-from pipeline.topics import Segments, log_end_id, log_topics
-from schemas.tables import TopicTable
+from pipeline.tables.store import has_table
+from schemas.tables import TOPIC_TABLES, TopicTable
 
 SCHEMA = pa.schema(
     [
@@ -36,10 +36,14 @@ def read_log_segments(root: str, as_of: datetime | int | None = None) -> pa.Tabl
     have deleted every file. Of a time in the past, or a version, the times are those at which the
     files were written. Raises NotKept.
     """
-    in_force, _ = log_topics(root)
     rows: list[_Row] = []
-    for topic in in_force:
-        rows += _present(topic) if as_of is None else _past(topic, as_of)
+    if has_table(root, TOPIC_TABLES):
+        # Imported where there is a topic to read: of other roots every verb would wait for it.
+        from pipeline.topics import log_topics
+
+        in_force, _ = log_topics(root)
+        for topic in in_force:
+            rows += _present(topic) if as_of is None else _past(topic, as_of)
     columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
     return pa.Table.from_arrays(
         [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)],
@@ -48,6 +52,8 @@ def read_log_segments(root: str, as_of: datetime | int | None = None) -> pa.Tabl
 
 
 def _present(topic: TopicTable) -> list[_Row]:
+    from pipeline.topics import Segments
+
     rows: list[_Row] = []
     segments = Segments(topic.table)
     segments.poll()
@@ -62,6 +68,8 @@ def _present(topic: TopicTable) -> list[_Row]:
 
 def _past(topic: TopicTable, as_of: datetime | int) -> list[_Row]:
     """By what delta-rs tells of an earlier version: `Segments` follow the newest one alone."""
+    from pipeline.topics import log_end_id
+
     handle = open_as_of(topic.table, as_of)
     if handle is None:
         return []
