@@ -172,6 +172,7 @@ def test_a_reset_asks_first(chromium: Any, root: str) -> None:
             assert "key" not in chromium.current_url
             chromium.get(f"{address}/group?id=g")
             chromium.find_element("partial link text", "Reset offsets").click()
+            chromium.find_element("css selector", "#aim [value=to-offset]").click()
             chromium.find_element("id", "value").send_keys("7")
             chromium.find_element("css selector", "main button.strong").click()
             wait_for(chromium, "Nothing has been changed yet.")
