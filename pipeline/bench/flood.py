@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from pipeline.bench.fleet import Fleet
 from pipeline.clock import clock_ms
-from pipeline.delta.open import open_appender
 from pipeline.delta.tail import follow
 from pipeline.errors import Failure
 from pipeline.node.process import CoordinatorProcess
+from pipeline.tables.request_log import open_requests
 from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS, RESPONSES, to_requests
 
@@ -31,7 +31,7 @@ class TableFlood:
     """The heartbeats of a fleet whose groups are Stable, one of each member at a time."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._requests = open_appender(table_uri(fleet.root, REQUESTS))
+        self._requests = open_requests(table_uri(fleet.root, REQUESTS))
         self._responses = follow(table_uri(fleet.root, RESPONSES), ["request_id", "error_code"])
         self._rows = to_requests([member.heartbeat() for member in fleet.members])
         self._waiting = np.zeros(len(self._rows), dtype=bool)

@@ -37,8 +37,8 @@ from pipeline.client.producer_settings import ProducerSettings
 from pipeline.client.sender import Sender
 from pipeline.clock import clock_ms
 from pipeline.delta.appender import AppendConflict
-from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
+from pipeline.tables.request_log import open_requests
 from pipeline.tables.store import ensure_table, table_uri
 from schemas.messages import RequestEvent
 from schemas.tables import REQUESTS, to_requests
@@ -112,7 +112,7 @@ class RequestProducer:
         self,
         root: str,
         settings: ProducerSettings | None = None,
-        open_log: Callable[[str], Appender] = open_appender,
+        open_log: Callable[[str], Appender] = open_requests,
     ) -> None:
         ensure_table(root, REQUESTS)
         self.settings = settings or ProducerSettings()

@@ -25,9 +25,12 @@ COMMIT_ID = "txnId"
 _encode = msgspec.json.Encoder().encode
 
 
-class _File(msgspec.Struct):
+class AddedFile(msgspec.Struct):
+    """What is read of the add, or the remove, of a file."""
+
     path: str
     size: int | None = None
+    tags: dict[str, str | None] | None = None
 
 
 class _Transaction(msgspec.Struct, rename="camel"):
@@ -38,8 +41,8 @@ class _Transaction(msgspec.Struct, rename="camel"):
 class Action(msgspec.Struct, rename="camel"):
     """One line of a commit; exactly one field is set, or none for an action that is not needed."""
 
-    add: _File | None = None
-    remove: _File | None = None
+    add: AddedFile | None = None
+    remove: AddedFile | None = None
     txn: _Transaction | None = None
     meta_data: dict[str, Any] | None = None
     protocol: dict[str, Any] | None = None
@@ -78,7 +81,7 @@ def txn_action(app_id: str, version: int) -> dict[str, Any]:
 
 def add_action(file: DataFile, data_change: bool = True) -> dict[str, Any]:
     """Return the action that adds a file; `data_change` False says that its rows are not new."""
-    added = {
+    added: dict[str, Any] = {
         "path": file.path,
         "partitionValues": file.partition,
         "size": file.size,
@@ -86,6 +89,8 @@ def add_action(file: DataFile, data_change: bool = True) -> dict[str, Any]:
         "dataChange": data_change,
         "stats": encode_stats(file),
     }
+    if file.tags:
+        added["tags"] = file.tags
     return {"add": added}
 
 

@@ -24,7 +24,8 @@ ROW_GROUP_BYTES = 16 << 20
 class DataFile(Struct, frozen=True):
     """One Parquet file of a table. `modified_ms` is when the newest of its rows was written.
 
-    `stats`: its statistics as JSON, None for the number of its records alone.
+    `stats`: its statistics as JSON, None for the number of its records alone. `tags`: what else its
+    writer says of it (`pipeline.delta.value_tags`).
     """
 
     path: str
@@ -33,6 +34,7 @@ class DataFile(Struct, frozen=True):
     records: int | None
     partition: dict[str, str | None] = {}
     stats: str | None = None
+    tags: dict[str, str] = {}
 
 
 def data_files(handle: DeltaTable) -> list[DataFile]:

@@ -40,9 +40,15 @@ class LocalAppender(FileAppender):
     loss of power.
     """
 
-    def __init__(self, folder: Path, epoch: Epoch | None = None, flushed: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        epoch: Epoch | None = None,
+        flushed: bool = False,
+        tagged: str | None = None,
+    ) -> None:
         self._folder = folder
-        super().__init__(str(folder), epoch, flushed)
+        super().__init__(str(folder), epoch, flushed, tagged)
 
     def write_ahead(self, rows: pa.Table) -> None:
         """Do nothing: on a disk the append writes the file fast enough."""

@@ -26,28 +26,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def open_appender(uri: str, epoch: Epoch | None = None, flushed: bool = False) -> Appender:
+def open_appender(
+    uri: str, epoch: Epoch | None = None, flushed: bool = False, tagged: str | None = None
+) -> Appender:
     """Return the appender for an existing table; raises deltalake's TableNotFoundError.
 
     With an `epoch` it appends only while the table records no later epoch of that node. An append
     to a table that asks for what delta-rs does not implement either raises UnsupportedTable.
-    With `flushed` an append to a local folder is on the disk when it returns.
+    With `flushed` an append to a local folder is on the disk when it returns. A file's tag names
+    the values that it has in the column `tagged`, of strings (`pipeline.delta.value_tags`).
     """
-    return _PlainAppender(uri, epoch, flushed)
+    return _PlainAppender(uri, epoch, flushed, tagged)
 
 
 class _PlainAppender:
     """Appends to a table: by delta-rs once the table asks for more than files."""
 
-    def __init__(self, uri: str, epoch: Epoch | None, flushed: bool) -> None:
+    def __init__(self, uri: str, epoch: Epoch | None, flushed: bool, tagged: str | None) -> None:
         self._uri, self._epoch = uri, epoch
         folder = local_folder(uri)
         self._appender: Appender
         try:
             if folder is None:
-                self._appender = StoreAppender(uri, epoch)
+                self._appender = StoreAppender(uri, epoch, tagged)
             else:
-                self._appender = LocalAppender(folder, epoch, flushed)
+                self._appender = LocalAppender(folder, epoch, flushed, tagged)
         except UnsupportedTable as error:
             self._use_delta_rs(error)
 

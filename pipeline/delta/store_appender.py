@@ -43,11 +43,11 @@ class StoreAppender(FileAppender):
     Raises UnsupportedTable as `FileAppender` does.
     """
 
-    def __init__(self, uri: str, epoch: Epoch | None = None) -> None:
+    def __init__(self, uri: str, epoch: Epoch | None = None, tagged: str | None = None) -> None:
         self._folder = Folder(uri)
         self._cleans_up_at = monotonic() + CLEAN_UP_S
         self._ahead: tuple[pa.Table, Future[DataFile]] | None = None
-        super().__init__(uri, epoch, flushed=False)
+        super().__init__(uri, epoch, flushed=False, tagged=tagged)
 
     def _looks_first(self) -> bool:
         log = self._snapshot.log

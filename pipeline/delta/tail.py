@@ -7,7 +7,7 @@ commit, whatever the table's size and wherever it lies.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem, PyFileSystem
 
-from pipeline.delta.actions import parse_commit
+from pipeline.delta.actions import AddedFile, parse_commit
 from pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
 from pipeline.delta.log import LogGone
 from pipeline.delta.parquet_file import UNREAD, Substitute, open_parquet, why_undecodable
@@ -43,6 +43,8 @@ class RowGroup(NamedTuple):
 
 # Reads these columns of a row group, from a row on, page by page.
 ReadPages = Callable[[RowGroup, Sequence[str], int], Iterator[pa.Table]]
+# Whether nothing is wanted of a file, by its commit's version and its tags.
+PassesOver = Callable[[int, "Mapping[str, str | None] | None"], bool]
 
 
 def follow(uri: str, columns: Sequence[str]) -> Tail:
@@ -65,6 +67,7 @@ def appended(
     end: Position | None = None,
     read: ReadPages = whole_row_group,
     substitute: Substitute | None = None,
+    passes_over: PassesOver | None = None,
 ) -> Iterator[tuple[pa.Table | None, Position]]:
     """Read what was appended from `start` up to `end`, or to the table's present end.
 
@@ -73,6 +76,7 @@ def appended(
     removes files is a rewrite, and none of its rows is new. Columns that a file does not have are
     left out. Raises FileNotFoundError for a data file that is gone. A file or a row group that is
     certainly damaged has the rows that `substitute` makes; without it, pyarrow's error is raised.
+    A commit all of whose files `passes_over` has no rows, and its files are not opened.
     """
     at = start
     ahead: Future[bytes | None] | None = None
@@ -83,7 +87,14 @@ def appended(
         if isinstance(files, PyFileSystem):
             # In a store a commit takes as long to read as its file: so both are read at once.
             ahead = _beside().submit(read_commit, files, at.version + 1)
-        for rows, before, after in _pages(files, content, columns, at, read, substitute):
+        actions = parse_commit(content)
+        adds = [action.add for action in actions if action.add is not None]
+        is_rewrite = any(action.remove is not None for action in actions)
+        if is_rewrite or (
+            passes_over is not None and all(passes_over(at.version, add.tags) for add in adds)
+        ):
+            adds = []
+        for rows, before, after in _pages(files, adds, columns, at, read, substitute):
             if end is not None and after > end:
                 # It was read by another release, which cut its pages otherwise.
                 yield rows.slice(0, end.row - before.row), end
@@ -93,6 +104,9 @@ def appended(
             if at == end:
                 return
         at = Position(at.version + 1)
+        if end is not None and at > end:
+            # Another release planned to read a part of a commit that is passed over.
+            at = end
         yield None, at
 
 
@@ -104,21 +118,15 @@ def _beside() -> ThreadPoolExecutor:
 
 def _pages(
     files: FileSystem,
-    content: bytes,
+    adds: Sequence[AddedFile],
     columns: Sequence[str],
     start: Position,
     read: ReadPages,
     substitute: Substitute | None,
 ) -> Iterator[tuple[pa.Table, Position, Position]]:
-    """The pages of a commit from `start` on, with the positions before and after each."""
-    actions = parse_commit(content)
-    if any(action.remove is not None for action in actions):
-        return
+    """The pages of a commit's files from `start` on, with the positions before and after each."""
     number = 0
-    for action in actions:
-        if action.add is None:
-            continue
-        path = action.add.path
+    for path in (add.path for add in adds):
         with files.open_input_file(path) as file:
             parquet = (
                 pq.ParquetFile(file) if substitute is None else open_parquet(files, path, file)

@@ -21,7 +21,7 @@ before it must renew their sessions first.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,10 +35,12 @@ from pipeline.delta.commit_reader import GoneCheck, open_files
 from pipeline.delta.log import LogGone
 from pipeline.delta.table import local_folder
 from pipeline.delta.tail import Position, appended
+from pipeline.delta.value_tags import tagged_values
 from pipeline.stream.offset import Offset, Selection, from_plain
 from pipeline.stream.packed import AFTER_BOOTSTRAP, PACKED_SCHEMA, STREAM_COLUMNS
 from pipeline.stream.packing import pack_rows
 from pipeline.stream.request_pages import RefusedRequests, read_pages, refuse_packed
+from pipeline.tables.request_log import GROUP_ID
 from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS
 
@@ -284,7 +286,10 @@ class EventReader(SimpleDataSourceStreamReader):
         read = functools.partial(read_pages, most=most)
         number = first
         names = REQUESTS.schema.names
-        for rows, after in appended(_files(uri), start, names, end, read, RefusedRequests()):
+        passes_over = functools.partial(_passes_over, selection)
+        for rows, after in appended(
+            _files(uri), start, names, end, read, RefusedRequests(), passes_over
+        ):
             if rows is None:
                 yield None, 0, after
                 continue
@@ -302,6 +307,15 @@ class EventReader(SimpleDataSourceStreamReader):
             else:
                 events = rows.cast(PACKED_SCHEMA)
                 yield refuse_packed(events, most), rows.nbytes, after
+
+
+def _passes_over(selection: Selection, version: int, tags: Mapping[str, str | None] | None) -> bool:
+    """Whether a file of `requests` has none of the wanted groups, as its tag says."""
+    wanted = selection.at(version)
+    if wanted is None:
+        return False
+    groups = tagged_values(tags, GROUP_ID)
+    return groups is not None and not any(map(wanted.has_group, groups))
 
 
 def _events_gone(uri: str, version: int) -> EventsGoneError:

@@ -11,7 +11,19 @@ from schemas.tables import REQUESTS, to_requests
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pipeline.delta.appender import Appender
     from schemas.messages import RequestEvent
+
+# The column whose values a file of `requests` names in its tag.
+GROUP_ID = "group_id"
+
+
+def open_requests(uri: str) -> Appender:
+    """Return an appender to the table `requests`, whose files name the groups that they are about.
+
+    A coordinator passes over the files of other coordinators' groups. Raises TableNotFoundError.
+    """
+    return open_appender(uri, tagged=GROUP_ID)
 
 
 class RequestLog:
@@ -19,7 +31,7 @@ class RequestLog:
 
     def __init__(self, root: str) -> None:
         ensure_table(root, REQUESTS)
-        self._appender = open_appender(table_uri(root, REQUESTS))
+        self._appender = open_requests(table_uri(root, REQUESTS))
 
     def append(self, requests: Sequence[RequestEvent]) -> None:
         """Append the events, in their order; raises AppendConflict."""

@@ -15,8 +15,8 @@ from deltalake.exceptions import DeltaError
 
 from pipeline.clock import clock_ms
 from pipeline.delta.appender import AppendConflict
-from pipeline.delta.open import open_appender
 from pipeline.delta.tail import follow
+from pipeline.tables.request_log import open_requests
 from pipeline.tables.store import table_uri
 from pipeline.trials.simulation.world import Actor, Process
 from schemas.tables import REQUESTS, RESPONSES, to_requests
@@ -56,7 +56,7 @@ class ClientProcess:
         self._observer = observer
         self._linger_ms = linger_ms
         self._reads_after_ms = reads_after_ms
-        self._appender = open_appender(table_uri(root, REQUESTS))
+        self._appender = open_requests(table_uri(root, REQUESTS))
         self._app_id: str | None = f"producer-{process.name}"
         self._version = 0
         self._batches: deque[list[RequestEvent]] = deque()

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
@@ -542,3 +543,30 @@ def test_spark_finds_what_it_has_read_by_the_offset_that_it_was_told(log, read) 
     end = json.loads(json.dumps(spark.latestOffset(start, ReadAllAvailable())))
     spark.partitions(start, end)
     assert len(ids(spark.getCache(start, end))) == 1
+
+
+def test_a_node_does_not_open_the_requests_of_other_nodes_groups(
+    root: str, log: RequestLog, read: Any
+) -> None:
+    mine = [name for name in map("g{}".format, range(40)) if partition_for(name, 4) == 1]
+    others = [name for name in map("g{}".format, range(40)) if partition_for(name, 4) != 1]
+    log.append([heartbeat("1", mine[0]), heartbeat("2", others[0])])
+    log.append([heartbeat("3", others[1]), heartbeat("4", others[2]), heartbeat("5", None)])
+    log.append([heartbeat("6", mine[1])])
+    # A member's commits are of one group: the file of another one's is not opened. Here it is gone.
+    (gone,) = [
+        each for each in Path(table_uri(root, REQUESTS)).glob("*.parquet") if rows_of(each) == 3
+    ]
+    gone.unlink()
+    reader = read(selection=Selection((1,), 4))
+    batches, end = reader.read(reader.initialOffset())
+    found = ids(batches)
+    assert found == ["1", "6"]
+    assert ids(reader.readBetweenOffsets(reader.initialOffset(), end)) == found
+    everything = read(selection=Selection((1, partition_for(others[1], 4)), 4))
+    with pytest.raises(EventsGoneError):
+        everything.read(everything.initialOffset())
+
+
+def rows_of(path: Path) -> int:
+    return int(pq.read_metadata(path).num_rows)
