@@ -140,7 +140,7 @@ def broken(plan: Plan) -> Broken:
 # Node 2's stream stands still, and meanwhile partitions are moved to it.
 LAGGING = Plan(
     1,
-    events=500,
+    events=2_000,
     nodes=2,
     script=(
         Fault(3_000, faults.COMMIT, commit=CommitFault("node 2", PLANNED, PAUSE, 3_000)),
