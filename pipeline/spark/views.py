@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
 
 from pipeline.monitor.catalog import Catalog
+from pipeline.stream.spark_internals import from_arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,6 +5,7 @@ moves to a new release looks here first:
 
 * the driver's JVM, through py4j: how it is launched, what it writes, what it does as it ends, and
   Hadoop's properties in it;
+* the Spark schema of an Arrow one;
 * the worker's end of applyInPandasWithState: which serializer reads and writes a task's stream, and
   how the stream begins. What travels in it is `pipeline.stream.arrow_groups`'.
 
@@ -25,9 +26,12 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 from pyspark.serializers import SpecialLengths, pickle_protocol, write_int
 from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer
+from pyspark.sql.pandas.types import from_arrow_schema as _from_arrow_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 # The releases of Spark whose stream of groups `pipeline.stream.arrow_groups` reads and writes.
 KNOWN_SPARK = "4.2."
@@ -152,6 +156,14 @@ def has_class(spark: SparkSession, name: str) -> bool:
     """Whether the driver's JVM finds a class."""
     loader = jvm(spark).Thread.currentThread().getContextClassLoader()
     return loader.getResource(f"{name.replace('.', '/')}.class") is not None
+
+
+# --- schemas ------------------------------------------------------------------------------------
+
+
+def from_arrow_schema(schema: pa.Schema) -> StructType:
+    """Return the Spark schema that Arrow columns of these types have in Spark."""
+    return _from_arrow_schema(schema)
 
 
 # --- a worker's stream of groups ----------------------------------------------------------------

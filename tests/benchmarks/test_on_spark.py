@@ -35,7 +35,8 @@ def lasting() -> Iterator[Any]:
             there = dict(zip(machines, pool.map(start, machines), strict=True))
 
         @contextmanager
-        def running_once(machine: str, config: str = "") -> Iterator[Any]:
+        def running_once(machine: str, config: str = "", root: str | None = None) -> Iterator[Any]:
+            assert root is None
             yield there[machine]
 
         yield running_once

@@ -14,6 +14,7 @@ class EchoFleet:
     """Answers each request at once, and tells of a stranger's request that failed."""
 
     def __init__(self) -> None:
+        self.root = "/nowhere"
         self.members = [Member("g", "m")]
         self.requests = self
         self._asked: list[RequestEvent] = []
