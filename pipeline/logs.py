@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
 import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -20,6 +19,8 @@ from typing import Any, TextIO
 from urllib.parse import unquote, urlparse
 
 import msgspec
+
+from pipeline.user_folders import state_folder
 
 log = logging.getLogger(__name__)
 
@@ -165,12 +166,11 @@ class ProcessLog:
 def default_file(root: str, name: str) -> Path:
     """Where a process's log is kept: beside the tables on a local disk, else in the user's folder.
 
-    The user's folder for logs is `$XDG_STATE_HOME`, or `~/.local/state`.
+    The user's folder is `pipeline.user_folders.state_folder`.
     """
     where = urlparse(root)
     if where.scheme in ("", "file"):
         folder = unquote(where.path) if where.scheme else root
         return Path(folder) / "_logs" / f"{name}.log"
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     key = hashlib.sha256(root.rstrip("/").encode()).hexdigest()[:8]
-    return Path(state) / COMMAND / f"{name}-{key}.log"
+    return state_folder() / f"{name}-{key}.log"

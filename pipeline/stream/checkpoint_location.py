@@ -10,13 +10,14 @@ then Spark needs no jars of the store's either: only Python touches the tables.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
 import pyspark
+
+from pipeline.user_folders import state_folder
 
 if TYPE_CHECKING:
     from pipeline.settings import Settings
@@ -45,8 +46,7 @@ def checkpoint_location(settings: Settings, root: str, master: str) -> str:
         return f"{_in_hadoop(given).rstrip('/')}/{mine}"
     if is_local(root) or not master.startswith("local"):
         return f"{_in_hadoop(root).rstrip('/')}/_checkpoints"
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return str(Path(state) / "group-coordinator" / mine)
+    return str(state_folder() / mine)
 
 
 def is_local(uri: str) -> bool:

@@ -14,6 +14,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from pipeline.user_folders import cache_folder
+
 SETTING = "spark.group-coordinator.class.archive"
 # Options of every JVM that the user starts; they may contradict the archive's own.
 VARIABLE = "JDK_JAVA_OPTIONS"
@@ -25,8 +27,7 @@ QUIET = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 def cached(prefix: str, *of_what: object) -> Path:
     """Where in the user's cache folder the archive for these is, or would be."""
     key = hashlib.sha256(repr(of_what).encode()).hexdigest()[:16]
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache) / "group-coordinator" / f"{prefix}-{key}.jsa"
+    return cache_folder() / f"{prefix}-{key}.jsa"
 
 
 def archive_path(java: str) -> Path:
