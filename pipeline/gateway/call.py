@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.gateway.acls import Acls
-    from pipeline.gateway.api import Api
     from pipeline.gateway.brokers import Brokers
     from pipeline.gateway.coordinator_link import CoordinatorLink
     from pipeline.gateway.producing import Producing
@@ -23,7 +22,10 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """What the APIs of a gateway answer from. `brokers` is there once the gateway listens."""
+    """What the APIs of a gateway answer from. `brokers` is there once the gateway listens.
+
+    `versions` are those that the gateway speaks of each API, by the API's key.
+    """
 
     brokers: Brokers
 
@@ -35,7 +37,7 @@ class Services:
         producing: Producing,
         acls: Acls,
         cluster_id: str,
-        apis: Mapping[int, Api],
+        versions: Mapping[int, range],
         settings: GatewaySettings,
     ) -> None:
         self.root = root
@@ -44,7 +46,7 @@ class Services:
         self.producing = producing
         self.acls = acls
         self.cluster_id = cluster_id
-        self.apis = apis
+        self.versions = versions
         self.settings = settings
         # The requests in flight that are counted.
         self.in_flight = Room(settings.queued_max_requests)

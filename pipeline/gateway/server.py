@@ -14,7 +14,7 @@ from coordinator.config import GroupCoordinatorConfig
 from pipeline.client import ProducerSettings, RequestClient
 from pipeline.errors import Failure
 from pipeline.gateway.acls import Acls
-from pipeline.gateway.apis import APIS
+from pipeline.gateway.apis import VERSIONS
 from pipeline.gateway.brokers import LOOK_EVERY_S, Broker, Brokers, cluster_id
 from pipeline.gateway.call import Services
 from pipeline.gateway.connection import Connection
@@ -166,7 +166,7 @@ async def running_gateway(
     )
     with RequestClient(root, producer) as client:
         link, producing = CoordinatorLink(client), Producing(root, topics, limits.produce_linger_ms)
-        services = Services(root, link, topics, producing, acls, cluster_id(root), APIS, limits)
+        services = Services(root, link, topics, producing, acls, cluster_id(root), VERSIONS, limits)
         gateway = Gateway(services, limits)
         host, port = listen
         port = await gateway.bind(host, port)

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipeline.gateway.answering import Answering, tell
-from pipeline.gateway.apis import APIS
-from pipeline.gateway.apis.api_versions import unsupported, versions
+from pipeline.gateway.apis import APIS, VERSIONS
+from pipeline.gateway.apis.api_versions import supported, unsupported
+from pipeline.gateway.authenticator import Authenticator
 from pipeline.gateway.call import Call
 from pipeline.gateway.fields import InvalidFrame
-from pipeline.gateway.security.authenticator import Authenticator
 from pipeline.gateway.wire import (
     API_VERSIONS,
     RequestHeader,
@@ -86,7 +86,7 @@ class Session:
         """The answer to an ApiVersions that comes before authentication, or is of the future."""
         header, api, body = request
         known = body is not None
-        response = versions(APIS.values(), 0) if known else unsupported(APIS.values())
+        response = supported(VERSIONS, 0) if known else unsupported(VERSIONS)
         return response_frame(header.correlation_id, api, response, header.version if known else 0)
 
     def _call(self, request: _Request) -> Call:

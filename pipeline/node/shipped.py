@@ -7,6 +7,7 @@ that names the first missing module, adds it, and reads the next one.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
@@ -62,10 +63,8 @@ def main() -> int:
     if missing is not None:
         print(f"group-coordinator: {advice('driver', missing)}", file=sys.stderr)
         return 1
-    # The job imports what may be missing.
-    from pipeline.node.job import main as run_job  # noqa: PLC0415
-
-    return run_job()
+    # By its name, because it imports what may be missing.
+    return int(importlib.import_module("pipeline.node.job").main())
 
 
 if __name__ == "__main__":

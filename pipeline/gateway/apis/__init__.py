@@ -61,3 +61,5 @@ _MODULES = (
     sync_group,
 )
 APIS: dict[int, Api] = {module.API.key: module.API for module in _MODULES}
+# The versions of each API, by its key.
+VERSIONS = {key: range(api.lowest, api.highest + 1) for key, api in APIS.items()}

@@ -10,32 +10,35 @@ from pipeline.gateway.api import Api
 from schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
     from pipeline.gateway.call import Call
 
 
 async def _answer(call: Call, _request: ApiVersionsRequest) -> ApiVersionsResponse:
-    return versions(call.services.apis.values(), 0)
+    return supported(call.services.versions, 0)
 
 
-def versions(apis: Iterable[Api], code: int) -> ApiVersionsResponse:
-    """The answer; with UNSUPPORTED_VERSION it is of version 0, whatever was asked."""
+def supported(versions: Mapping[int, range], code: int) -> ApiVersionsResponse:
+    """The answer that tells `versions`, the spoken ones by an API's key.
+
+    With UNSUPPORTED_VERSION it is of version 0, whatever was asked.
+    """
     return ApiVersionsResponse(
         error_code=code,
         api_keys=[
             ApiVersionsResponse.ApiVersion(
-                api_key=api.key, min_version=api.lowest, max_version=api.highest
+                api_key=key, min_version=spoken[0], max_version=spoken[-1]
             )
-            for api in sorted(apis, key=lambda each: each.key)
+            for key, spoken in sorted(versions.items())
         ],
         finalized_features_epoch=-1,
     )
 
 
-def unsupported(apis: Iterable[Api]) -> ApiVersionsResponse:
+def unsupported(versions: Mapping[int, range]) -> ApiVersionsResponse:
     """The answer to a version of ApiVersions that this gateway does not know."""
-    return versions(apis, ErrorCode.UNSUPPORTED_VERSION)
+    return supported(versions, ErrorCode.UNSUPPORTED_VERSION)
 
 
 API = Api(ApiVersionsRequest, 0, 4, _answer)

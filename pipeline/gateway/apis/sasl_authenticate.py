@@ -1,6 +1,6 @@
 """SaslAuthenticate (API key 36; KIP-152), once authentication is over, or where none is asked for.
 
-Before that it is `pipeline.gateway.security.authenticator` that answers it.
+Before that it is `pipeline.gateway.authenticator` that answers it.
 """
 
 from __future__ import annotations

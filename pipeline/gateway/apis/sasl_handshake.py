@@ -1,6 +1,6 @@
 """SaslHandshake (API key 17), once authentication is over, or on a listener that asks for none.
 
-Before that it is `pipeline.gateway.security.authenticator` that answers it.
+Before that it is `pipeline.gateway.authenticator` that answers it.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Who a client is: TLS, users and their passwords, and the SASL exchange that names a principal."""
+"""Who a client is: TLS, users and their passwords, and SASL's mechanisms that prove a name."""

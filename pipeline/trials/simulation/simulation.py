@@ -34,7 +34,7 @@ from pipeline.tables.topics import (
 from pipeline.trials.simulation import faults
 from pipeline.trials.simulation.checks import ANSWERED_ONCE, Key, Observer
 from pipeline.trials.simulation.clients import ClientProcess, ForeignProcess, SlowReader
-from pipeline.trials.simulation.clocks import MachineClock, WorldClock
+from pipeline.trials.simulation.clocks import MachineClock
 from pipeline.trials.simulation.consumers import Assignments, ConsumerMember
 from pipeline.trials.simulation.faults import Fault, draw_faults
 from pipeline.trials.simulation.files import CRASH_BEFORE, CommitFault, Files, replaced
@@ -51,6 +51,7 @@ from pipeline.trials.simulation.workload import (
     Repeater,
 )
 from pipeline.trials.simulation.world import Actor, Broken, Process, Violation, World
+from pipeline.trials.simulation.world_clock import WorldClock
 from schemas.messages import OffsetFetchRequest, RequestEvent
 from schemas.tables import RESPONSES
 
