@@ -61,7 +61,8 @@ class TextLines(logging.Formatter):
         """Return the record as a line; a stack trace of ours follows it in any case."""
         message = record.getMessage()
         if record.name == COMMAND and record.levelno >= logging.ERROR:
-            return f"{COMMAND}: {message}"
+            detail = _detail(record) if self._detailed else ""
+            return "\n".join(filter(None, [f"{COMMAND}: {message}", detail]))
         time = datetime.fromtimestamp(record.created).isoformat(" ", "milliseconds")
         ours = record.name.partition(".")[0] in _OURS
         whose = record.name if self._detailed or not ours else ""
@@ -158,9 +159,9 @@ class ProcessLog:
         logging.getLogger().addHandler(self.file)
         return True
 
-    def fail(self, text: str) -> None:
-        """Say why the process ends, as its last line."""
-        logging.getLogger(COMMAND).error("%s", text)
+    def fail(self, text: str, detail: str = "") -> None:
+        """Say why the process ends, as its last line; the file has the detail below it."""
+        logging.getLogger(COMMAND).error("%s", text, extra={"detail": detail})
 
 
 def default_file(root: str, name: str) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -17,11 +18,17 @@ from schemas.tables import REQUESTS
 
 # A disk with less than this may refuse a file and still have room for a smaller one.
 _FULL_BYTES = 64 * 1024
+# A line of a stack trace of Java's, of which Py4J makes its message.
+_FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)")
 
 
 def one_line(error: BaseException, root: str) -> str:
-    """The failure's text on one line, after what is wrong with a root on a local disk, if it is."""
-    text = " ".join(str(error).split())
+    """The failure's text on one line, after what is wrong with a root on a local disk, if it is.
+
+    Java's stack traces are left out, their causes are not.
+    """
+    lines = [line for line in str(error).splitlines() if not _FRAME.fullmatch(line)]
+    text = " ".join(" ".join(lines).split())
     folder = local_folder(root)
     trouble = None if folder is None else _trouble(folder, text)
     return text if trouble is None else f"{trouble}: {text}"

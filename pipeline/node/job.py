@@ -179,7 +179,7 @@ def run(
             # Who stops a process often stops its children with it: the JVM was first to go.
             log.warning("the JVM ended before the query was stopped; its batch will be run again")
             return 0
-        process_log.fail(one_line(error, root))
+        process_log.fail(one_line(error, root), str(error))
         return 1
     finally:
         stop.done()

@@ -10,6 +10,7 @@ then Spark needs no jars of the store's either: only Python touches the tables.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -58,6 +59,24 @@ def store_packages(location: str) -> list[str]:
     """Return the Maven coordinates that Hadoop needs to reach a URI; none for a folder."""
     wanted = _STORE_JARS.get(urlparse(location).scheme)
     return [] if wanted is None else [wanted.format(hadoop=_hadoop_version())]
+
+
+def store_settings(location: str) -> dict[str, str]:
+    """Return what tells Hadoop of an S3 server that the environment names; empty for other URIs.
+
+    Python's clients of the tables read `AWS_ENDPOINT_URL` themselves. Hadoop does not: it would
+    ask Amazon's servers for the checkpoint.
+    """
+    endpoint = os.environ.get("AWS_ENDPOINT_URL")
+    if urlparse(location).scheme != "s3a" or endpoint is None:
+        return {}
+    hadoop = {
+        "endpoint": endpoint,
+        "endpoint.region": os.environ.get("AWS_REGION"),
+        # A server elsewhere has no name of its own for each bucket.
+        "path.style.access": "true",
+    }
+    return {f"spark.hadoop.fs.s3a.{key}": text for key, text in hadoop.items() if text}
 
 
 def _in_hadoop(uri: str) -> str:

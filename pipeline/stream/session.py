@@ -45,6 +45,7 @@ from pipeline.stream.checkpoint_location import (
     checkpoint_location,
     is_local,
     store_packages,
+    store_settings,
 )
 from pipeline.stream.hadoop import forget_clusters, spare_forks
 from pipeline.stream.jars import EXCLUDES, PACKAGES, start_with_jars
@@ -202,7 +203,7 @@ def spark_settings(settings: Settings, location: str) -> dict[str, str]:
     wanted["spark.sql.streaming.stateStore.providerClass"] = STATE_STORES[ours.state_store]
     partitions = ours.shuffle_partitions or max(1, (os.cpu_count() or 1) // 2)
     wanted["spark.sql.shuffle.partitions"] = str(partitions)
-    wanted |= settings.spark
+    wanted |= store_settings(location) | settings.spark
     theirs = [each.strip() for each in settings.spark.get(PACKAGES, "").split(",") if each.strip()]
     added = store_packages(location) + theirs
     wanted[PACKAGES] = ",".join(_join(packages().split(","), added))

@@ -25,6 +25,23 @@ def test_a_text_of_many_lines_becomes_one(root: Path) -> None:
     assert one_line(Failure("it\n  broke\n"), str(root)) == "it broke"
 
 
+def test_of_a_failure_in_java_the_causes_are_told_and_the_stack_is_not() -> None:
+    text = (
+        "An error occurred while calling o107.exists.\n"
+        ": org.apache.hadoop.fs.s3a.AWSBadRequestException: getFileStatus on s3a://b/x\n"
+        "\tat org.apache.hadoop.fs.s3a.S3AUtils.translateException(S3AUtils.java:268)\n"
+        "\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
+        "Caused by: software.amazon.awssdk.services.s3.model.S3Exception: Bad Request\n"
+        "\tat software.amazon.awssdk.services.s3.Client.headObject(Client.java:7623)\n"
+        "\t... 20 more\n"
+    )
+    assert one_line(Failure(text), "s3://b/x") == (
+        "An error occurred while calling o107.exists. : org.apache.hadoop.fs.s3a."
+        "AWSBadRequestException: getFileStatus on s3a://b/x Caused by: "
+        "software.amazon.awssdk.services.s3.model.S3Exception: Bad Request"
+    )
+
+
 def test_a_full_disk_is_named_by_the_error_or_by_itself(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,25 @@ def test_the_jars_of_a_store_are_asked_for_where_spark_writes_to_it(location, ar
     assert "spark.sql.streaming.checkpointFileManagerClass" not in wanted
 
 
+def test_hadoop_is_told_of_the_s3_server_that_the_environment_names(monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://store:7070")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    wanted = spark_settings(BESIDE, "s3a://bucket/x")
+    assert wanted["spark.hadoop.fs.s3a.endpoint"] == "http://store:7070"
+    assert wanted["spark.hadoop.fs.s3a.endpoint.region"] == "us-east-1"
+    assert wanted["spark.hadoop.fs.s3a.path.style.access"] == "true"
+    theirs = Settings(spark={"spark.hadoop.fs.s3a.endpoint": "https://other"})
+    assert spark_settings(theirs, "s3a://bucket/x")["spark.hadoop.fs.s3a.endpoint"].endswith(
+        "other"
+    )
+
+
+@pytest.mark.parametrize("location", ["/data/groups", "gs://bucket/x"])
+def test_other_stores_are_told_nothing_of_it(monkeypatch, location):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://store:7070")
+    assert not [key for key in spark_settings(BESIDE, location) if "s3a" in key]
+
+
 def test_spark_needs_no_jars_of_a_store_that_only_the_tables_are_in():
     location = checkpoint_location(BESIDE, "s3a://bucket/groups", "local[*]")
     assert spark_settings(BESIDE, location)[PACKAGES] == packages()

@@ -1,0 +1,65 @@
+"""A cluster whose tables and streaming checkpoint are on S3: README's spark-submit with `s3a://`."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from pipeline.client import GroupMember
+from pipeline.node.packaging import write_package
+from pipeline.stream.checkpoint_location import store_packages
+from pipeline.stream.session import packages
+from pipeline.tables.topics import create_topic
+from tests.end_to_end.standalone import Standalone, until
+from tests.object_store.proxy import Proxy
+
+pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(1800)]
+
+FOLDER = "group-coordinator"
+
+
+def test_a_cluster_keeps_its_streaming_checkpoint_beside_the_tables_on_s3(
+    root: str, proxy: Proxy, tmp_path: Path
+) -> None:
+    package = write_package(tmp_path / "package")
+    standalone = Standalone(tmp_path)
+    jars = ",".join([packages(), *store_packages(root)])
+    submitted = [
+        *("--packages", jars),
+        *("--archives", f"{package.archive}#{FOLDER}"),
+        *("--conf", f"spark.executorEnv.PYTHONPATH={FOLDER}"),
+        *(str(package.job), "--root", root),
+    ]
+    try:
+        standalone.begin()
+        first = standalone.submit("first", *submitted)
+        standalone.wait_ready("first")
+        assert any("/_checkpoints/" in asked.key for asked in proxy.asked)
+        create_topic(root, "orders", 3)
+
+        with GroupMember(root, "group", ["orders"], session_timeout_ms=60_000) as member:
+            until("an assignment", lambda: bool(member.poll_positions(500)))
+            member_id, partition = member.member_id, member.assignment[0]
+
+            def is_committed(offset: int) -> bool:
+                member.poll_positions(100)
+                member.commit({partition: offset}, timeout_ms=120_000)
+                found = member.committed([partition], timeout_ms=120_000)[partition]
+                return found is not None and found.offset == offset
+
+            assert is_committed(1)
+            (executor,) = standalone.executors("worker-1")
+            os.kill(executor, signal.SIGKILL)
+            assert is_committed(2)
+            os.kill(first.pid, signal.SIGTERM)
+            assert first.wait(120) == 143
+            standalone.submit("second", *submitted)
+            standalone.wait_ready("second")
+            assert is_committed(3)
+            # From the streaming checkpoint: the group is as it was, and nobody had to join again.
+            assert (member.member_id, member.generation) == (member_id, 1)
+    finally:
+        standalone.stop()
