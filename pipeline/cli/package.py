@@ -10,10 +10,18 @@ import typer
 
 def package(
     out: Annotated[Path, typer.Option("--out", help="The folder to write into.")] = Path("dist"),
+    root: Annotated[
+        str, typer.Option("--root", help="The root that the printed command is to be for.")
+    ] = "ROOT",
 ) -> None:
-    """Write what spark-submit ships to a cluster: an archive of packages, and job.py."""
+    """Write what spark-submit ships to a cluster: an archive of packages, and job.py.
+
+    The command that is printed asks for the jars that Spark needs; with the root of an object
+    store also for the store's.
+    """
     from pipeline.node.packaging import write_package
     from pipeline.node.shipped import ARCHIVE_FOLDER
+    from pipeline.stream.checkpoint_location import store_packages
     from pipeline.stream.session import packages
 
     done = write_package(out, lambda line: typer.echo(line, err=True))
@@ -22,7 +30,7 @@ def package(
     typer.echo("")
     typer.echo("PYSPARK_DRIVER_PYTHON=$(command -v python) PYSPARK_PYTHON=python3 \\")
     typer.echo("spark-submit --master MASTER \\")
-    typer.echo(f"    --packages {packages()} \\")
+    typer.echo(f"    --packages {','.join([packages(), *store_packages(root)])} \\")
     typer.echo(f"    --archives {done.archive}#{ARCHIVE_FOLDER} \\")
     typer.echo(f"    --conf spark.executorEnv.PYTHONPATH={ARCHIVE_FOLDER} \\")
-    typer.echo(f"    {done.job} --root ROOT")
+    typer.echo(f"    {done.job} --root {root}")

@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlparse
 
 import pyspark
@@ -24,12 +24,29 @@ if TYPE_CHECKING:
     from pipeline.settings import Settings
 
 LOCAL_SCHEMES = ("", "file")
-# What Hadoop needs for a scheme, beside what Spark has; its own jars of the release that Spark has.
-_STORE_JARS = {
-    "s3a": "org.apache.hadoop:hadoop-aws:{hadoop}",
-    "abfs": "org.apache.hadoop:hadoop-azure:{hadoop}",
-    "abfss": "org.apache.hadoop:hadoop-azure:{hadoop}",
-    "gs": "com.google.cloud.bigdataoss:gcs-connector:3.1.7",
+
+
+class _Store(NamedTuple):
+    """What Hadoop needs for a scheme, beside what Spark has: a Maven package, and a class of it."""
+
+    package: str
+    file_system: str
+
+
+_AZURE = _Store(
+    "org.apache.hadoop:hadoop-azure:{hadoop}", "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem"
+)
+# Hadoop's own jars are of the release that Spark has.
+_STORES = {
+    "s3a": _Store(
+        "org.apache.hadoop:hadoop-aws:{hadoop}", "org.apache.hadoop.fs.s3a.S3AFileSystem"
+    ),
+    "abfs": _AZURE,
+    "abfss": _AZURE,
+    "gs": _Store(
+        "com.google.cloud.bigdataoss:gcs-connector:3.1.7",
+        "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
+    ),
 }
 _HADOOP_JAR = re.compile(r"hadoop-client-api-(.+)\.jar")
 
@@ -57,8 +74,14 @@ def is_local(uri: str) -> bool:
 
 def store_packages(location: str) -> list[str]:
     """Return the Maven coordinates that Hadoop needs to reach a URI; none for a folder."""
-    wanted = _STORE_JARS.get(urlparse(location).scheme)
-    return [] if wanted is None else [wanted.format(hadoop=_hadoop_version())]
+    store = _STORES.get(urlparse(_in_hadoop(location)).scheme)
+    return [] if store is None else [store.package.format(hadoop=_hadoop_version())]
+
+
+def store_class(location: str) -> str | None:
+    """Return the Java class by which Hadoop reaches a URI, None if Spark has it or nobody knows."""
+    store = _STORES.get(urlparse(location).scheme)
+    return None if store is None else store.file_system
 
 
 def store_settings(location: str) -> dict[str, str]:
@@ -86,6 +109,7 @@ def _in_hadoop(uri: str) -> str:
 
 def _hadoop_version() -> str:
     """The release of the Hadoop that the installed Spark has."""
-    jars = Path(pyspark.__file__).parent / "jars"
+    # Under spark-submit pyspark is an archive, and the jars are elsewhere.
+    jars = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent) / "jars"
     found = [match[1] for path in jars.iterdir() if (match := _HADOOP_JAR.fullmatch(path.name))]
     return max(found, default="3.5.0")

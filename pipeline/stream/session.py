@@ -33,6 +33,7 @@ from importlib import resources
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlparse
 
 import pyspark
 from msgspec.structs import replace
@@ -44,6 +45,7 @@ from pipeline.stream import class_archive
 from pipeline.stream.checkpoint_location import (
     checkpoint_location,
     is_local,
+    store_class,
     store_packages,
     store_settings,
 )
@@ -80,6 +82,7 @@ STATE_STORES = {
 }
 # Settings for a streaming checkpoint on a local disk: other stores have managers of their own.
 LOCAL_ONLY = ("spark.sql.streaming.checkpointFileManagerClass",)
+_DELTA_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 _LOG_LEVEL = "spark.log.level"
 # How long the last lines of a JVM that has ended are waited for.
 _LAST_WORDS_S = 5.0
@@ -99,8 +102,8 @@ class SparkNotStarted(Failure):
     """The JVM ended before Spark ran; the message says what it said of that."""
 
 
-class DeltaMissing(Failure):
-    """Spark runs without Delta's jars; the message says which package to ask for."""
+class JarsMissing(Failure):
+    """Spark runs without jars of Delta or of a store; the message says what to ask for."""
 
 
 def create_session(
@@ -110,11 +113,14 @@ def create_session(
 
     `master` null is the one spark-submit was given, else all cores of this machine. `jvm_log` gets
     what the JVM writes to standard error, which is this process's own without it.
-    Raises JavaMissing, SparkNotStarted, and DeltaMissing under a spark-submit without Delta's
-    package.
+    Raises JavaMissing, SparkNotStarted, and JarsMissing where Spark runs already, or under a
+    spark-submit, without the packages of Delta or of the store that holds streaming checkpoints.
     """
     active = SparkSession.getActiveSession()
     if active is None:
+        if _is_submitted():
+            # That JVM knows the master and the settings that spark-submit was given.
+            launch_jvm({})
         master = master or _submitted_master() or MASTER
     else:
         master = active.sparkContext.master or MASTER
@@ -125,6 +131,7 @@ def create_session(
     else:
         spark = active
         _apply(spark, wanted)
+    _check_jars(spark, wanted, location)
     if is_local(location):
         spare_forks(spark, wanted[PACKAGES])
         if active is None:
@@ -145,7 +152,7 @@ def with_location(settings: Settings, root: str, spark: SparkSession) -> Setting
 
 
 def _submitted_master() -> str | None:
-    """The master that spark-submit was given; None without spark-submit."""
+    """The master that spark-submit was given; None without spark-submit, whose JVM is found."""
     return SparkConf().get("spark.master") if _is_submitted() else None
 
 
@@ -303,7 +310,6 @@ def _session_of_submit(wanted: dict[str, str], jvm_log: JvmLog | None) -> SparkS
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     by_default = False
     if jvm_log is not None:
-        launch_jvm({})
         stderr_to(jvm_log.named_pipe())
         by_default = logs_by_default()
     given = SparkConf()
@@ -321,7 +327,6 @@ def _session_of_submit(wanted: dict[str, str], jvm_log: JvmLog | None) -> SparkS
             log_as(log4j2.as_uri())
         if level is not None:
             spark.sparkContext.setLogLevel(level)
-    _check_delta(spark, wanted)
     _ship_package(spark)
     return spark
 
@@ -356,9 +361,11 @@ def _apply(spark: SparkSession, wanted: dict[str, str]) -> None:
     if late:
         pairs = ", ".join(f"{key}={wanted[key]}" for key in late)
         log.warning("Spark runs already; to be set before its start: %s", pairs)
-    _check_delta(spark, wanted)
 
 
-def _check_delta(spark: SparkSession, wanted: dict[str, str]) -> None:
-    if not has_class(spark, "io.delta.sql.DeltaSparkSessionExtension"):
-        raise DeltaMissing(f"Spark runs without Delta: start it with --packages {wanted[PACKAGES]}")
+def _check_jars(spark: SparkSession, wanted: dict[str, str], location: str) -> None:
+    needed = {"Delta": _DELTA_CLASS, urlparse(location).scheme: store_class(location)}
+    for name, needed_class in needed.items():
+        if needed_class is not None and not has_class(spark, needed_class):
+            asked = wanted[PACKAGES]
+            raise JarsMissing(f"Spark runs without {name}'s jars: start it with --packages {asked}")

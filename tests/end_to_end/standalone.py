@@ -15,8 +15,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyspark
+
+from pipeline.node.shipped import ARCHIVE_FOLDER
+
+if TYPE_CHECKING:
+    from pipeline.client import GroupMember
+    from pipeline.node.packaging import Packaged
 
 TOP = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -30,6 +37,23 @@ def until(what: str, holds: Callable[[], bool], limit_s: float = _LIMIT_S) -> No
     while not holds():
         assert time.monotonic() < end, f"{what}: not within {limit_s:.0f} s"
         time.sleep(0.2)
+
+
+def shipped(package: Packaged) -> list[str]:
+    """Return the options of spark-submit that give executors the packages they lack."""
+    return [
+        *("--archives", f"{package.archive}#{ARCHIVE_FOLDER}"),
+        *("--conf", f"spark.executorEnv.PYTHONPATH={ARCHIVE_FOLDER}"),
+    ]
+
+
+def is_committed(member: GroupMember, offset: int) -> bool:
+    """Commit an offset of the member's first partition; return whether it is what is read back."""
+    partition = member.assignment[0]
+    member.poll_positions(100)
+    member.commit({partition: offset}, timeout_ms=120_000)
+    found = member.committed([partition], timeout_ms=120_000)[partition]
+    return found is not None and found.offset == offset
 
 
 class Standalone:

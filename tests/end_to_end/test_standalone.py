@@ -13,7 +13,7 @@ from pipeline.client import GroupMember
 from pipeline.node.packaging import Packaged, write_package
 from pipeline.stream.session import packages
 from pipeline.tables.topics import create_topic
-from tests.end_to_end.standalone import Standalone, until
+from tests.end_to_end.standalone import Standalone, is_committed, shipped, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -35,14 +35,6 @@ def standalone(tmp_path: Path) -> Iterator[Standalone]:
 
 def arguments(package: Packaged, root: Path, *options: str) -> list[str]:
     return ["--packages", packages(), *options, str(package.job), "--root", str(root)]
-
-
-def shipped(package: Packaged) -> list[str]:
-    folder = "group-coordinator"
-    return [
-        *("--archives", f"{package.archive}#{folder}"),
-        *("--conf", f"spark.executorEnv.PYTHONPATH={folder}"),
-    ]
 
 
 def test_a_submit_without_the_archive_says_in_one_line_what_executors_lack(
@@ -69,20 +61,13 @@ def test_requests_are_answered_while_executors_and_workers_die_and_after_a_resta
 
     with GroupMember(str(root), "group", ["orders"], session_timeout_ms=60_000) as member:
         until("an assignment", lambda: bool(member.poll_positions(500)))
-        member_id, partition = member.member_id, member.assignment[0]
-
-        def is_committed(offset: int) -> bool:
-            member.poll_positions(100)
-            member.commit({partition: offset}, timeout_ms=120_000)
-            found = member.committed([partition], timeout_ms=120_000)[partition]
-            return found is not None and found.offset == offset
-
-        assert is_committed(1)
+        member_id = member.member_id
+        assert is_committed(member, 1)
         (executor,) = standalone.executors("worker-1")
         os.kill(executor, signal.SIGKILL)
-        assert is_committed(2)
+        assert is_committed(member, 2)
         standalone.kill_worker("worker-2")
-        assert is_committed(3)
+        assert is_committed(member, 3)
 
         os.kill(first.pid, signal.SIGTERM)
         # Java's status after SIGTERM, however orderly it ends.
@@ -90,7 +75,7 @@ def test_requests_are_answered_while_executors_and_workers_die_and_after_a_resta
         assert "stopped; other nodes need not wait" in standalone.text("first")
         standalone.submit("second", *submitted)
         standalone.wait_ready("second")
-        assert is_committed(4)
+        assert is_committed(member, 4)
         # From the streaming checkpoint: the group is as it was, and nobody had to join again.
         assert member.member_id == member_id
         assert member.generation == 1

@@ -13,12 +13,10 @@ from pipeline.node.packaging import write_package
 from pipeline.stream.checkpoint_location import store_packages
 from pipeline.stream.session import packages
 from pipeline.tables.topics import create_topic
-from tests.end_to_end.standalone import Standalone, until
+from tests.end_to_end.standalone import Standalone, is_committed, shipped, until
 from tests.object_store.proxy import Proxy
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(1800)]
-
-FOLDER = "group-coordinator"
 
 
 def test_a_cluster_keeps_its_streaming_checkpoint_beside_the_tables_on_s3(
@@ -29,8 +27,7 @@ def test_a_cluster_keeps_its_streaming_checkpoint_beside_the_tables_on_s3(
     jars = ",".join([packages(), *store_packages(root)])
     submitted = [
         *("--packages", jars),
-        *("--archives", f"{package.archive}#{FOLDER}"),
-        *("--conf", f"spark.executorEnv.PYTHONPATH={FOLDER}"),
+        *shipped(package),
         *(str(package.job), "--root", root),
     ]
     try:
@@ -42,23 +39,16 @@ def test_a_cluster_keeps_its_streaming_checkpoint_beside_the_tables_on_s3(
 
         with GroupMember(root, "group", ["orders"], session_timeout_ms=60_000) as member:
             until("an assignment", lambda: bool(member.poll_positions(500)))
-            member_id, partition = member.member_id, member.assignment[0]
-
-            def is_committed(offset: int) -> bool:
-                member.poll_positions(100)
-                member.commit({partition: offset}, timeout_ms=120_000)
-                found = member.committed([partition], timeout_ms=120_000)[partition]
-                return found is not None and found.offset == offset
-
-            assert is_committed(1)
+            member_id = member.member_id
+            assert is_committed(member, 1)
             (executor,) = standalone.executors("worker-1")
             os.kill(executor, signal.SIGKILL)
-            assert is_committed(2)
+            assert is_committed(member, 2)
             os.kill(first.pid, signal.SIGTERM)
             assert first.wait(120) == 143
             standalone.submit("second", *submitted)
             standalone.wait_ready("second")
-            assert is_committed(3)
+            assert is_committed(member, 3)
             # From the streaming checkpoint: the group is as it was, and nobody had to join again.
             assert (member.member_id, member.generation) == (member_id, 1)
     finally:

@@ -9,7 +9,9 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from pipeline.cli.main import app
 from pipeline.node import packaging, shipped
 from pipeline.node.packaging import NotInstalled, write_package
 
@@ -47,6 +49,17 @@ def test_python_imports_the_project_and_its_packages_from_the_archive(tmp_path: 
         "msgspec",
         "pipeline",
     ]
+
+
+@pytest.mark.usefixtures("of_one")
+def test_the_command_for_a_root_in_a_store_asks_for_the_jars_of_the_store(tmp_path: Path) -> None:
+    def printed(*root: str) -> str:
+        return CliRunner().invoke(app, ["package", "--out", str(tmp_path), *root]).output
+
+    assert "hadoop-aws" not in printed()
+    asked = printed("--root", "s3a://bucket/groups")
+    assert ",org.apache.hadoop:hadoop-aws:" in asked
+    assert "--root s3a://bucket/groups" in asked
 
 
 @pytest.mark.usefixtures("of_one")

@@ -69,6 +69,16 @@ def test_the_jars_of_a_store_are_asked_for_where_spark_writes_to_it(location, ar
     assert "spark.sql.streaming.checkpointFileManagerClass" not in wanted
 
 
+def test_the_jars_are_those_of_the_spark_that_spark_submit_runs(monkeypatch, tmp_path):
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    (jars / "hadoop-client-api-3.9.1.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    # pyspark itself is an archive then.
+    monkeypatch.setattr("pyspark.__file__", str(tmp_path / "pyspark.zip" / "__init__.py"))
+    assert store_packages("s3://bucket/x") == ["org.apache.hadoop:hadoop-aws:3.9.1"]
+
+
 def test_hadoop_is_told_of_the_s3_server_that_the_environment_names(monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://store:7070")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
