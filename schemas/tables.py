@@ -16,8 +16,10 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct, inspect, structs
 
-from schemas.messages import Int32, Int64, RejectedRequest, RequestEvent, Response, Timestamp
-from schemas.records import CoordinatorEvent, GroupEvent, Record
+from schemas import rows as stored
+from schemas.messages import RequestEvent
+from schemas.records import GroupEvent
+from schemas.rows import TableRows
 
 _Row = TypeVar("_Row", bound=Struct)
 
@@ -26,107 +28,6 @@ _MILLIS = pa.timestamp("ms", tz="UTC")
 # How many rows of one millisecond keep their order: one a microsecond.
 MOST_NUMBERED = 1000
 _INTEGERS = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
-
-
-class TopicChange(Struct, frozen=True):
-    """A row of the `topics` catalogue: a topic's number of partitions from `at` (ms) on.
-
-    The newest row of a topic is in force. `partitions` null: the topic was deleted. `at` rises
-    strictly from row to row.
-    """
-
-    topic: str
-    partitions: Int32 | None
-    at: Timestamp
-
-
-class TopicTable(Struct, frozen=True):
-    """A row of `topic_tables`: the Delta table whose rows are a topic's records.
-
-    It is in force while the topic's row that created it in `topics` has the same `at`. `table_id`
-    is the id in the table's metadata. Either `key_column` or `partition_column` is set.
-    `value_column` null: a record's value is its row as a JSON object. `timestamp_column` null: a
-    record's timestamp is that of its commit. `start_version` null: the topic begins with the
-    table's version 0, else with the rows that the table had in that version.
-
-    `config` not null: the table is the topic's own, of the columns of `TOPIC_RECORDS`, which
-    gateways append to, and `config` has the topic's configs as a JSON object under Kafka's names.
-    """
-
-    topic: str
-    topic_id: str
-    table: str
-    table_id: str
-    key_column: str | None
-    partition_column: str | None
-    value_column: str | None
-    timestamp_column: str | None
-    start_version: Int64 | None
-    at: Timestamp
-    config: str | None = None
-
-
-class TopicIndexEntry(Struct, frozen=True):
-    """A row of `topic_index`: which offsets of a partition are in which row group of which file.
-
-    `count` rows of the row group are in the partition, the first of them at `base_offset`, when
-    the topic has `partitions` partitions. Timestamps are ms since 1970; `committed_at` is that of
-    the table's commit. `partition_values` is the add action's, as JSON. The entries of one commit
-    have one `sequence`, which rises by 1 for each topic.
-
-    Without a file an entry says one of two things. `partition` null: every version up to `version`
-    is indexed. Else: the topic was indexed anew from `version`, and the partition's log starts at
-    `base_offset`.
-    """
-
-    topic: str
-    topic_id: str
-    sequence: Int64
-    version: Int64
-    partition: Int32 | None = None
-    file: str | None = None
-    row_group: Int32 | None = None
-    base_offset: Int64 | None = None
-    count: Int64 = 0
-    min_timestamp: Int64 | None = None
-    max_timestamp: Int64 | None = None
-    committed_at: Int64 | None = None
-    partitions: Int32 | None = None
-    partition_values: str | None = None
-
-
-class AclChange(Struct, frozen=True):
-    """A row of `acls`: an ACL was added or removed (`schemas.acls.AclBinding`).
-
-    Of an ACL the row with the greatest `number` counts. The rows of one change share a number.
-    `changed_by` is the principal that asked for the change of a gateway.
-    """
-
-    number: Int64
-    added: bool
-    resource_type: str
-    resource_name: str
-    pattern_type: str
-    principal: str
-    host: str
-    operation: str
-    permission: str
-    at: Timestamp
-    changed_by: str | None = None
-
-
-class GatewayEvent(Struct, frozen=True):
-    """A row of `gateways`: a gateway began to serve at an address, or stopped in order.
-
-    An address keeps its `broker_id`. Of an address the row with the greatest `number` counts.
-    """
-
-    number: Int64
-    broker_id: Int32
-    host: str
-    port: Int32
-    stopped: bool
-    at: Timestamp
 
 
 class Table(Struct, frozen=True):
@@ -152,14 +53,17 @@ def arrow_schema(struct: type[Struct]) -> pa.Schema:
     return pa.schema(_fields(info))
 
 
-def table_of(name: str, struct: type[Struct]) -> Table:
-    """Return the table of a Struct's rows. A field without a default is a required column.
+def table_of(rows: TableRows) -> Table:
+    """Return the table as Arrow sees it. A field without a default is a required column.
 
     So a field that a later release adds must be `X | None` and have a default: a table of an
     earlier release has no such column, and its rows have null there once it has one.
     """
-    required = tuple(field.name for field in structs.fields(struct) if field.required)
-    return Table(name, arrow_schema(struct), required=required)
+    required = [field.name for field in structs.fields(rows.row) if field.required]
+    schema = arrow_schema(rows.row)
+    for name in rows.partition_by:
+        schema = schema.append(pa.field(name, pa.int64()))
+    return Table(rows.name, schema, rows.partition_by, (*required, *rows.partition_by))
 
 
 def _fields(struct: inspect.StructType) -> list[pa.Field]:
@@ -197,21 +101,13 @@ def _arrow_type(info: inspect.Type, notes: Mapping[str, Any] | None = None) -> p
 
 # --- the tables ---------------------------------------------------------------------------------
 
-REQUESTS = table_of("requests", RequestEvent)
-RESPONSES = table_of("responses", Response)
-REJECTED_REQUESTS = table_of("rejected_requests", RejectedRequest)
-# `segment` divides the log as Kafka's segments do: appends go to the newest, compaction rewrites
-# the older ones. As the partition column it keeps the two from touching the same files.
-OFFSETS_TOPIC = Table(
-    "offsets_topic",
-    arrow_schema(Record).append(pa.field("segment", pa.int64())),
-    partition_by=("segment",),
-    required=(*table_of("", Record).required, "segment"),
-)
-# Records that compaction took out of the log, kept for SQL.
-OFFSETS_HISTORY = table_of("offsets_history", Record)
-GROUP_EVENTS = table_of("group_events", GroupEvent)
-COORDINATORS = table_of("coordinators", CoordinatorEvent)
+REQUESTS = table_of(stored.REQUESTS)
+RESPONSES = table_of(stored.RESPONSES)
+REJECTED_REQUESTS = table_of(stored.REJECTED_REQUESTS)
+OFFSETS_TOPIC = table_of(stored.OFFSETS_TOPIC)
+OFFSETS_HISTORY = table_of(stored.OFFSETS_HISTORY)
+GROUP_EVENTS = table_of(stored.GROUP_EVENTS)
+COORDINATORS = table_of(stored.COORDINATORS)
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
@@ -224,16 +120,11 @@ TABLES: dict[str, Table] = {
         COORDINATORS,
     )
 }
-# Made only on demand: without a catalogue a coordinator accepts any topic's name.
-TOPICS = table_of("topics", TopicChange)
-# Made with the first topic that is a table. A table of its own, and not columns of `topics`: an
-# older release, which knows neither, goes on reading and changing `topics`.
-TOPIC_TABLES = table_of("topic_tables", TopicTable)
-TOPIC_INDEX = table_of("topic_index", TopicIndexEntry)
-# Made with the first gateway.
-GATEWAYS = table_of("gateways", GatewayEvent)
-# Made with the first ACL: without the table everything is allowed to everybody.
-ACLS = table_of("acls", AclChange)
+TOPICS = table_of(stored.TOPICS)
+TOPIC_TABLES = table_of(stored.TOPIC_TABLES)
+TOPIC_INDEX = table_of(stored.TOPIC_INDEX)
+GATEWAYS = table_of(stored.GATEWAYS)
+ACLS = table_of(stored.ACLS)
 ON_DEMAND = (TOPICS, TOPIC_TABLES, TOPIC_INDEX, GATEWAYS, ACLS)
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 # The table of a topic that has a table of its own, one for each: the columns of Spark's Kafka

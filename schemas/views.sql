@@ -14,22 +14,50 @@ FROM offsets_topic JOIN (
 ON newest."partition" = offsets_topic."partition" AND newest.log_offset = offsets_topic.log_offset
 AND newest.group_id = offsets_topic.group_id;
 
--- Where every group stands: one row per committed partition.
+-- Where every group stands: one row per committed partition. Each column is an aggregate of its own, so that a query
+-- pays for the columns that it asks for, and one of a few groups looks at the records of these alone.
 CREATE VIEW committed_offsets AS
 SELECT
     group_id,
     topic,
-    topic_partition AS "partition",
-    offset_commit."offset" AS committed_offset,
-    offset_commit.leader_epoch AS leader_epoch,
-    offset_commit.metadata AS metadata,
-    as_time(offset_commit.commit_timestamp) AS committed_at,
-    CASE WHEN offset_commit.expire_timestamp >= 0
-         THEN as_time(offset_commit.expire_timestamp) END AS expires_at,
+    "partition",
+    committed_offset,
+    leader_epoch,
+    metadata,
+    as_time(commit_timestamp) AS committed_at,
+    CASE WHEN expire_timestamp >= 0 THEN as_time(expire_timestamp) END AS expires_at,
     reason,
     request_id
-FROM newest_records
-WHERE record_type = 'offset_commit' AND offset_commit IS NOT NULL;
+FROM (
+    SELECT
+        group_id,
+        topic,
+        topic_partition AS "partition",
+        arg_max_null(offset_commit."offset", log_offset) AS committed_offset,
+        arg_max_null(offset_commit.leader_epoch, log_offset) AS leader_epoch,
+        arg_max_null(offset_commit.metadata, log_offset) AS metadata,
+        arg_max_null(offset_commit.commit_timestamp, log_offset) AS commit_timestamp,
+        arg_max_null(offset_commit.expire_timestamp, log_offset) AS expire_timestamp,
+        arg_max_null(reason, log_offset) AS reason,
+        arg_max_null(request_id, log_offset) AS request_id
+    FROM offsets_topic
+    WHERE record_type = 'offset_commit'
+    GROUP BY offsets_topic."partition", group_id, topic, topic_partition
+) newest
+WHERE committed_offset IS NOT NULL;
+
+-- Every group's last stored metadata: its members, its generation, its protocol.
+CREATE VIEW stored_groups AS
+SELECT offsets_topic.group_id AS group_id, group_metadata
+FROM offsets_topic JOIN (
+    SELECT "partition", group_id, max(log_offset) AS log_offset
+    FROM offsets_topic
+    WHERE record_type = 'group_metadata'
+    GROUP BY "partition", group_id
+) newest
+ON newest."partition" = offsets_topic."partition" AND newest.log_offset = offsets_topic.log_offset
+AND newest.group_id = offsets_topic.group_id
+WHERE record_type = 'group_metadata' AND group_metadata IS NOT NULL;
 
 -- Every offset record that is still known, in the log or out of it. Compaction fills the history just
 -- before it takes a record out of the log: for that moment the record is in both.
@@ -84,8 +112,14 @@ FROM offset_records;
 -- The state of every group, from its last transition; a group that only stores offsets is Empty.
 CREATE VIEW groups AS
 WITH stored AS (
-    SELECT group_id, group_metadata FROM newest_records
-    WHERE record_type = 'group_metadata' AND group_metadata IS NOT NULL
+    SELECT
+        group_id,
+        group_metadata.protocol_type AS protocol_type,
+        group_metadata.protocol AS protocol,
+        group_metadata.generation AS generation,
+        group_metadata.leader AS leader,
+        len(group_metadata.members) AS members
+    FROM stored_groups
 ),
 stepped AS (
     SELECT group_id, to_state AS state, generation, "at" AS since, reason FROM group_events
@@ -99,13 +133,13 @@ SELECT
     group_id,
     coalesce(
         CASE WHEN stepped.state <> 'Dead' THEN stepped.state END,
-        CASE WHEN len(stored.group_metadata.members) > 0 THEN 'Stable' ELSE 'Empty' END
+        CASE WHEN stored.members > 0 THEN 'Stable' ELSE 'Empty' END
     ) AS state,
-    coalesce(stored.group_metadata.protocol_type, '') AS protocol_type,
-    stored.group_metadata.protocol AS protocol,
-    coalesce(stepped.generation, stored.group_metadata.generation, 0) AS generation,
-    stored.group_metadata.leader AS leader,
-    coalesce(len(stored.group_metadata.members), 0) AS num_members,
+    coalesce(stored.protocol_type, '') AS protocol_type,
+    stored.protocol AS protocol,
+    coalesce(stepped.generation, stored.generation, 0) AS generation,
+    stored.leader AS leader,
+    coalesce(stored.members, 0) AS num_members,
     coalesce(num_offsets, 0) AS num_offsets,
     stepped.since,
     stepped.reason
@@ -135,8 +169,7 @@ FROM (
         group_metadata.leader AS leader,
         group_metadata.protocol_type AS protocol_type,
         unnest(group_metadata.members) AS member
-    FROM newest_records
-    WHERE record_type = 'group_metadata' AND group_metadata IS NOT NULL
+    FROM stored_groups
 ) stored;
 
 -- Which member of a group was assigned which partition: one row for each partition.

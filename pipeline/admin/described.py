@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from pipeline.monitor.catalog import among
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -94,15 +96,15 @@ def list_groups(catalog: Catalog, states: Sequence[str] = ()) -> list[ListedGrou
 
 def partition_lags(catalog: Catalog, group_ids: Sequence[str]) -> list[PartitionLag]:
     """Return the partitions of groups in order."""
-    query = """
-    WITH chosen AS (SELECT unnest(?) AS group_id),
-    committed AS (
+    chosen, parameters = among("group_id", group_ids)
+    query = f"""
+    WITH committed AS (
         SELECT group_id, topic, "partition", leader_epoch, committed_offset
-        FROM committed_offsets WHERE group_id IN (FROM chosen)
+        FROM committed_offsets WHERE {chosen}
     ),
     held AS (
         SELECT group_id, topic, "partition", member_id, client_host, client_id
-        FROM member_partitions WHERE group_id IN (FROM chosen)
+        FROM member_partitions WHERE {chosen}
     )
     SELECT group_id, topic, "partition",
            CASE WHEN leader_epoch >= 0 THEN leader_epoch END, committed_offset, log_end_offset,
@@ -113,12 +115,13 @@ def partition_lags(catalog: Catalog, group_ids: Sequence[str]) -> list[Partition
     LEFT JOIN topic_ends USING (topic, "partition")
     ORDER BY group_id, topic, "partition", member_id
     """
-    return [PartitionLag(*row) for row in catalog.query(query, [list(group_ids)]).rows]
+    return [PartitionLag(*row) for row in catalog.query(query, parameters * 2).rows]
 
 
 def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[Member]:
     """Return the members of groups, by group and member id."""
-    query = """
+    chosen, parameters = among("group_id", group_ids)
+    query = f"""
     SELECT group_id, member_id, group_instance_id, client_host, client_id,
            CASE WHEN assignment IS NOT NULL THEN coalesce(
                list_sum(list_transform(assignment, lambda each: len(each.partitions))), 0
@@ -127,21 +130,22 @@ def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[Member]:
                assignment,
                lambda each: each.topic || ':' || array_to_string(list_sort(each.partitions), ',')
            )), ';')
-    FROM group_members WHERE group_id IN (SELECT unnest(?)) ORDER BY group_id, member_id
+    FROM group_members WHERE {chosen} ORDER BY group_id, member_id
     """
-    return [Member(*row) for row in catalog.query(query, [list(group_ids)]).rows]
+    return [Member(*row) for row in catalog.query(query, parameters).rows]
 
 
 def states_of(catalog: Catalog, group_ids: Sequence[str]) -> list[GroupState]:
     """Return the states of groups, by group id."""
-    query = """
+    chosen, parameters = among("group_id", group_ids)
+    query = f"""
     SELECT group_id, host, port, node_id, nullif(protocol, ''), state, generation, num_members
     FROM groups
     LEFT JOIN (
         SELECT group_id, arg_max("partition", log_offset) AS offsets_partition FROM offsets_topic
-        WHERE group_id IN (SELECT unnest($1)) GROUP BY group_id
+        WHERE {chosen} GROUP BY group_id
     ) USING (group_id)
     LEFT JOIN coordinators ON coordinators."partition" = offsets_partition
-    WHERE group_id IN (SELECT unnest($1)) ORDER BY group_id
+    WHERE {chosen} ORDER BY group_id
     """
-    return [GroupState(*row) for row in catalog.query(query, [list(group_ids)]).rows]
+    return [GroupState(*row) for row in catalog.query(query, parameters * 2).rows]

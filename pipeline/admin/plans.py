@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pipeline.errors import Failure
+from pipeline.monitor.catalog import among
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,9 +43,8 @@ class UnknownGroup(Failure):
 
 def known_groups(catalog: Catalog, group_ids: Sequence[str]) -> dict[str, str]:
     """Return the state of each of the groups that exists; of every group if none is named."""
-    chosen = " WHERE group_id IN (SELECT unnest(?))" if group_ids else ""
-    query = f"SELECT group_id, state FROM groups{chosen} ORDER BY group_id"
-    parameters = [list(group_ids)] if group_ids else []
+    chosen, parameters = among("group_id", group_ids) if group_ids else ("true", [])
+    query = f"SELECT group_id, state FROM groups WHERE {chosen} ORDER BY group_id"
     return dict(catalog.query(query, parameters).rows)
 
 
@@ -61,10 +61,11 @@ def committed_of(
     catalog: Catalog, group_ids: Sequence[str]
 ) -> dict[str, dict[tuple[str, int], int]]:
     """Return the committed offset of each (topic, partition) of each of the groups."""
+    chosen, parameters = among("group_id", group_ids)
     rows = catalog.query(
         'SELECT group_id, topic, "partition", committed_offset FROM committed_offsets '
-        "WHERE group_id IN (SELECT unnest(?)) ORDER BY ALL",
-        [list(group_ids)],
+        f"WHERE {chosen} ORDER BY ALL",
+        parameters,
     ).rows
     found: dict[str, dict[tuple[str, int], int]] = {group_id: {} for group_id in group_ids}
     for group_id, topic, partition, offset in rows:

@@ -18,7 +18,7 @@ from pipeline.admin.scope import TopicScope, parse_scope, partition_counts, part
 from pipeline.admin.times import parse_duration, parse_time
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
-from pipeline.monitor.catalog import Catalog
+from pipeline.monitor.catalog import Catalog, among
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -153,10 +153,11 @@ class _Seek:
     def __init__(self, root: str, catalog: Catalog, topics: set[str], aim: Aim) -> None:
         self._root, self._aim = root, aim
         self.counts = partition_counts(catalog, topics)
+        chosen, parameters = among("topic", list(topics))
         rows = catalog.query(
             'SELECT topic, "partition", log_start_offset, log_end_offset FROM topic_ends '
-            "WHERE topic IN (SELECT unnest(?))",
-            [list(topics)],
+            f"WHERE {chosen}",
+            parameters,
         ).rows
         self._ends = {(topic, number): _Ends(*ends) for topic, number, *ends in rows}
         self._by_time: Callable[[str, int], int | None] | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pipeline.errors import Failure
+from pipeline.monitor.catalog import among
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -37,8 +38,9 @@ def parse_scope(text: str) -> TopicScope:
 
 def partition_counts(catalog: Catalog, topics: Iterable[str]) -> dict[str, int]:
     """Return the number of partitions of each of the topics that the catalogue of topics has."""
-    query = "SELECT topic, partitions FROM topics WHERE topic IN (SELECT unnest(?))"
-    return dict(catalog.query(query, [list(topics)]).rows)
+    chosen, parameters = among("topic", list(topics))
+    query = f"SELECT topic, partitions FROM topics WHERE {chosen}"
+    return dict(catalog.query(query, parameters).rows)
 
 
 def partitions_of(

@@ -135,11 +135,13 @@ def topics_alter(name: str, root: Root, partitions: Partitions) -> None:
 @topics_app.command("list")
 def topics_list(root: Root, json: Json = False) -> None:
     """Every topic of the catalogue, its number of partitions, and its table if it has one."""
-    from pipeline.cli.show import show_query
-    from pipeline.tables.topics import has_catalogue
+    from pipeline.cli.show import Format, show
+    from pipeline.monitor.catalog import LOGS, Catalog
 
-    show_query(root, "SELECT * FROM topics ORDER BY topic", json)
-    if not has_catalogue(root):
+    catalog = Catalog(root)
+    rows = catalog.query("SELECT * FROM topics ORDER BY topic")
+    show(rows, Format.JSON if json else Format.TABLE)
+    if not catalog.has_table(LOGS["topics"]):
         typer.echo("there is no catalogue: every topic is taken", err=True)
 
 

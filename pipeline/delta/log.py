@@ -52,6 +52,12 @@ def next_commit(folder: Path, version: int) -> list[Action] | None:
 
     Raises LogGone if that commit was cleaned up, and Failure if it stays empty.
     """
+    content = next_content(folder, version)
+    return None if content is None else parse_commit(content)
+
+
+def next_content(folder: Path, version: int) -> bytes | None:
+    """Return the content of the commit after `version`; see `next_commit`."""
     commit = commit_path(folder, version + 1)
     content = _read(commit)
     if content is None:
@@ -65,7 +71,7 @@ def next_commit(folder: Path, version: int) -> list[Action] | None:
         content = _read(commit)
         if content is None:
             raise LogGone(f"{folder} no longer has version {version + 1}")
-    return parse_commit(content)
+    return content
 
 
 def _read(commit: Path) -> bytes | None:

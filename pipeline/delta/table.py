@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlparse
 
-from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
-
 from pipeline.clock import sleep
-from pipeline.delta.object_store import Folder
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 T = TypeVar("T")
 
@@ -40,8 +39,12 @@ def is_table(uri: str) -> bool:
 
     delta-rs would list the log, and stop all threads of the process until the list has come.
     """
-    if local_folder(uri) is not None:
-        return bool(DeltaTable.is_deltatable(uri))
+    folder = local_folder(uri)
+    if folder is not None:
+        return any(_versions(folder))
+    # Of a table in a local folder nobody waits for the import of a store's client, 30 ms of CPU.
+    from pipeline.delta.object_store import Folder
+
     log = Folder(f"{uri.rstrip('/')}/_delta_log")
     # Version 0 is cleaned up only once there is a Delta checkpoint.
     return any(log.read(name) is not None for name in (f"{0:020}.json", "_last_checkpoint"))
@@ -49,6 +52,8 @@ def is_table(uri: str) -> bool:
 
 def open_delta(uri: str) -> DeltaTable:
     """Open a table through delta-rs; raises deltalake's TableNotFoundError."""
+    from deltalake import DeltaTable
+
     return _beside_writers(lambda: DeltaTable(uri))
 
 
@@ -59,12 +64,20 @@ def newest_version(uri: str) -> int:
     cleaned up may have a version's Delta checkpoint and no longer its commit.
     """
     folder = local_folder(uri)
-    if folder is not None and (folder / "_delta_log").exists():
-        with os.scandir(folder / "_delta_log") as entries:
-            names = [entry.name for entry in entries if _OF_VERSION.fullmatch(entry.name)]
-        if names:
-            return int(max(names)[:20])
+    if folder is not None:
+        newest = max(_versions(folder), default=None)
+        if newest is not None:
+            return int(newest[:20])
     return open_delta(uri).version()
+
+
+def _versions(folder: Path) -> Iterator[str]:
+    """The names of the log's files that make a version, in any order; none without a log."""
+    try:
+        with os.scandir(folder / "_delta_log") as entries:
+            yield from (entry.name for entry in entries if _OF_VERSION.fullmatch(entry.name))
+    except (FileNotFoundError, NotADirectoryError):
+        return
 
 
 def refresh(handle: DeltaTable) -> None:
@@ -79,6 +92,8 @@ def _beside_writers(read: Callable[[], T]) -> T:
     list may have the second alone; of a commit and its checksum, the checksum alone. delta-rs fails
     on such a list, and the next listing has both.
     """
+    from deltalake.exceptions import DeltaError
+
     for attempt in range(ATTEMPTS):
         try:
             return read()

@@ -23,7 +23,8 @@ from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
 from pipeline.ownership.lease import SignWatch, renew
 from pipeline.tables.store import ensure_table, open_table, table_uri
-from schemas.tables import GATEWAYS, REQUESTS, GatewayEvent, from_arrow, to_arrow
+from schemas.rows import GatewayEvent
+from schemas.tables import GATEWAYS, REQUESTS, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

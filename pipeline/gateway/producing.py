@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pipeline.gateway.topics import Topics
     from pipeline.topics import Outcome
-    from schemas.tables import TopicTable
+    from schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pipeline.topics import Record
-    from schemas.tables import TopicTable
+    from schemas.rows import TopicTable
 
 # So many records are read at once at most, however small they are.
 _MOST_RECORDS = 50_000

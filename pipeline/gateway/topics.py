@@ -13,7 +13,7 @@ from pipeline.gateway.topic_logs import TopicLogs
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from schemas.tables import TopicTable
+    from schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pyarrow as pa
-from deltalake import DeltaTable
 from msgspec import Struct
 
 from pipeline.clock import clock_ms
-from pipeline.delta.table import open_delta
+from pipeline.delta.table import is_table
 from pipeline.errors import Failure
-from pipeline.monitor.as_of import open_as_of, to_ms
-from pipeline.monitor.log_segments import read_log_segments
+from pipeline.monitor.log_segments import COLUMNS, read_log_segments, read_past_log_segments
+from pipeline.monitor.table_files import files_query
 from pipeline.monitor.view_text import Statement, read_statements, words_of
-from pipeline.tables.columns import dataset
-from pipeline.tables.store import has_table, table_uri
-from schemas.tables import ON_DEMAND, TABLES, Table
+from schemas import rows as stored
+from schemas.rows import TableRows, sql_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
 
 
 class NoRoot(Failure):
@@ -47,9 +49,7 @@ class Result(Struct):
 # Tables of changes are shown under these names: a view of the present state has the table's own.
 LOGS = {"topics": "topic_changes", "acls": "acl_changes", "coordinators": "coordinator_events"}
 LOG_SEGMENTS = "log_segments"
-_TABLES: dict[str, Table] = {
-    LOGS.get(table.name, table.name): table for table in (*TABLES.values(), *ON_DEMAND)
-}
+_TABLES: dict[str, TableRows] = {LOGS.get(rows.name, rows.name): rows for rows in stored.ALL}
 # What has to be opened before a table. Compaction writes a record to the history before it takes it
 # out of the log: whoever opens the history first may find the record in neither. A group commits
 # what it has read: whoever opens the ends first may find a commit beyond its partition's end.
@@ -59,6 +59,9 @@ _BEFORE = {
     "topic_index": _COMMITS_FIRST,
     LOG_SEGMENTS: _COMMITS_FIRST,
 }
+
+# How many values a query names at most.
+_MOST_NAMED = 100
 
 
 class Catalog:
@@ -72,26 +75,31 @@ class Catalog:
     """
 
     def __init__(self, root: str, as_of: datetime | int | None = None) -> None:
-        if not any(has_table(root, table) for table in _TABLES.values()):
+        if not any(is_table(_uri(root, rows)) for rows in _TABLES.values()):
             raise NoRoot(f"no tables under {root}; start a coordinator with `run --root {root}`")
         self._root = root
         self._as_of = as_of
         self._views = read_statements("views.sql")
         self._present: set[str] = set()
         self._held: set[str] = set()
+        # The tables whose files DuckDB reads itself.
+        self._by_files: list[str] = []
         self._connection = duckdb.connect(":memory:")
         # DuckDB draws a bar over what a verb prints, after two seconds, on pipes too.
         self._connection.execute("SET enable_progress_bar = false")
         for function in read_statements("duckdb_functions.sql").values():
             self._connection.execute(function.sql)
-        now = to_ms(as_of) if isinstance(as_of, datetime) else clock_ms()
+        now = clock_ms()
+        if isinstance(as_of, datetime):
+            from pipeline.monitor.as_of import to_ms
+
+            now = to_ms(as_of)
         self._connection.execute(f"CREATE MACRO snapshot_time() AS epoch_ms({now})")
 
     def query(self, sql: str, parameters: list[Any] | None = None) -> Result:
         """Run one query. Raises QueryError."""
         try:
-            self._provide(sql)
-            cursor = self._connection.execute(sql, parameters)
+            cursor = self._run(sql, parameters)
             columns = [column[0] for column in cursor.description or ()]
             return Result(columns, cursor.fetchall())
         except duckdb.Error as error:
@@ -100,8 +108,7 @@ class Catalog:
     def arrow(self, sql: str) -> pa.Table:
         """Run one query and return its rows as an Arrow table. Raises QueryError."""
         try:
-            self._provide(sql)
-            return self._connection.sql(sql).to_arrow_table()
+            return self._run(sql).to_arrow_table()
         except duckdb.Error as error:
             raise QueryError(str(error)) from error
 
@@ -114,6 +121,10 @@ class Catalog:
         views = [view.name for view in self._views.values() if view.sql.startswith("CREATE VIEW")]
         return [*_TABLES, *views]
 
+    def has_table(self, name: str) -> bool:
+        """Whether the table exists; one that does not is shown as empty."""
+        return is_table(_uri(self._root, _TABLES[name]))
+
     def hold(self, name: str, sql: str | None = None) -> None:
         """Compute a view now; later queries, of other views too, are answered from memory.
 
@@ -124,6 +135,19 @@ class Catalog:
             self.query(f"DROP VIEW {name}")
         self._connection.execute(f"ALTER TABLE holding RENAME TO {name}")
         self._held.add(name)
+
+    def _run(self, sql: str, parameters: list[Any] | None = None) -> duckdb.DuckDBPyConnection:
+        self._provide(sql)
+        try:
+            return self._connection.execute(sql, parameters)
+        except duckdb.InvalidInputException:
+            # A file lacks a column that its table was given later.
+            if not self._by_files:
+                raise
+            names, self._by_files = self._by_files, []
+            for name in names:
+                self._show_rows(name, _TABLES[name])
+            return self._connection.execute(sql, parameters)
 
     def _provide(self, sql: str) -> None:
         """Make the tables and views that a text names; all of them if it names none, as `SHOW`."""
@@ -172,22 +196,66 @@ class Catalog:
         for earlier in _BEFORE.get(name, ()):
             self._make(earlier)
         if name == LOG_SEGMENTS:
-            self._connection.register(name, read_log_segments(self._root, self._as_of))
+            self._show_log_segments()
         else:
-            self._register(name, _TABLES[name])
+            self._show(name, _TABLES[name])
 
-    def _register(self, name: str, table: Table) -> None:
-        """Show the rows as a table. Times become plain UTC: DuckDB needs an extension for zones."""
-        handle = self._open(table)
-        rows = table.schema.empty_table() if handle is None else dataset(handle, table)
-        self._connection.register(f"{name}_rows", rows)
-        times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+    def _show(self, name: str, rows: TableRows) -> None:
+        uri = _uri(self._root, rows)
+        if not is_table(uri):
+            columns = ", ".join(f'"{field}" {type_}' for field, type_ in sql_columns(rows).items())
+            self._connection.execute(f"CREATE TABLE {name}_rows ({columns})")
+            self._show_plain(name, rows, f"FROM {name}_rows")
+            return
+        query = None if self._as_of is not None else files_query(self._ask, uri, rows)
+        if query is None:
+            self._show_rows(name, rows)
+        else:
+            self._by_files.append(name)
+            self._show_plain(name, rows, query)
+
+    def _show_rows(self, name: str, rows: TableRows) -> None:
+        """Show a table as delta-rs and Arrow read it: from any store, of any release, or as was."""
+        from pipeline.monitor.arrow_rows import table_rows
+
+        self._connection.register(f"{name}_rows", table_rows(self._root, rows.name, self._as_of))
+        self._show_plain(name, rows, f"FROM {name}_rows")
+
+    def _show_plain(self, name: str, rows: TableRows, query: str) -> None:
+        """Show the rows of a query. Times become plain UTC: DuckDB needs an extension for zones."""
+        times = [field for field, type_ in sql_columns(rows).items() if type_ == stored.TIMESTAMP]
         casts = ", ".join(f'CAST("{time}" AS TIMESTAMP) AS "{time}"' for time in times)
         plain = f"REPLACE ({casts})" if casts else ""
-        self._connection.execute(f"CREATE VIEW {name} AS SELECT * {plain} FROM {name}_rows")
+        self._connection.execute(
+            f"CREATE OR REPLACE VIEW {name} AS SELECT * {plain} FROM ({query})"
+        )
 
-    def _open(self, table: Table) -> DeltaTable | None:
-        uri = table_uri(self._root, table)
-        if not has_table(self._root, table):
-            return None
-        return open_delta(uri) if self._as_of is None else open_as_of(uri, self._as_of)
+    def _ask(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql).fetchall()
+
+    def _show_log_segments(self) -> None:
+        if self._as_of is None:
+            self._make("topics")
+            rows = read_log_segments(self._root, self._ask)
+        else:
+            rows = read_past_log_segments(self._root, self._as_of)
+        typed = ", ".join(f'"{name}" {type_}' for name, type_ in COLUMNS.items())
+        self._connection.execute(f"CREATE TABLE {LOG_SEGMENTS} ({typed})")
+        values = ", ".join(f"unnest(CAST(? AS {type_}[]))" for type_ in COLUMNS.values())
+        columns = [list(each) for each in zip(*rows, strict=True)] or [[]] * len(COLUMNS)
+        self._connection.execute(f"INSERT INTO {LOG_SEGMENTS} SELECT {values}", columns)
+
+
+def among(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:
+    """Return a condition that a column is one of the values, and the condition's parameters.
+
+    DuckDB looks for values that the query names where it reads the files, and so passes over most
+    of these; it joins with a list afterwards.
+    """
+    if len(values) > _MOST_NAMED:
+        return f"{column} IN (SELECT unnest(?))", [list(values)]
+    return f"{column} IN ({', '.join('?' * len(values)) or 'NULL'})", list(values)
+
+
+def _uri(root: str, rows: TableRows) -> str:
+    return f"{root.rstrip('/')}/{rows.name}"

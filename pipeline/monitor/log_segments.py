@@ -6,69 +6,102 @@ The table of a topic is its own index (`pipeline.topics.segments`), so no table 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
+from pipeline.delta.plain_table import read_plain_table
+from pipeline.delta.table import is_table, local_folder
+from pipeline.tables.segment_stats import decode_bounds, log_end_id, partition_of
+from schemas.rows import TOPIC_TABLES, TopicTable
 
-from pipeline.delta.arrow import to_table
-from pipeline.monitor.as_of import open_as_of
-from pipeline.tables.store import has_table
-from schemas.tables import TOPIC_TABLES, TopicTable
+if TYPE_CHECKING:
+    from pipeline.delta.plain_table import Ask
 
-SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("base_offset", pa.int64()),
-        ("end_offset", pa.int64()),
-        ("min_timestamp", pa.int64()),
-        ("max_timestamp", pa.int64()),
-    ]
-)
+# The columns of the rows, in DuckDB's types; times in ms.
+COLUMNS = {
+    "topic": "VARCHAR",
+    "partition": "INTEGER",
+    "base_offset": "BIGINT",
+    "end_offset": "BIGINT",
+    "min_timestamp": "BIGINT",
+    "max_timestamp": "BIGINT",
+}
 
-
-_Row = tuple[str, int, int, int, int | None, int | None]
+_Row = tuple[str, int, int, int, "int | None", "int | None"]
+# The topics in force whose tables are their own, and the folders of these under the root.
+TOPICS_QUERY = 'SELECT topic, "table" FROM topics WHERE config IS NOT NULL ORDER BY topic'
 
 
-def read_log_segments(root: str, as_of: datetime | int | None = None) -> pa.Table:
+def read_log_segments(root: str, ask: Ask) -> list[_Row]:
     """Return a row for each file of each such topic: its offsets, and its records' times in ms.
 
     A last row of each partition, without records, says where the partition ends: retention may
-    have deleted every file. Of a time in the past, or a version, the times are those at which the
-    files were written. Raises NotKept.
+    have deleted every file. `ask` runs a query of DuckDB's over the root's tables.
     """
     rows: list[_Row] = []
-    if has_table(root, TOPIC_TABLES):
-        # Imported where there is a topic to read: of other roots every verb would wait for it.
-        from pipeline.topics import log_topics
-
-        in_force, _ = log_topics(root)
-        for topic in in_force:
-            rows += _present(topic) if as_of is None else _past(topic, as_of)
-    columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
-    return pa.Table.from_arrays(
-        [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)],
-        schema=SCHEMA,
-    )
+    for topic, table in ask(TOPICS_QUERY):
+        uri = f"{root.rstrip('/')}/{table}"
+        found = _of_plain_log(topic, uri, ask)
+        rows += _of_any_log(topic, uri) if found is None else found
+    return rows
 
 
-def _present(topic: TopicTable) -> list[_Row]:
+def read_past_log_segments(root: str, as_of: datetime | int) -> list[_Row]:
+    """Return the same of a time in the past, or of a version; times are those of the files.
+
+    Raises NotKept.
+    """
+    if not is_table(f"{root.rstrip('/')}/{TOPIC_TABLES.name}"):
+        return []
+    from pipeline.topics import log_topics
+
+    in_force, _ = log_topics(root)
+    return [row for topic in in_force for row in _past(topic, as_of)]
+
+
+def _of_plain_log(topic: str, uri: str, ask: Ask) -> list[_Row] | None:
+    """By the log alone; None if another engine wrote a file, or if only delta-rs can read it."""
+    folder = local_folder(uri)
+    table = None if folder is None else read_plain_table(folder, ask)
+    if table is None:
+        return None
+    rows: list[_Row] = []
+    ends: dict[int, int] = {}
+    for file in table.files.values():
+        bounds = decode_bounds(file.stats)
+        if bounds is None:
+            return None
+        number = int(file.partition_values["partition"] or 0)
+        times = bounds.min_timestamp, bounds.max_timestamp
+        rows.append((topic, number, bounds.base, bounds.end, *times))
+        ends[number] = max(ends.get(number, 0), bounds.end)
+    for app_id, version in table.transactions.items():
+        partition = partition_of(app_id)
+        if partition is not None:
+            ends[partition] = max(ends.get(partition, 0), version)
+    return rows + [(topic, number, end, end, None, None) for number, end in sorted(ends.items())]
+
+
+def _of_any_log(topic: str, uri: str) -> list[_Row]:
     from pipeline.topics import Segments
 
     rows: list[_Row] = []
-    segments = Segments(topic.table)
+    segments = Segments(uri)
     segments.poll()
     for number, partition in segments.partitions().items():
         rows += [
-            (topic.topic, number, s.base, s.end, s.min_timestamp, s.max_timestamp)
+            (topic, number, s.base, s.end, s.min_timestamp, s.max_timestamp)
             for s in partition.segments
         ]
-        rows.append((topic.topic, number, partition.log_end, partition.log_end, None, None))
+        rows.append((topic, number, partition.log_end, partition.log_end, None, None))
     return rows
 
 
 def _past(topic: TopicTable, as_of: datetime | int) -> list[_Row]:
     """By what delta-rs tells of an earlier version: `Segments` follow the newest one alone."""
-    from pipeline.topics import log_end_id
+    import pyarrow as pa
+
+    from pipeline.delta.arrow import to_table
+    from pipeline.monitor.as_of import open_as_of
 
     handle = open_as_of(topic.table, as_of)
     if handle is None:

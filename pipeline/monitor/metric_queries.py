@@ -25,7 +25,8 @@ class Gauge(Struct, frozen=True):
 
 # Tables that are computed once for each scrape, in this order: a view as it is, or a query.
 HELD = {
-    "newest_records": None,
+    "committed_offsets": None,
+    "stored_groups": None,
     "scraped_groups": "SELECT * FROM groups",
     "scraped_lag": (
         'SELECT group_id, topic, "partition", committed_offset, log_start_offset, log_end_offset, '
@@ -57,7 +58,7 @@ HELD = {
         'LEFT JOIN owners USING (group_id, topic, "partition")'
     ),
     "nodes": (
-        "SELECT group_id, any_value(node_id) AS node_id FROM newest_records "
+        "SELECT group_id, any_value(node_id) AS node_id FROM offsets_topic "
         "SEMI JOIN chosen USING (group_id) "
         'JOIN coordinators USING ("partition") GROUP BY group_id'
     ),

@@ -10,7 +10,8 @@ from deltalake.exceptions import TableNotFoundError
 from pipeline.delta.table import local_folder
 from pipeline.monitor.catalog import Catalog
 from pipeline.spark.source_offsets import DeltaPosition
-from pipeline.topics import TableTopics, log_end_id, log_topics
+from pipeline.tables.segment_stats import log_end_id
+from pipeline.topics import TableTopics, log_topics
 
 _TOPICS = 'SELECT topic, "table", topic_id, partitions FROM topics WHERE "table" IS NOT NULL'
 _ENDS = (

@@ -39,6 +39,7 @@ from pipeline.tables.topic_watcher import TopicWatcher
 from schemas.acls import AclBinding
 from schemas.catalogue import Catalogue
 from schemas.messages import Int64
+from schemas.rows import TableRows
 from schemas.tables import from_arrow, table_of, to_arrow
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class PinnedSettings:
         epoch: Epoch | None = None,
     ) -> None:
         folder, _, name = checkpoint.rstrip("/").rpartition("/")
-        self._table = table_of(f"{name}-pins", Pin)
+        self._table = table_of(TableRows(f"{name}-pins", Pin))
         self._uri = table_uri(folder, self._table)
         ensure_table(folder, self._table)
         if epoch is not None:

@@ -18,7 +18,8 @@ from pipeline.delta.tail import follow
 from pipeline.errors import Failure
 from pipeline.tables.store import Absent, ensure_table, has_table, open_table, table_uri
 from schemas.acls import AclBinding, AclFilter, problem_of
-from schemas.tables import ACLS, AclChange, from_arrow, to_arrow
+from schemas.rows import AclChange
+from schemas.tables import ACLS, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

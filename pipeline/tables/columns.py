@@ -23,6 +23,7 @@ from deltalake.exceptions import CommitFailedError
 
 from pipeline.delta.table import ATTEMPTS, back_off, refresh
 from pipeline.errors import Failure
+from pipeline.tables.format import FORMAT, FORMAT_PROPERTY, is_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,10 +34,6 @@ if TYPE_CHECKING:
     from schemas.tables import Table
 
 log = logging.getLogger(__name__)
-
-# The property by which a table says how its rows are to be read; a table without it has format 1.
-FORMAT_PROPERTY = "groupCoordinator.format"
-FORMAT = 1
 
 
 class SchemaMismatch(Failure):
@@ -65,9 +62,12 @@ def check_columns(handle: DeltaTable, table: Table) -> list[str]:
             f"the table at {handle.table_uri} is not a {table.name} table: {'; '.join(problems)}. "
             "Move it away, or choose another root."
         )
-    text = handle.metadata().configuration.get(FORMAT_PROPERTY, str(FORMAT))
-    if not text.isdigit() or int(text) > FORMAT:
-        raise _later(handle, table, f"it has format {text}, and this release knows {FORMAT}")
+    properties = handle.metadata().configuration
+    if not is_known(properties):
+        found_format = properties[FORMAT_PROPERTY]
+        raise _later(
+            handle, table, f"it has format {found_format}, and this release knows {FORMAT}"
+        )
     return list(_missing(found, table.schema))
 
 

@@ -9,7 +9,8 @@ from pipeline.delta.tail import follow
 from pipeline.tables.store import Absent, table_uri
 from pipeline.tables.topics import counts_of, creations_of, newest_of, read_changes
 from schemas.catalogue import Catalogue
-from schemas.tables import TOPICS, TopicChange, from_arrow
+from schemas.rows import TopicChange
+from schemas.tables import TOPICS, from_arrow
 
 if TYPE_CHECKING:
     from pipeline.delta.tail import Tail

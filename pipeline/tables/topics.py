@@ -19,7 +19,8 @@ from pipeline.clock import clock_ms
 from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
 from pipeline.tables.store import ensure_table, has_table, open_table, table_uri
-from schemas.tables import TOPICS, TopicChange, from_arrow, to_arrow
+from schemas.rows import TopicChange
+from schemas.tables import TOPICS, from_arrow, to_arrow
 
 CATALOGUE_APP_ID = "topics-catalogue"
 LONGEST_NAME = 249

@@ -38,7 +38,6 @@ from pipeline.topics.segments import (
     Segment,
     Segments,
     encode_segment_stats,
-    log_end_id,
 )
 from pipeline.topics.table_topics import TableTopics
 from pipeline.topics.topic_config import InvalidConfig, TopicConfig, decode_config
@@ -69,7 +68,6 @@ __all__ = [
     "decode_config",
     "encode_segment_stats",
     "give_table",
-    "log_end_id",
     "log_topics",
     "merged",
     "plain_rows",

@@ -18,7 +18,7 @@ from pipeline.topics.errors import InvalidTable
 from pipeline.topics.murmur2 import Array, positive_hashes
 
 if TYPE_CHECKING:
-    from schemas.tables import TopicTable
+    from schemas.rows import TopicTable
 
 _decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
 

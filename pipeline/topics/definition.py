@@ -33,7 +33,8 @@ from pipeline.topics.columns import Columns
 from pipeline.topics.errors import InvalidTable
 from pipeline.topics.table_log import check_readable, first_version
 from pipeline.topics.topic_config import encode_config
-from schemas.tables import TOPIC_RECORDS, TOPIC_TABLES, TopicTable, from_arrow, to_arrow
+from schemas.rows import TopicTable
+from schemas.tables import TOPIC_RECORDS, TOPIC_TABLES, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

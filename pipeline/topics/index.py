@@ -24,7 +24,8 @@ from pipeline.delta.open import open_appender
 from pipeline.delta.tail import follow
 from pipeline.errors import Failure
 from pipeline.tables.store import ensure_table, open_table, table_uri
-from schemas.tables import TOPIC_INDEX, TopicIndexEntry, to_arrow
+from schemas.rows import TopicIndexEntry
+from schemas.tables import TOPIC_INDEX, to_arrow
 
 if TYPE_CHECKING:
     from pipeline.delta.appender import Appender

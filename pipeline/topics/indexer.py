@@ -20,7 +20,7 @@ from pipeline.topics.columns import Columns
 from pipeline.topics.errors import BrokenFile, CannotFollow, InvalidTable, TableReplaced
 from pipeline.topics.row_groups import OpenFile
 from pipeline.topics.table_log import TableLog
-from schemas.tables import TopicIndexEntry, TopicTable
+from schemas.rows import TopicIndexEntry, TopicTable
 
 if TYPE_CHECKING:
     from pipeline.topics.index import Index, TopicIndex

@@ -31,6 +31,7 @@ from pipeline.delta.file_commits import FileCommits
 from pipeline.delta.rewrite import Rewrite, RewriteConflict
 from pipeline.delta.table import back_off
 from pipeline.errors import Failure
+from pipeline.tables.segment_stats import log_end_id
 from pipeline.topics.producer_state import (
     NO_PRODUCER,
     InvalidProducerEpoch,
@@ -41,13 +42,13 @@ from pipeline.topics.producer_state import (
     merged,
 )
 from pipeline.topics.record import CREATE_TIME, LOG_APPEND_TIME
-from pipeline.topics.segments import Segments, encode_segment_stats, log_end_id
+from pipeline.topics.segments import Segments, encode_segment_stats
 from schemas.tables import TIMESTAMP, TOPIC_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from schemas.tables import TopicTable
+    from schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipeline.topics.murmur2 import Array
     from pipeline.topics.row_groups import RowGroupCache
     from pipeline.topics.segments import Segment
-    from schemas.tables import TopicTable
+    from schemas.rows import TopicTable
 
 # How many files one `read` opens at most: each costs a millisecond and more.
 MOST_OPENED = 64

@@ -24,14 +24,13 @@ from msgspec import Struct
 
 from pipeline.delta.data_files import DataFile
 from pipeline.delta.live_files import LiveFiles
+from pipeline.tables.segment_stats import SegmentBounds, partition_of
 from pipeline.topics.producer_state import ProducerBatch, Producers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pipeline.delta.live_files import Change, LiveFile
-
-_LOG_END = "log-end/"
 
 
 class Segment(Struct, frozen=True):
@@ -48,11 +47,7 @@ class Segment(Struct, frozen=True):
     batches: tuple[ProducerBatch, ...] = ()
 
 
-class _Bounds(Struct, rename="camel"):
-    base: int
-    end: int
-    min_timestamp: int
-    max_timestamp: int
+class _Bounds(SegmentBounds, rename="camel"):
     batches: tuple[ProducerBatch, ...] = ()
 
 
@@ -63,11 +58,6 @@ class _Stats(Struct, rename="camel"):
 
 _decode_stats = msgspec.json.Decoder(_Stats).decode
 _base = attrgetter("base")
-
-
-def log_end_id(partition: int) -> str:
-    """The transaction identifier whose version is the offset of a partition's next record."""
-    return f"{_LOG_END}{partition}"
 
 
 def encode_segment_stats(
@@ -218,8 +208,9 @@ class Segments:
             self._places[segment.file.path] = number, segment.base
             self._has_come |= segment.file.path in self._awaited
         for app_id, version in change.transactions.items():
-            if app_id.startswith(_LOG_END):
-                partition = self.partition(int(app_id.removeprefix(_LOG_END)))
+            ended = partition_of(app_id)
+            if ended is not None:
+                partition = self.partition(ended)
                 partition.log_end = max(partition.log_end, version)
 
     def _segment(self, file: LiveFile) -> tuple[int, Segment]:

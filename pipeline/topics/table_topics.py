@@ -30,7 +30,7 @@ from pipeline.topics.json_values import JsonRows
 from pipeline.topics.log_reader import LogReader, LogRows
 from pipeline.topics.record import Record
 from pipeline.topics.row_groups import OpenFile, RowGroup, RowGroupCache
-from schemas.tables import TopicIndexEntry, TopicTable
+from schemas.rows import TopicIndexEntry, TopicTable
 
 if TYPE_CHECKING:
     from pipeline.topics.murmur2 import Array

@@ -70,8 +70,8 @@ class Unreadable(Failure):
 class Snapshot:
     """The tables `held_groups` and `held_topics`, beside all tables and views of the root.
 
-    The newest records and the verdicts are held too, so `group_members` and `committed_offsets` are
-    answered from memory.
+    The committed offsets, the groups' metadata and the verdicts are held too, so `group_members` is
+    answered from memory as well.
 
     May be asked by any number of threads; their queries take turns, each of them has all cores.
     Raises NoRoot and QueryError, and DeltaError or OSError for tables that cannot be read.
@@ -83,7 +83,7 @@ class Snapshot:
         self.at_ms = clock_ms()
         self._lock = threading.Lock()
         self._catalog = Catalog(root)
-        for view in ("newest_records", "verdicts"):
+        for view in ("committed_offsets", "stored_groups", "verdicts"):
             self._catalog.hold(view)
         self._catalog.hold("held_groups", _OVERVIEW)
         self._catalog.hold("held_topics", _TOPICS)

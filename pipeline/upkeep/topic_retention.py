@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
     from pipeline.delta.data_files import DataFile
     from pipeline.upkeep_settings import UpkeepSettings
-    from schemas.tables import TopicTable
+    from schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
 

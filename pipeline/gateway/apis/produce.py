@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pipeline.gateway.call import Call
     from pipeline.topics import Outcome
-    from schemas.tables import TopicTable
+    from schemas.rows import TopicTable
 
 _Topic = ProduceResponse.TopicProduceResponse
 _NONE = -1

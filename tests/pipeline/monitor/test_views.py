@@ -203,9 +203,9 @@ def test_a_view_that_is_held_does_not_change_and_other_views_stand_on_it(log: Lo
     log.append(commit("g", 1, 2_000, ("t", 0)))
     catalog = Catalog(log.root)
     assert catalog.query("SELECT committed_offset FROM committed_offsets").rows == [(1,)]
-    catalog.hold("newest_records")
+    catalog.hold("committed_offsets")
     catalog.hold("furthest", "SELECT max(committed_offset) AS far FROM committed_offsets")
     held = "SELECT far, committed_offset FROM furthest, committed_offsets"
     assert catalog.query(held).rows == [(1, 1)]
-    kinds = "SELECT table_type FROM information_schema.tables WHERE table_name = 'newest_records'"
-    assert catalog.query(kinds).rows == [("BASE TABLE",)]
+    kind = "SELECT table_type FROM information_schema.tables WHERE table_name = 'committed_offsets'"
+    assert catalog.query(kind).rows == [("BASE TABLE",)]

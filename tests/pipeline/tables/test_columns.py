@@ -24,16 +24,8 @@ from pipeline.tables.store import ensure_table, ensure_tables, open_table, table
 from pipeline.upkeep.compaction import compact
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.messages import JoinGroupProtocol, JoinGroupRequest, RequestEvent
-from schemas.tables import (
-    OFFSETS_TOPIC,
-    REQUESTS,
-    RESPONSES,
-    TABLES,
-    TOPICS,
-    TopicChange,
-    to_arrow,
-    to_requests,
-)
+from schemas.rows import TopicChange
+from schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES, TABLES, TOPICS, to_arrow, to_requests
 from tests.pipeline.rows import commit_record, heartbeat, output, rows, version
 from tests.pipeline.tables.earlier import create, earlier, in_columns
 

@@ -35,7 +35,8 @@ from schemas.messages import (
     OffsetCommitTopic,
     RequestEvent,
 )
-from schemas.tables import TABLES, TOPICS, TopicChange, from_arrow, to_arrow
+from schemas.rows import TopicChange
+from schemas.tables import TABLES, TOPICS, from_arrow, to_arrow
 from tests.pipeline.asking import ask
 from tests.pipeline.small import SmallCoordinator
 

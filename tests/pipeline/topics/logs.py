@@ -12,7 +12,7 @@ from pipeline.topics import (
     TableTopics,
     create_log_topic,
 )
-from schemas.tables import TopicTable
+from schemas.rows import TopicTable
 from tests.pipeline.topics.tables import opened
 
 

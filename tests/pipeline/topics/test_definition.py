@@ -16,7 +16,8 @@ from pipeline.delta.open import open_appender
 from pipeline.tables.store import ensure_table, table_uri
 from pipeline.tables.topics import TopicExists, alter_topic, create_topic, delete_topic
 from pipeline.topics import InvalidTable, create_table_topic
-from schemas.tables import TOPIC_TABLES, TopicTable, to_arrow
+from schemas.rows import TopicTable
+from schemas.tables import TOPIC_TABLES, to_arrow
 from tests.pipeline.topics.tables import append, define, ends, opened
 
 

@@ -1,0 +1,232 @@
+"""What a row of each table is, and the columns that SQL sees of it.
+
+Nothing here needs Arrow: a command that only asks DuckDB would wait 0.15 s of CPU for pyarrow and
+numpy. `schemas.tables` has the same tables as Arrow and Delta see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, inspect
+
+from schemas.messages import Int32, Int64, RejectedRequest, RequestEvent, Response, Timestamp
+from schemas.records import CoordinatorEvent, GroupEvent, Record
+
+
+class TopicChange(Struct, frozen=True):
+    """A row of the `topics` catalogue: a topic's number of partitions from `at` (ms) on.
+
+    The newest row of a topic is in force. `partitions` null: the topic was deleted. `at` rises
+    strictly from row to row.
+    """
+
+    topic: str
+    partitions: Int32 | None
+    at: Timestamp
+
+
+class TopicTable(Struct, frozen=True):
+    """A row of `topic_tables`: the Delta table whose rows are a topic's records.
+
+    It is in force while the topic's row that created it in `topics` has the same `at`. `table_id`
+    is the id in the table's metadata. Either `key_column` or `partition_column` is set.
+    `value_column` null: a record's value is its row as a JSON object. `timestamp_column` null: a
+    record's timestamp is that of its commit. `start_version` null: the topic begins with the
+    table's version 0, else with the rows that the table had in that version.
+
+    `config` not null: the table is the topic's own, of the columns of `TOPIC_RECORDS`, which
+    gateways append to, and `config` has the topic's configs as a JSON object under Kafka's names.
+    """
+
+    topic: str
+    topic_id: str
+    table: str
+    table_id: str
+    key_column: str | None
+    partition_column: str | None
+    value_column: str | None
+    timestamp_column: str | None
+    start_version: Int64 | None
+    at: Timestamp
+    config: str | None = None
+
+
+class TopicIndexEntry(Struct, frozen=True):
+    """A row of `topic_index`: which offsets of a partition are in which row group of which file.
+
+    `count` rows of the row group are in the partition, the first of them at `base_offset`, when
+    the topic has `partitions` partitions. Timestamps are ms since 1970; `committed_at` is that of
+    the table's commit. `partition_values` is the add action's, as JSON. The entries of one commit
+    have one `sequence`, which rises by 1 for each topic.
+
+    Without a file an entry says one of two things. `partition` null: every version up to `version`
+    is indexed. Else: the topic was indexed anew from `version`, and the partition's log starts at
+    `base_offset`.
+    """
+
+    topic: str
+    topic_id: str
+    sequence: Int64
+    version: Int64
+    partition: Int32 | None = None
+    file: str | None = None
+    row_group: Int32 | None = None
+    base_offset: Int64 | None = None
+    count: Int64 = 0
+    min_timestamp: Int64 | None = None
+    max_timestamp: Int64 | None = None
+    committed_at: Int64 | None = None
+    partitions: Int32 | None = None
+    partition_values: str | None = None
+
+
+class AclChange(Struct, frozen=True):
+    """A row of `acls`: an ACL was added or removed (`schemas.acls.AclBinding`).
+
+    Of an ACL the row with the greatest `number` counts. The rows of one change share a number.
+    `changed_by` is the principal that asked for the change of a gateway.
+    """
+
+    number: Int64
+    added: bool
+    resource_type: str
+    resource_name: str
+    pattern_type: str
+    principal: str
+    host: str
+    operation: str
+    permission: str
+    at: Timestamp
+    changed_by: str | None = None
+
+
+class GatewayEvent(Struct, frozen=True):
+    """A row of `gateways`: a gateway began to serve at an address, or stopped in order.
+
+    An address keeps its `broker_id`. Of an address the row with the greatest `number` counts.
+    """
+
+    number: Int64
+    broker_id: Int32
+    host: str
+    port: Int32
+    stopped: bool
+    at: Timestamp
+
+
+class TableRows(Struct, frozen=True):
+    """A table's folder under the root, the Struct of its rows, and its partition columns.
+
+    `partition_by` are columns that are not in the Struct, each a 64-bit integer.
+    """
+
+    name: str
+    row: type[Struct]
+    partition_by: tuple[str, ...] = ()
+
+
+REQUESTS = TableRows("requests", RequestEvent)
+RESPONSES = TableRows("responses", Response)
+REJECTED_REQUESTS = TableRows("rejected_requests", RejectedRequest)
+# `segment` divides the log as Kafka's segments do: appends go to the newest, compaction rewrites
+# the older ones. As the partition column it keeps the two from touching the same files.
+OFFSETS_TOPIC = TableRows("offsets_topic", Record, ("segment",))
+# Records that compaction took out of the log, kept for SQL.
+OFFSETS_HISTORY = TableRows("offsets_history", Record)
+GROUP_EVENTS = TableRows("group_events", GroupEvent)
+COORDINATORS = TableRows("coordinators", CoordinatorEvent)
+# Made only on demand: without a catalogue a coordinator accepts any topic's name.
+TOPICS = TableRows("topics", TopicChange)
+# Made with the first topic that is a table. A table of its own, and not columns of `topics`: an
+# older release, which knows neither, goes on reading and changing `topics`.
+TOPIC_TABLES = TableRows("topic_tables", TopicTable)
+TOPIC_INDEX = TableRows("topic_index", TopicIndexEntry)
+# Made with the first gateway.
+GATEWAYS = TableRows("gateways", GatewayEvent)
+# Made with the first ACL: without the table everything is allowed to everybody.
+ACLS = TableRows("acls", AclChange)
+# Every table that a root may have.
+ALL = (
+    REQUESTS,
+    RESPONSES,
+    REJECTED_REQUESTS,
+    OFFSETS_TOPIC,
+    OFFSETS_HISTORY,
+    GROUP_EVENTS,
+    COORDINATORS,
+    TOPICS,
+    TOPIC_TABLES,
+    TOPIC_INDEX,
+    GATEWAYS,
+    ACLS,
+)
+
+
+# --- the columns that SQL sees ------------------------------------------------------------------
+
+BIGINT = "BIGINT"
+TIMESTAMP = "TIMESTAMP WITH TIME ZONE"
+_INTEGERS = {8: "TINYINT", 16: "SMALLINT", 32: "INTEGER", 64: BIGINT}
+_DELTA_TYPES = {
+    "string": "VARCHAR",
+    "binary": "BLOB",
+    "boolean": "BOOLEAN",
+    "byte": "TINYINT",
+    "short": "SMALLINT",
+    "integer": "INTEGER",
+    "long": BIGINT,
+    "timestamp": TIMESTAMP,
+}
+
+
+def sql_columns(rows: TableRows) -> dict[str, str]:
+    """Return the table's columns with their types in DuckDB's SQL."""
+    info = inspect.type_info(rows.row)
+    assert isinstance(info, inspect.StructType)
+    return _sql_fields(info) | dict.fromkeys(rows.partition_by, BIGINT)
+
+
+def sql_columns_of_delta(fields: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the same of the fields of a Delta table's schema; a type of no table here is `?`."""
+    return {field["name"]: _sql_type_of_delta(field["type"]) for field in fields}
+
+
+def _sql_fields(struct: inspect.StructType) -> dict[str, str]:
+    typed = ((field.name, _sql_type(field.type)) for field in struct.fields)
+    return {name: type_ for name, type_ in typed if type_ is not None}
+
+
+def _sql_type(info: inspect.Type, notes: Mapping[str, Any] | None = None) -> str | None:
+    """Return the type, or None for a Struct without fields, which has no column."""
+    if isinstance(info, inspect.Metadata):
+        return _sql_type(info.type, info.extra)
+    if isinstance(info, inspect.UnionType):
+        (some,) = (each for each in info.types if not isinstance(each, inspect.NoneType))
+        return _sql_type(some)
+    if isinstance(info, inspect.StructType):
+        fields = _sql_fields(info)
+        return _struct(fields) if fields else None
+    if isinstance(info, inspect.VarTupleType):
+        return f"{_sql_type(info.item_type)}[]"
+    if isinstance(info, inspect.IntType):
+        assert notes is not None
+        return TIMESTAMP if notes.get("timestamp") else _INTEGERS[notes["width"]]
+    return {
+        inspect.StrType: "VARCHAR",
+        inspect.BytesType: "BLOB",
+        inspect.BoolType: "BOOLEAN",
+    }[type(info)]
+
+
+def _sql_type_of_delta(type_: Any) -> str:
+    if isinstance(type_, str):
+        return _DELTA_TYPES.get(type_, "?")
+    if type_["type"] == "array":
+        return f"{_sql_type_of_delta(type_['elementType'])}[]"
+    return _struct(sql_columns_of_delta(type_["fields"])) if type_["type"] == "struct" else "?"
+
+
+def _struct(fields: Mapping[str, str]) -> str:
+    return "STRUCT(" + ", ".join(f'"{name}" {type_}' for name, type_ in fields.items()) + ")"
