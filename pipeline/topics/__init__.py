@@ -1,8 +1,9 @@
 """Delta tables as topics: a row is a record, with a partition and an offset that never change.
 
-There are two kinds. A user's table is followed, and an index says where its rows are
-(`indexer`, `index`). A topic's own table, which gateways append to, has the offset in each row, and
-its own log is the index (`log_appender`, `segments`, `log_reader`). Both are read by `TableTopics`.
+There are two kinds. A user's table is followed, and an index says where its rows are (`indexer`,
+`index`, `table_reader`). A topic's own table, which gateways append to, has the offset in each row,
+and its own log is the index (`log_appender`, `segments`, `log_reader`). Both are read by
+`TableTopics`.
 
 Packages above may import the names below, and no module behind them; this package imports
 `pipeline.tables` and `pipeline.delta`. Nothing here knows groups, members or connections, and

@@ -3,90 +3,30 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right
-from collections.abc import Collection, Mapping
-from itertools import accumulate
+from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-import pyarrow as pa
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import DeltaError
 from msgspec import structs
-from pyarrow.fs import FileSelector, FileType
 
-from pipeline.delta.table import open_delta
 from pipeline.errors import Failure, first_line
-from pipeline.topics.columns import Columns, as_bytes
-from pipeline.topics.definition import Definitions, column_types
-from pipeline.topics.errors import (
-    InvalidTable,
-    OffsetOutOfRange,
-    TableReplaced,
-    UnknownTopicOrPartition,
-)
-from pipeline.topics.index import Index, PartitionIndex, Span
-from pipeline.topics.indexer import Indexer
+from pipeline.topics.definition import Definitions
+from pipeline.topics.errors import InvalidTable, UnknownTopicOrPartition
+from pipeline.topics.index import Index
 from pipeline.topics.json_values import JsonRows
 from pipeline.topics.log_reader import LogReader, LogRows
-from pipeline.topics.record import Record
-from pipeline.topics.row_groups import OpenFile, RowGroup, RowGroupCache
-from schemas.rows import TopicIndexEntry, TopicTable
+from pipeline.topics.row_groups import RowGroup, RowGroupCache
+from pipeline.topics.table_reader import TableReader
 
 if TYPE_CHECKING:
-    from pipeline.topics.murmur2 import Array
-    from pipeline.topics.segments import PartitionSegments
+    from collections.abc import Callable, Collection, Mapping
+
+    from pipeline.topics.record import Record
+    from schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
 
 CACHE_BYTES = 256 << 20
-# How many row groups one `read` opens at most: each costs a millisecond and more.
-MOST_OPENED = 64
-
-
-class _Topic:
-    """One topic: its indexer, and how much larger its records are than their rows in Arrow."""
-
-    def __init__(self, topic: TopicTable, index: Index) -> None:
-        self.topic = topic
-        self._index = index
-        self._indexer: Indexer | None = None
-        self.problem: Exception | None = None
-        self.growth = 1.5
-        # Columns of files that the table does not have.
-        self._foreign: set[str] = set()
-
-    @property
-    def indexer(self) -> Indexer:
-        """Made when it is needed first: raises TableReplaced if the table does not exist."""
-        if self._indexer is None:
-            try:
-                handle = open_delta(self.topic.table)
-            except TableNotFoundError as error:
-                raise TableReplaced(
-                    f"there is no Delta table at {self.topic.table} any more"
-                ) from error
-            columns = Columns(self.topic, column_types(handle))
-            self._indexer = Indexer(self.topic, columns, self._index)
-        return self._indexer
-
-    def learn(self, columns: set[str]) -> None:
-        """Look up the types of columns that the table was given since they were looked up last."""
-        known = self.indexer.columns.types
-        if not columns <= known.keys() | self._foreign:
-            known.update(column_types(open_delta(self.topic.table)))
-            self._foreign |= columns - known.keys()
-
-    def step(self, partitions: int) -> bool:
-        """Index what is new, and take down why that is not possible; return whether it was."""
-        try:
-            found = self.indexer.step(partitions)
-        except (Failure, DeltaError, OSError) as error:
-            if str(error) != str(self.problem):
-                log.warning("topic %s: %s", self.topic.topic, first_line(error))
-            self.problem = error
-            return False
-        self.problem = None
-        return found
 
 
 class TableTopics:
@@ -110,7 +50,7 @@ class TableTopics:
         self._whole_rows = whole_rows
         self._definitions = Definitions(root)
         self._index = Index(root)
-        self._topics: dict[str, _Topic] = {}
+        self._tables: dict[str, TableReader] = {}
         self._logs: dict[str, LogReader] = {}
         self._cache: RowGroupCache[RowGroup] = RowGroupCache(cache_bytes)
         self._log_cache: RowGroupCache[LogRows] = RowGroupCache(cache_bytes)
@@ -130,13 +70,16 @@ class TableTopics:
         changed = self._definitions.poll()
         if changed:
             self._adopt()
-        for log_reader in self._logs.values():
-            changed |= self._poll_log(log_reader)
-        if not self._topics:
+        for own in self._logs.values():
+            changed |= _follow(own, own.poll)
+        if not self._tables:
             return changed
         changed |= self._index.poll()
         counts = self._definitions.counts
-        stepped = [topic.step(counts[name]) for name, topic in self._topics.items()]
+        stepped = [
+            _follow(table, partial(table.step, counts[name]))
+            for name, table in self._tables.items()
+        ]
         if any(stepped):
             self._index.poll()
             changed = True
@@ -148,22 +91,11 @@ class TableTopics:
         Another process may have done so since the last `poll`, and told its client of it.
         """
         own = self._logs.get(topic)
-        return self._index.poll() if own is None else self._poll_log(own)
-
-    def _poll_log(self, topic: LogReader) -> bool:
-        try:
-            found = topic.poll()
-        except (Failure, DeltaError, OSError) as error:
-            if str(error) != str(topic.problem):
-                log.warning("topic %s: %s", topic.topic.topic, first_line(error))
-            topic.problem = error
-            return False
-        topic.problem = None
-        return found
+        return self._index.poll() if own is None else _follow(own, own.poll)
 
     def _adopt(self) -> None:
         ignored = set(self._definitions.dead)
-        before, self._topics = self._topics, {}
+        before, self._tables = self._tables, {}
         logs_before, self._logs = self._logs, {}
         for name, topic in self._definitions.topics.items():
             if self._only is not None and name not in self._only:
@@ -179,14 +111,15 @@ class TableTopics:
             if self._whole_rows:
                 topic = structs.replace(topic, value_column=None)
             known = before.get(name)
-            same = known is not None and known.topic == topic
-            self._topics[name] = known if known and same else _Topic(topic, self._index)
+            if known is None or known.topic != topic:
+                known = TableReader(topic, self._index, self._cache, self._json)
+            self._tables[name] = known
         self._index.ignore(ignored)
 
     def topics(self) -> Mapping[str, int]:
         """Return the number of partitions of each topic."""
         counts = self._definitions.counts
-        names = (*self._topics, *self._logs)
+        names = (*self._tables, *self._logs)
         return {name: counts[name] for name in names if name in counts}
 
     def definition(self, topic: str) -> TopicTable | None:
@@ -203,20 +136,19 @@ class TableTopics:
         CannotFollow stays until somebody does what its message says; another failure, such as the
         store's, may be gone after the next `poll`.
         """
-        found = {name: topic.problem for name, topic in self._topics.items()}
-        found |= {name: topic.problem for name, topic in self._logs.items()}
-        return {name: problem for name, problem in found.items() if problem}
+        readers: dict[str, TableReader | LogReader] = {**self._tables, **self._logs}
+        return {name: reader.problem for name, reader in readers.items() if reader.problem}
 
     def log_start(self, topic: str, partition: int) -> int:
         """Return the first offset that can be read. Raises UnknownTopicOrPartition.
 
         Rows whose files are gone lie before it, once somebody tried to read one of them here.
         """
-        return self._partition(topic, partition).log_start
+        return self._reader(topic, partition).partition(partition).log_start
 
     def log_end(self, topic: str, partition: int) -> int:
         """Return the offset of the next row to come. Raises UnknownTopicOrPartition."""
-        return self._partition(topic, partition).log_end
+        return self._reader(topic, partition).partition(partition).log_end
 
     def offset_for_time(
         self, topic: str, partition: int, timestamp_ms: int
@@ -225,29 +157,14 @@ class TableTopics:
 
         None if there is none. Kafka's ListOffsets. Raises UnknownTopicOrPartition, TableReplaced.
         """
-        if topic in self._logs:
-            return self._log(topic, partition).offset_for_time(partition, timestamp_ms)
-        index = self._index_of(topic, partition)
-        for span in index.spans_since(timestamp_ms):
-            try:
-                group = self._row_group(self._topics[topic], span)
-            except FileNotFoundError:
-                self._mark_gone(self._topics[topic])
-                if span.end > index.log_start:
-                    raise
-                return self.offset_for_time(topic, partition, timestamp_ms)
-            times = group.timestamps[group.places(partition)]
-            late = np.flatnonzero(times >= timestamp_ms)
-            if len(late):
-                return span.base + int(late[0]), int(times[late[0]])
-        return None
+        return self._reader(topic, partition).offset_for_time(partition, timestamp_ms)
 
     def offset_of_max_timestamp(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Return the first offset with the latest timestamp there is, and that timestamp.
 
         None if there is no record. Source: KIP-734. Raises as `offset_for_time` does.
         """
-        index = self._partition(topic, partition)
+        index = self._reader(topic, partition).partition(partition)
         while True:
             start, latest = index.log_start, index.max_timestamp()
             found = None if latest is None else self.offset_for_time(topic, partition, latest)
@@ -262,27 +179,11 @@ class TableTopics:
         committed offset is the old end is given all the table's rows. Raises TableReplaced,
         UnknownTopicOrPartition, InvalidTable.
         """
-        self._index_of(topic, 0)
-        one = self._topics[topic]
-        while not self._index.append(one.topic.topic_id, self._restart(one)):
-            self._index.poll()
-        self._index.poll()
-
-    def _restart(self, topic: _Topic) -> list[TopicIndexEntry]:
-        version = topic.indexer.log.newest_version()
-        index = self._index.topic(topic.topic.topic_id)
-        count = max(self._definitions.counts[topic.topic.topic], index.most_partitions)
-        return [
-            TopicIndexEntry(
-                topic=topic.topic.topic,
-                topic_id=topic.topic.topic_id,
-                sequence=index.sequence + 1,
-                version=version,
-                partition=number,
-                base_offset=index.partition(number).log_end,
-            )
-            for number in range(count)
-        ]
+        self._check_partition(topic, 0)
+        table = self._tables.get(topic)
+        if table is None:
+            raise InvalidTable(f"topic {topic!r} has a table of its own, which needs no index")
+        table.reindex(self._definitions.counts[topic])
 
     # --- records ----------------------------------------------------------------------------------
 
@@ -299,140 +200,26 @@ class TableTopics:
             # A consumer that another process has served may be further than the last `poll` here.
             # Told that its offset is out of range, it would begin anew or leave records out.
             self.refresh(topic)
-        if topic in self._logs:
-            return self._log(topic, partition).read(partition, offset, max_bytes, max_records)
-        index = self._index_of(topic, partition)
-        self._check_range(topic, partition, index, offset)
-        if offset == index.log_end or max_records < 1:
-            return []
-        one = self._topics[topic]
-        try:
-            pieces = self._gather(one, partition, index, offset, max_bytes, max_records)
-        except FileNotFoundError:
-            self._mark_gone(one)
-            self._check_range(topic, partition, index, offset)
-            raise
-        return self._records(one, pieces, offset, max_bytes)
-
-    def _check_range(self, topic: str, partition: int, index: PartitionIndex, offset: int) -> None:
-        if not index.log_start <= offset <= index.log_end:
-            raise OffsetOutOfRange(
-                f"topic {topic!r} has no offset {offset} in partition {partition}, only "
-                f"{index.log_start} to {index.log_end}"
-            )
-
-    def _gather(
-        self,
-        topic: _Topic,
-        partition: int,
-        index: PartitionIndex,
-        offset: int,
-        max_bytes: int,
-        max_records: int,
-    ) -> list[tuple[pa.Table, Array]]:
-        """Return rows with their timestamps, about as many as are asked for, of one schema."""
-        pieces: list[tuple[pa.Table, Array]] = []
-        size, count = 0.0, 0
-        for opened, span in enumerate(index.spans_from(offset)):
-            if pieces and (opened >= MOST_OPENED or size >= max_bytes or count >= max_records):
-                break
-            try:
-                group = self._row_group(topic, span)
-            except (FileNotFoundError, Failure):
-                # The records before a file that is gone or torn are read all the same.
-                if pieces:
-                    break
-                raise
-            if pieces and group.rows.schema != pieces[0][0].schema:
-                break
-            places = group.places(partition)
-            if len(places) != span.end - span.base:
-                path = self._index.topic(topic.topic.topic_id).files[span.file].path
-                raise Failure(
-                    f"{path} of {topic.topic.table} was changed: it has {len(places)} rows for "
-                    f"offsets {span.base} to {span.end}"
-                )
-            row_bytes = max(1.0, topic.growth * group.rows.nbytes / max(1, group.rows.num_rows))
-            fitting = max(0, int((max_bytes - size) / row_bytes)) + 1
-            rest = places[max(0, offset - span.base) :]
-            places = rest[: min(fitting, max_records - count)]
-            pieces.append((group.rows.take(pa.array(places)), group.timestamps[places]))
-            if len(places) < len(rest):
-                break
-            size += len(places) * row_bytes
-            count += len(places)
-        return pieces
-
-    def _records(
-        self,
-        topic: _Topic,
-        pieces: list[tuple[pa.Table, Array]],
-        offset: int,
-        max_bytes: int,
-    ) -> list[Record]:
-        rows = pa.concat_tables([rows for rows, _ in pieces])
-        times = np.concatenate([times for _, times in pieces]).tolist()
-        key, value = topic.topic.key_column, topic.topic.value_column
-        keys = [None] * len(times) if key is None else as_bytes(rows, key).to_pylist()
-        values = self._json.encode(rows) if value is None else as_bytes(rows, value).to_pylist()
-        sizes = [len(k or b"") + len(v or b"") for k, v in zip(keys, values, strict=True)]
-        if rows.nbytes:
-            topic.growth = (topic.growth + max(0.1, sum(sizes) / rows.nbytes)) / 2
-        fitting = max(1, bisect_right(list(accumulate(sizes)), max_bytes))
-        return [
-            Record(*each)
-            for each in zip(range(offset, offset + fitting), times, keys, values, strict=False)
-        ]
-
-    def _row_group(self, topic: _Topic, span: Span) -> RowGroup:
-        """Return the row group of a span; raises FileNotFoundError if its file is gone."""
-        key = (topic.topic.topic_id, span.file, span.row_group)
-        group = self._cache.get(key)
-        if group is None:
-            indexer = topic.indexer
-            file = self._index.topic(topic.topic.topic_id).files[span.file]
-            with OpenFile(
-                indexer.log.files, file.path, file.partition_values, indexer.columns
-            ) as opened:
-                topic.learn(opened.columns)
-                group = opened.read(
-                    span.row_group, span.partitions, span.committed_at, indexer.columns.served
-                )
-            self._cache.put(key, group)
-        return group
-
-    def _mark_gone(self, topic: _Topic) -> None:
-        """Move the log starts behind every file that is gone: one listing of the table's files."""
-        listed = topic.indexer.log.files.get_file_info(FileSelector("", recursive=True))
-        present = {info.path.lstrip("/") for info in listed if info.type == FileType.File}
-        index = self._index.topic(topic.topic.topic_id)
-        missing = {file.path for file in index.files} - present
-        log.warning(
-            "topic %s: %d files of %s are gone (vacuumed?), and the records in them",
-            topic.topic.topic,
-            len(missing),
-            topic.topic.table,
-        )
-        index.mark_gone(missing)
-
-    def _partition(self, topic: str, partition: int) -> PartitionIndex | PartitionSegments:
-        if topic in self._logs:
-            return self._log(topic, partition).partition(partition)
-        return self._index_of(topic, partition)
-
-    def _log(self, topic: str, partition: int) -> LogReader:
-        self._check_partition(topic, partition)
-        return self._logs[topic]
-
-    def _index_of(self, topic: str, partition: int) -> PartitionIndex:
-        self._check_partition(topic, partition)
-        one = self._topics.get(topic)
-        if one is None:
-            raise InvalidTable(f"topic {topic!r} has a table of its own, which needs no index")
-        if isinstance(one.problem, TableReplaced):
-            raise TableReplaced(str(one.problem))
-        return self._index.topic(one.topic.topic_id).partition(partition)
+        return self._reader(topic, partition).read(partition, offset, max_bytes, max_records)
 
     def _check_partition(self, topic: str, partition: int) -> None:
         if not 0 <= partition < self.topics().get(topic, 0):
             raise UnknownTopicOrPartition(f"there is no partition {partition} of topic {topic!r}")
+
+    def _reader(self, topic: str, partition: int) -> TableReader | LogReader:
+        self._check_partition(topic, partition)
+        own = self._logs.get(topic)
+        return self._tables[topic] if own is None else own
+
+
+def _follow(reader: TableReader | LogReader, advance: Callable[[], bool]) -> bool:
+    """Take in what is new of a topic, and note why that is not possible; return whether it was."""
+    try:
+        found = advance()
+    except (Failure, DeltaError, OSError) as error:
+        if str(error) != str(reader.problem):
+            log.warning("topic %s: %s", reader.topic.topic, first_line(error))
+        reader.problem = error
+        return False
+    reader.problem = None
+    return found

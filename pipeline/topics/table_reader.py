@@ -1,0 +1,247 @@
+"""Reading a user's table that is a topic: records by the offset that the index gives each row."""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from deltalake.exceptions import TableNotFoundError
+from pyarrow.fs import FileSelector, FileType
+
+from pipeline.delta.table import open_delta
+from pipeline.errors import Failure
+from pipeline.topics.columns import Columns, as_bytes
+from pipeline.topics.definition import column_types
+from pipeline.topics.errors import OffsetOutOfRange, TableReplaced
+from pipeline.topics.indexer import Indexer
+from pipeline.topics.record import Record
+from pipeline.topics.row_groups import OpenFile
+from schemas.rows import TopicIndexEntry
+
+if TYPE_CHECKING:
+    from pipeline.topics.index import Index, PartitionIndex, Span
+    from pipeline.topics.json_values import JsonRows
+    from pipeline.topics.murmur2 import Array
+    from pipeline.topics.row_groups import RowGroup, RowGroupCache
+    from schemas.rows import TopicTable
+
+log = logging.getLogger(__name__)
+
+# How many row groups one `read` opens at most: each costs a millisecond and more.
+MOST_OPENED = 64
+# How much larger the records of a table are taken to be than their rows in Arrow, at first.
+_GROWTH = 1.5
+
+
+class TableReader:
+    """Follows and reads one table; for one thread at a time. `index` is that of all topics."""
+
+    def __init__(
+        self,
+        topic: TopicTable,
+        index: Index,
+        cache: RowGroupCache[RowGroup],
+        json: JsonRows,
+    ) -> None:
+        self.topic = topic
+        self.problem: Exception | None = None
+        self._index = index
+        self._cache = cache
+        self._json = json
+        self._made_indexer: Indexer | None = None
+        self._growth = _GROWTH
+        # Columns of files that the table does not have.
+        self._foreign: set[str] = set()
+
+    def step(self, partitions: int) -> bool:
+        """Index what is new, about a million rows at most; return whether there was anything.
+
+        New rows are placed into so many partitions. Raises what `Indexer.step` raises, and
+        TableReplaced if the table does not exist.
+        """
+        return self._indexer.step(partitions)
+
+    def partition(self, number: int) -> PartitionIndex:
+        """What there is of a partition, as of the last `step`. Raises TableReplaced."""
+        if isinstance(self.problem, TableReplaced):
+            raise TableReplaced(str(self.problem))
+        return self._index.topic(self.topic.topic_id).partition(number)
+
+    def read(self, partition: int, offset: int, max_bytes: int, max_records: int) -> list[Record]:
+        """Return records from `offset` on: see `TableTopics.read`."""
+        index = self.partition(partition)
+        self._check_range(partition, index, offset)
+        if offset == index.log_end or max_records < 1:
+            return []
+        try:
+            pieces = self._gather(partition, index, offset, max_bytes, max_records)
+        except FileNotFoundError:
+            self._mark_gone()
+            self._check_range(partition, index, offset)
+            raise
+        return self._records(pieces, offset, max_bytes)
+
+    def offset_for_time(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return the first offset of this time or later, and its timestamp; None without one."""
+        index = self.partition(partition)
+        for span in index.spans_since(timestamp_ms):
+            try:
+                group = self._row_group(span)
+            except FileNotFoundError:
+                self._mark_gone()
+                if span.end > index.log_start:
+                    raise
+                return self.offset_for_time(partition, timestamp_ms)
+            times = group.timestamps[group.places(partition)]
+            late = np.flatnonzero(times >= timestamp_ms)
+            if len(late):
+                return span.base + int(late[0]), int(times[late[0]])
+        return None
+
+    def reindex(self, partitions: int) -> None:
+        """Begin anew with the rows that the table has now: see `TableTopics.reindex`."""
+        self.partition(0)
+        while not self._index.append(self.topic.topic_id, self._restart(partitions)):
+            self._index.poll()
+        self._index.poll()
+
+    def _restart(self, partitions: int) -> list[TopicIndexEntry]:
+        version = self._indexer.log.newest_version()
+        index = self._index.topic(self.topic.topic_id)
+        return [
+            TopicIndexEntry(
+                topic=self.topic.topic,
+                topic_id=self.topic.topic_id,
+                sequence=index.sequence + 1,
+                version=version,
+                partition=number,
+                base_offset=index.partition(number).log_end,
+            )
+            for number in range(max(partitions, index.most_partitions))
+        ]
+
+    @property
+    def _indexer(self) -> Indexer:
+        """Made when it is needed first: raises TableReplaced if the table does not exist."""
+        if self._made_indexer is None:
+            try:
+                handle = open_delta(self.topic.table)
+            except TableNotFoundError as error:
+                raise TableReplaced(
+                    f"there is no Delta table at {self.topic.table} any more"
+                ) from error
+            columns = Columns(self.topic, column_types(handle))
+            self._made_indexer = Indexer(self.topic, columns, self._index)
+        return self._made_indexer
+
+    def _check_range(self, partition: int, index: PartitionIndex, offset: int) -> None:
+        if not index.log_start <= offset <= index.log_end:
+            raise OffsetOutOfRange(
+                f"topic {self.topic.topic!r} has no offset {offset} in partition {partition}, only "
+                f"{index.log_start} to {index.log_end}"
+            )
+
+    # --- rows -------------------------------------------------------------------------------------
+
+    def _gather(
+        self,
+        partition: int,
+        index: PartitionIndex,
+        offset: int,
+        max_bytes: int,
+        max_records: int,
+    ) -> list[tuple[pa.Table, Array]]:
+        """Return rows with their timestamps, about as many as are asked for, of one schema."""
+        pieces: list[tuple[pa.Table, Array]] = []
+        size, count = 0.0, 0
+        for opened, span in enumerate(index.spans_from(offset)):
+            if pieces and (opened >= MOST_OPENED or size >= max_bytes or count >= max_records):
+                break
+            try:
+                group = self._row_group(span)
+            except (FileNotFoundError, Failure):
+                # The records before a file that is gone or torn are read all the same.
+                if pieces:
+                    break
+                raise
+            if pieces and group.rows.schema != pieces[0][0].schema:
+                break
+            places = group.places(partition)
+            if len(places) != span.end - span.base:
+                path = self._index.topic(self.topic.topic_id).files[span.file].path
+                raise Failure(
+                    f"{path} of {self.topic.table} was changed: it has {len(places)} rows for "
+                    f"offsets {span.base} to {span.end}"
+                )
+            row_bytes = max(1.0, self._growth * group.rows.nbytes / max(1, group.rows.num_rows))
+            fitting = max(0, int((max_bytes - size) / row_bytes)) + 1
+            rest = places[max(0, offset - span.base) :]
+            places = rest[: min(fitting, max_records - count)]
+            pieces.append((group.rows.take(pa.array(places)), group.timestamps[places]))
+            if len(places) < len(rest):
+                break
+            size += len(places) * row_bytes
+            count += len(places)
+        return pieces
+
+    def _records(
+        self,
+        pieces: list[tuple[pa.Table, Array]],
+        offset: int,
+        max_bytes: int,
+    ) -> list[Record]:
+        rows = pa.concat_tables([rows for rows, _ in pieces])
+        times = np.concatenate([times for _, times in pieces]).tolist()
+        key, value = self.topic.key_column, self.topic.value_column
+        keys = [None] * len(times) if key is None else as_bytes(rows, key).to_pylist()
+        values = self._json.encode(rows) if value is None else as_bytes(rows, value).to_pylist()
+        sizes = [len(k or b"") + len(v or b"") for k, v in zip(keys, values, strict=True)]
+        if rows.nbytes:
+            self._growth = (self._growth + max(0.1, sum(sizes) / rows.nbytes)) / 2
+        fitting = max(1, bisect_right(list(accumulate(sizes)), max_bytes))
+        return [
+            Record(*each)
+            for each in zip(range(offset, offset + fitting), times, keys, values, strict=False)
+        ]
+
+    def _row_group(self, span: Span) -> RowGroup:
+        """Return the row group of a span; raises FileNotFoundError if its file is gone."""
+        key = (self.topic.topic_id, span.file, span.row_group)
+        group = self._cache.get(key)
+        if group is None:
+            indexer = self._indexer
+            file = self._index.topic(self.topic.topic_id).files[span.file]
+            with OpenFile(
+                indexer.log.files, file.path, file.partition_values, indexer.columns
+            ) as opened:
+                self._learn(opened.columns)
+                group = opened.read(
+                    span.row_group, span.partitions, span.committed_at, indexer.columns.served
+                )
+            self._cache.put(key, group)
+        return group
+
+    def _learn(self, columns: set[str]) -> None:
+        """Look up the types of columns that the table was given since they were looked up last."""
+        known = self._indexer.columns.types
+        if not columns <= known.keys() | self._foreign:
+            known.update(column_types(open_delta(self.topic.table)))
+            self._foreign |= columns - known.keys()
+
+    def _mark_gone(self) -> None:
+        """Move the log starts behind every file that is gone: one listing of the table's files."""
+        listed = self._indexer.log.files.get_file_info(FileSelector("", recursive=True))
+        present = {info.path.lstrip("/") for info in listed if info.type == FileType.File}
+        index = self._index.topic(self.topic.topic_id)
+        missing = {file.path for file in index.files} - present
+        log.warning(
+            "topic %s: %d files of %s are gone (vacuumed?), and the records in them",
+            self.topic.topic,
+            len(missing),
+            self.topic.table,
+        )
+        index.mark_gone(missing)
