@@ -262,13 +262,18 @@ def _measure(plan: Plan, groups: int, batches: int) -> Load:
 
 @contextmanager
 def standing_objects_frozen() -> Iterator[None]:
-    """Exempt all present objects from garbage collection, as Spark's worker does."""
+    """Exempt all present objects from garbage collection, as Spark's worker does.
+
+    Where the program has exempted objects before, all stay exempted.
+    """
+    were_frozen = gc.get_freeze_count() > 0
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not were_frozen:
+            gc.unfreeze()
 
 
 def run_batch(machine: BatchMachine, fleet: list[MachineGroup], ask: Round, batch: int) -> Sample:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import platform
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
+from pipeline.bench import machine
 from pipeline.bench.allocator import allocate_as_workers_do
 from pipeline.bench.commit import bench_commit
 from pipeline.bench.machine import PLANS, MachineGroup, bench_machine, make_machine, run_batch
@@ -24,7 +26,18 @@ def test_every_load_is_measured_beside_its_floor() -> None:
         assert load.per_second > 0
         assert load.ratio > 1
         assert load.state_bytes > 0
-    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.parametrize(("count", "ends"), [(0, ["unfreeze"]), (7, [])])
+def test_objects_are_frozen_meanwhile_unless_the_program_had_frozen_some(
+    count: int, ends: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[str] = []
+    calls = {name: partial(called.append, name) for name in ("collect", "freeze", "unfreeze")}
+    monkeypatch.setattr(machine, "gc", SimpleNamespace(get_freeze_count=lambda: count, **calls))
+    with machine.standing_objects_frozen():
+        assert called == ["collect", "freeze"]
+    assert called[2:] == ends
 
 
 def test_a_request_that_is_refused_ends_the_measurement() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -21,6 +22,10 @@ KAFKAS, OURS = (
 )
 # Options of Kafka's tool that are about the connection, or its help.
 ELSEWHERE = {"--bootstrap-server", "--command-config", "--help", "--dry-run"}
+
+
+# The groups of verbs, each made once.
+app_of = functools.cache(make_app)
 
 
 def commands(line: str, column: int) -> list[str]:
@@ -52,7 +57,7 @@ def test_each_command_of_the_page_is_one(root: str, command: str) -> None:
     words = [word for word in words if word != "--execute"]
     if words[0] in ("groups", "offsets") and words[1] != "validate-regex":
         words += ["--root", root]
-    done = CliRunner().invoke(make_app(words[0]), words)
+    done = CliRunner().invoke(app_of(words[0]), words)
     if words[:3] == ["offsets", "undo", "done"]:
         assert "no reset to undo" in str(done.exception) or done.exit_code == 0
     else:

@@ -49,7 +49,9 @@ SOON_S = 20.0
 
 
 @pytest.fixture
-def reader(root: str) -> Iterator[ResponseReader]:
+def reader(root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ResponseReader]:
+    """A reader that looks often whether its table is still there."""
+    monkeypatch.setattr(response_reader, "_LOOK_EVERY_S", 0.01)
     with ResponseReader(root) as reader:
         yield reader
 
@@ -183,10 +185,7 @@ def test_asyncio_can_wait_and_give_up(root: str, reader: ResponseReader) -> None
 # --- failures -----------------------------------------------------------------------------------
 
 
-def test_a_table_that_is_gone_is_told_to_who_waits(
-    root: str, reader: ResponseReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(response_reader, "_LOOK_EVERY_S", 0.01)
+def test_a_table_that_is_gone_is_told_to_who_waits(root: str, reader: ResponseReader) -> None:
     future = reader.register("a")
     shutil.rmtree(Path(root) / "responses")
     with pytest.raises(ResponsesLost, match="responses cannot be read: there is no table at"):
@@ -195,10 +194,7 @@ def test_a_table_that_is_gone_is_told_to_who_waits(
         reader.register("b")
 
 
-def test_a_table_that_came_back_is_followed_again(
-    root: str, reader: ResponseReader, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(response_reader, "_LOOK_EVERY_S", 0.01)
+def test_a_table_that_came_back_is_followed_again(root: str, reader: ResponseReader) -> None:
     lost = reader.register("a")
     away = Path(root) / "away"
     os.rename(Path(root) / "responses", away)

@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from pipeline import clock
+from pipeline.gateway import server
 from pipeline.gateway.brokers import LEASE_S, LOOK_EVERY_S, Broker, Brokers, cluster_id
 from pipeline.tables.topics import create_topic
 from tests.pipeline.gateway.running import coordinator, gateway
@@ -108,12 +109,15 @@ def two_gateways(root: str) -> Iterator[tuple[Broker, Broker]]:
         yield first, second
 
 
-def test_a_client_of_one_gateway_is_told_of_the_others(root: str) -> None:
+def test_a_client_of_one_gateway_is_told_of_the_others(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "LOOK_EVERY_S", 0.05)
     with two_gateways(root) as (first, second):
         admin = AdminClient({"bootstrap.servers": f"{second.host}:{second.port}"})
         # The client may ask either; the first one sees the second at its next look.
         while len((found := admin.list_topics(timeout=30)).brokers) < 2:
-            pass
+            clock.sleep(0.01)
         assert {Broker(each.id, each.host, each.port) for each in found.brokers.values()} == {
             first,
             second,

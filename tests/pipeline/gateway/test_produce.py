@@ -471,8 +471,11 @@ def test_requests_for_one_partition_keep_their_order(broker: Broker) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("count", "kills"), [(9_000, 3), pytest.param(30_000, 10, marks=pytest.mark.long)]
+)
 def test_a_gateway_that_is_killed_again_and_again_writes_each_record_once(
-    empty_root: Path, tmp_path: Path
+    empty_root: Path, tmp_path: Path, count: int, kills: int
 ) -> None:
     root = str(tmp_path / "root")
     shutil.copytree(empty_root, root)
@@ -481,7 +484,6 @@ def test_a_gateway_that_is_killed_again_and_again_writes_each_record_once(
         free.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{free.getsockname()[1]}"
     command = [sys.executable, "-m", "pipeline", "gateway", "--root", root, "--listen", listen]
-    count, kills = 30_000, 10
     told: list[Any] = []
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": listen, "enable.idempotence": True, "linger.ms": 1, "log_level": 0}

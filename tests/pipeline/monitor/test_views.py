@@ -159,44 +159,46 @@ def encoded(*partitions: tuple[str, int], version: int = 3, data: bytes | None =
     return encode_assignment(Assignment(wanted, data), version)
 
 
-@pytest.mark.parametrize(
-    "assignment",
-    [
-        encoded(),
-        encoded(("t", 0)),
-        encoded(("t", 2), ("größe", 0), ("t", 7), data=b"of the assignor", version=0),
-        encoded(*(("t", number) for number in range(300)), version=1),
-        encoded(("t", 1)) + b"a later version's field",
-    ],
-)
-def test_an_assignment_is_decoded_as_its_member_decodes_it(log: Log, assignment: bytes) -> None:
-    log.append(assigned("g", assignment))
-    ((found,),) = Catalog(log.root).query("SELECT assignment FROM group_members").rows
-    flat = [(each["topic"], number) for each in found for number in each["partitions"]]
-    assert flat == [tuple(each) for each in decode_assignment(assignment).partitions]
-    asked = 'SELECT topic, "partition" FROM member_partitions ORDER BY ALL'
-    assert Catalog(log.root).query(asked).rows == sorted(flat)
+ASSIGNMENTS = {
+    "nothing": encoded(),
+    "one": encoded(("t", 0)),
+    "version 0": encoded(("t", 2), ("größe", 0), ("t", 7), data=b"of the assignor", version=0),
+    "many": encoded(*(("t", number) for number in range(300)), version=1),
+    "a later version": encoded(("t", 1)) + b"a later version's field",
+}
 
 
-@pytest.mark.parametrize(
-    "assignment",
-    [
-        b"\0",
-        b"\0\0\0",
-        encoded(("t", 1))[:-6],
-        b"\0\0\0\0\0\1\0\1\xff\0\0\0\0",
-        b"\0\0" + b"\x7f" * 9,
-        b"\0\0\x7f\xff\xff\xff",
-        b"\0\0\0\0\0\1\0\1t\x7f\xff\xff\xff",
-    ],
-)
-def test_bytes_that_are_no_assignment_are_null_and_hide_no_other_member(
-    log: Log, assignment: bytes
-) -> None:
-    log.append(assigned("broken", assignment), assigned("left out", b""))
+def test_an_assignment_is_decoded_as_its_member_decodes_it(log: Log) -> None:
+    log.append(*(assigned(group, assignment) for group, assignment in ASSIGNMENTS.items()))
+    catalog = Catalog(log.root)
+    decoded = dict(catalog.query("SELECT group_id, assignment FROM group_members").rows)
+    rows = catalog.query('SELECT group_id, topic, "partition" FROM member_partitions').rows
+    assert decoded.keys() == ASSIGNMENTS.keys()
+    for group, assignment in ASSIGNMENTS.items():
+        flat = [(each["topic"], n) for each in decoded[group] for n in each["partitions"]]
+        assert flat == [tuple(each) for each in decode_assignment(assignment).partitions]
+        assert sorted(row[1:] for row in rows if row[0] == group) == sorted(flat)
+
+
+BROKEN = [
+    b"\0",
+    b"\0\0\0",
+    encoded(("t", 1))[:-6],
+    b"\0\0\0\0\0\1\0\1\xff\0\0\0\0",
+    b"\0\0" + b"\x7f" * 9,
+    b"\0\0\x7f\xff\xff\xff",
+    b"\0\0\0\0\0\1\0\1t\x7f\xff\xff\xff",
+]
+
+
+def test_bytes_that_are_no_assignment_are_null_and_hide_no_other_member(log: Log) -> None:
+    log.append(*(assigned(f"{n}", assignment) for n, assignment in enumerate(BROKEN)))
+    log.append(assigned("left out", b""))
+    catalog = Catalog(log.root)
     asked = "SELECT group_id, assignment FROM group_members ORDER BY ALL"
-    assert Catalog(log.root).query(asked).rows == [("broken", None), ("left out", [])]
-    assert Catalog(log.root).query("SELECT * FROM member_partitions").rows == []
+    nulls = [(f"{n}", None) for n in range(len(BROKEN))]
+    assert catalog.query(asked).rows == [*nulls, ("left out", [])]
+    assert catalog.query("SELECT * FROM member_partitions").rows == []
 
 
 def test_a_view_that_is_held_does_not_change_and_other_views_stand_on_it(log: Log) -> None:

@@ -104,9 +104,13 @@ def test_a_group_s_page_tells_its_members_its_history_and_its_commits(golden: Te
 
 
 def test_what_is_linked_from_a_group_is_there(golden: TestClient) -> None:
-    for name in names(page(golden, "/")):
-        for link in set(links(page(golden, "/group", id=name), "/request")):
-            assert golden.get(link).status_code == 200
+    """Of each group the first request, and of one group all of them."""
+    linked = [
+        sorted(set(links(page(golden, "/group", id=name), "/request")))
+        for name in names(page(golden, "/"))
+    ]
+    for link in {*(each[0] for each in linked if each), *max(linked, key=len)}:
+        assert golden.get(link).status_code == 200
 
 
 def test_a_group_that_is_gone_keeps_its_history(root: str) -> None:
@@ -170,25 +174,26 @@ def test_the_auditor_sees_who_changed_what_and_how_it_went(root: str) -> None:
     assert results == {"h": "NON_EMPTY_GROUP", "g": "done", "unanswered": "no answer"}
 
 
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ({"who": "ANN"}, ["g"]),
-        ({"group": "g"}, ["g"]),
-        ({"since": "1970-01-01T00:00:05", "until": "1970-01-01T00:00:05.5"}, ["g"]),
-        ({"since": "no time", "page": "-1"}, ["h", "g"]),
-        ({"since": "2030-01-01T00:00"}, []),
-        ({"kind": "members"}, []),
-    ],
-)
-def test_changes_are_filtered(root: str, query: dict[str, str], expected: list[str]) -> None:
+FILTERED: list[tuple[dict[str, str], list[str]]] = [
+    ({"who": "ANN"}, ["g"]),
+    ({"group": "g"}, ["g"]),
+    ({"since": "1970-01-01T00:00:05", "until": "1970-01-01T00:00:05.5"}, ["g"]),
+    ({"since": "no time", "page": "-1"}, ["h", "g"]),
+    ({"since": "2030-01-01T00:00"}, []),
+    ({"kind": "members"}, []),
+]
+
+
+def test_changes_are_filtered(root: str) -> None:
     RequestLog(root).append([reset("r1", principal="User:ann")])
     deletion = RequestEvent(
         "r2", "h", "delete_groups", sent_at=6_000, delete_groups=DeleteGroupsRequest()
     )
     RequestLog(root).append([deletion])
-    shown = rows_of(page(browser(root), "/changes", **query), "Changes")
-    assert [row[1] for row in shown] == expected
+    client = browser(root)
+    for query, expected in FILTERED:
+        shown = rows_of(page(client, "/changes", **query), "Changes")
+        assert [row[1] for row in shown] == expected, query
 
 
 def test_requests_that_miss_everything_are_shown_all_the_same(root: str) -> None:
