@@ -25,7 +25,7 @@ class DataFile(Struct, frozen=True):
     """One Parquet file of a table. `modified_ms` is when the newest of its rows was written.
 
     `stats`: its statistics as JSON, None for the number of its records alone. `tags`: what else its
-    writer says of it (`pipeline.delta.value_tags`).
+    writer says of it (`pipeline.delta.layout`).
     """
 
     path: str

@@ -9,35 +9,33 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from pipeline.delta.actions import add_action, txn_action
 from pipeline.delta.appender import AppendConflict
 from pipeline.delta.commit import Commit
 from pipeline.delta.protocol import UnsupportedTable
 from pipeline.delta.snapshot import Snapshot
 from pipeline.delta.table import ATTEMPTS, back_off
-from pipeline.delta.value_tags import value_tags
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pipeline.delta.data_files import DataFile
     from pipeline.delta.epoch import Epoch
+    from pipeline.delta.layout import LayOut
 
 
 class FileAppender(ABC):
     """Appends to one plain table; see `pipeline.delta.appender.Appender`.
 
-    A file's tag names the values that it has in the column `tagged` (`pipeline.delta.value_tags`).
+    `lay_out` says how rows become a file (`pipeline.delta.layout`).
 
     Raises UnsupportedTable, when it is made and by any append, if the table asks for more than is
     written here (`pipeline.delta.protocol`).
     """
 
-    def __init__(self, uri: str, epoch: Epoch | None, flushed: bool, tagged: str | None) -> None:
+    def __init__(self, uri: str, epoch: Epoch | None, flushed: bool, lay_out: LayOut) -> None:
         self._uri = uri
-        self._tagged = tagged
+        self._lay_out = lay_out
         self._epoch = epoch
         self._flushed = flushed
         self._snapshot = Snapshot(uri)
@@ -52,8 +50,6 @@ class FileAppender(ABC):
             actions.append(txn_action(app_id, version))
         added = None if rows is None else self._write_file(rows)
         if added is not None:
-            if rows is not None and self._tagged is not None:
-                added = replace(added, tags=value_tags(rows, self._tagged))
             actions.append(add_action(added))
         commit = Commit(actions, is_blind_append=True, flushed=self._flushed)
         try:

@@ -18,15 +18,15 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline import background
 from pipeline.delta.checkpoint import checkpoint
 from pipeline.delta.checksum import write_checksum
-from pipeline.delta.data_files import DataFile, new_path, row_group_rows
+from pipeline.delta.data_files import DataFile, new_path
 from pipeline.delta.epoch import Epoch
 from pipeline.delta.file_appender import FileAppender
 from pipeline.delta.flush import flush
+from pipeline.delta.layout import LayOut, Layout, write_parquet
 
 # Every so many versions a Delta checkpoint may be due.
 CHECKPOINT_EVERY = 100
@@ -45,10 +45,10 @@ class LocalAppender(FileAppender):
         folder: Path,
         epoch: Epoch | None = None,
         flushed: bool = False,
-        tagged: str | None = None,
+        lay_out: LayOut = Layout,
     ) -> None:
         self._folder = folder
-        super().__init__(str(folder), epoch, flushed, tagged)
+        super().__init__(str(folder), epoch, flushed, lay_out)
 
     def write_ahead(self, rows: pa.Table) -> None:
         """Do nothing: on a disk the append writes the file fast enough."""
@@ -63,12 +63,8 @@ class LocalAppender(FileAppender):
             target.parent.mkdir(exist_ok=True)
             self._flush(self._folder)
         try:
-            pq.write_table(
-                rows.drop_columns(names),
-                target,
-                store_schema=False,
-                row_group_size=row_group_rows(rows),
-            )
+            layout = self._lay_out(rows)
+            write_parquet(target, layout, names)
             self._flush(target)
             self._flush(target.parent)
         except OSError:
@@ -76,7 +72,8 @@ class LocalAppender(FileAppender):
             raise
         status = target.stat()
         modified_ms = status.st_mtime_ns // 1_000_000
-        return DataFile(path, status.st_size, modified_ms, rows.num_rows, values)
+        size, tags = status.st_size, dict(layout.tags)
+        return DataFile(path, size, modified_ms, rows.num_rows, values, tags=tags)
 
     def _delete_file(self, path: str) -> None:
         (self._folder / path).unlink(missing_ok=True)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pipeline.delta.epoch import Epoch
+from pipeline.delta.layout import LayOut, Layout
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.protocol import UnsupportedTable
 from pipeline.delta.remote_appender import RemoteAppender
@@ -27,30 +28,30 @@ log = logging.getLogger(__name__)
 
 
 def open_appender(
-    uri: str, epoch: Epoch | None = None, flushed: bool = False, tagged: str | None = None
+    uri: str, epoch: Epoch | None = None, flushed: bool = False, lay_out: LayOut = Layout
 ) -> Appender:
     """Return the appender for an existing table; raises deltalake's TableNotFoundError.
 
     With an `epoch` it appends only while the table records no later epoch of that node. An append
     to a table that asks for what delta-rs does not implement either raises UnsupportedTable.
-    With `flushed` an append to a local folder is on the disk when it returns. A file's tag names
-    the values that it has in the column `tagged`, of strings (`pipeline.delta.value_tags`).
+    With `flushed` an append to a local folder is on the disk when it returns. `lay_out` says how
+    rows become a file of a plain table (`pipeline.delta.layout`).
     """
-    return _PlainAppender(uri, epoch, flushed, tagged)
+    return _PlainAppender(uri, epoch, flushed, lay_out)
 
 
 class _PlainAppender:
     """Appends to a table: by delta-rs once the table asks for more than files."""
 
-    def __init__(self, uri: str, epoch: Epoch | None, flushed: bool, tagged: str | None) -> None:
+    def __init__(self, uri: str, epoch: Epoch | None, flushed: bool, lay_out: LayOut) -> None:
         self._uri, self._epoch = uri, epoch
         folder = local_folder(uri)
         self._appender: Appender
         try:
             if folder is None:
-                self._appender = StoreAppender(uri, epoch, tagged)
+                self._appender = StoreAppender(uri, epoch, lay_out)
             else:
-                self._appender = LocalAppender(folder, epoch, flushed, tagged)
+                self._appender = LocalAppender(folder, epoch, flushed, lay_out)
         except UnsupportedTable as error:
             self._use_delta_rs(error)
 

@@ -14,12 +14,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipeline import background
 from pipeline.clock import clock_ms, monotonic
-from pipeline.delta.data_files import DataFile, new_path, row_group_rows
+from pipeline.delta.data_files import DataFile, new_path
 from pipeline.delta.file_appender import FileAppender
+from pipeline.delta.layout import LayOut, Layout, write_parquet
 from pipeline.delta.object_store import Folder
 from pipeline.delta.store_log import StoreLog
 from pipeline.delta.store_trim import CLEAN_UP_S, checkpoint_in_store
@@ -43,11 +43,11 @@ class StoreAppender(FileAppender):
     Raises UnsupportedTable as `FileAppender` does.
     """
 
-    def __init__(self, uri: str, epoch: Epoch | None = None, tagged: str | None = None) -> None:
+    def __init__(self, uri: str, epoch: Epoch | None = None, lay_out: LayOut = Layout) -> None:
         self._folder = Folder(uri)
         self._cleans_up_at = monotonic() + CLEAN_UP_S
         self._ahead: tuple[pa.Table, Future[DataFile]] | None = None
-        super().__init__(uri, epoch, flushed=False, tagged=tagged)
+        super().__init__(uri, epoch, flushed=False, lay_out=lay_out)
 
     def _looks_first(self) -> bool:
         log = self._snapshot.log
@@ -68,15 +68,12 @@ class StoreAppender(FileAppender):
         values: dict[str, str | None] = {name: str(rows.column(name)[0].as_py()) for name in names}
         path = new_path(values, "snappy")
         buffer = pa.BufferOutputStream()
-        pq.write_table(
-            rows.drop_columns(names),
-            buffer,
-            store_schema=False,
-            row_group_size=row_group_rows(rows),
-        )
+        layout = self._lay_out(rows)
+        write_parquet(buffer, layout, names)
         content = buffer.getvalue().to_pybytes()
         self._folder.write(path, content)
-        return DataFile(path, len(content), clock_ms(), rows.num_rows, values)
+        size, tags = len(content), dict(layout.tags)
+        return DataFile(path, size, clock_ms(), rows.num_rows, values, tags=tags)
 
     def _delete_file(self, path: str) -> None:
         self._folder.delete([path])

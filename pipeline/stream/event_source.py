@@ -35,12 +35,11 @@ from pipeline.delta.commit_reader import GoneCheck, open_files
 from pipeline.delta.log import LogGone
 from pipeline.delta.table import local_folder
 from pipeline.delta.tail import Position, appended
-from pipeline.delta.value_tags import tagged_values
 from pipeline.stream.offset import Offset, Selection, from_plain
 from pipeline.stream.packed import AFTER_BOOTSTRAP, PACKED_SCHEMA, STREAM_COLUMNS
 from pipeline.stream.packing import pack_rows
 from pipeline.stream.request_pages import RefusedRequests, read_pages, refuse_packed
-from pipeline.tables.request_log import GROUP_ID
+from pipeline.tables.request_lanes import wanted_row_groups
 from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS
 
@@ -286,9 +285,9 @@ class EventReader(SimpleDataSourceStreamReader):
         read = functools.partial(read_pages, most=most)
         number = first
         names = REQUESTS.schema.names
-        passes_over = functools.partial(_passes_over, selection)
+        wanted = functools.partial(_wanted, selection)
         for rows, after in appended(
-            _files(uri), start, names, end, read, RefusedRequests(), passes_over
+            _files(uri), start, names, end, read, RefusedRequests(), wanted
         ):
             if rows is None:
                 yield None, 0, after
@@ -309,13 +308,11 @@ class EventReader(SimpleDataSourceStreamReader):
                 yield refuse_packed(events, most), rows.nbytes, after
 
 
-def _passes_over(selection: Selection, version: int, tags: Mapping[str, str | None] | None) -> bool:
-    """Whether a file of `requests` has none of the wanted groups, as its tag says."""
-    wanted = selection.at(version)
-    if wanted is None:
-        return False
-    groups = tagged_values(tags, GROUP_ID)
-    return groups is not None and not any(map(wanted.has_group, groups))
+def _wanted(
+    selection: Selection, version: int, tags: Mapping[str, str | None] | None
+) -> list[bool] | None:
+    """Which row groups of a file of `requests` may have what is selected, as its tags tell."""
+    return wanted_row_groups(tags, selection.at(version))
 
 
 def _events_gone(uri: str, version: int) -> EventsGoneError:

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from coordinator.group.control import is_control
 from pipeline.delta.parquet_file import why_undecodable
-from pipeline.delta.tail import RowGroup
+from pipeline.delta.tail import RowGroups
 from pipeline.stream.contract_types import in_contract_types, texts
 from pipeline.stream.event_size import event_sizes
 from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
@@ -60,37 +60,38 @@ _MOST_GROWTH = 8
 
 
 class _Weight(NamedTuple):
-    """What a row group takes in memory, told from its footer, bytes."""
+    """What row groups take in memory, told from their footer, bytes."""
 
     encoded: int  # its encoded columns, and the items of its lists
     unfolded: int  # its texts, if each were as long as all of its encoded column
 
 
 def read_pages(
-    row_group: RowGroup, columns: Sequence[str], first: int, most: int
+    groups: RowGroups, columns: Sequence[str], first: int, most: int
 ) -> Iterator[pa.Table]:
-    """Yield the rows of a row group from row `first` on, page by page and in their order.
+    """Yield the rows of row groups from row `first` on, page by page and in their order.
 
     `most` is `max.request.size`, bytes. A page has the columns of the file, or ids and `REFUSED`.
     """
-    file, parquet, index = row_group
-    group = parquet.metadata.row_group(index)
-    weight = _weigh(group)
+    file, parquet, numbers = groups
+    described = [parquet.metadata.row_group(number) for number in numbers]
+    weight = _weigh(described)
     if weight.encoded > UNREADABLE_BYTES:
         reason = f"its row group takes {weight.encoded} bytes, more than {UNREADABLE_BYTES}"
-        yield from _ids_alone(parquet, index, first, f"the request was not read: {reason}")
+        yield from _ids_alone(parquet, numbers, first, f"the request was not read: {reason}")
         return
-    size = weight.encoded + group.num_rows * group.num_columns * _VALUE_BYTES
+    count = sum(group.num_rows for group in described)
+    size = weight.encoded + count * parquet.metadata.num_columns * _VALUE_BYTES
     if weight.unfolded > UNFOLDED_BYTES:
-        strings = [column for column in _columns(group) if column.physical_type == "BYTE_ARRAY"]
+        strings = [each for each in _columns(described[0]) if each.physical_type == "BYTE_ARRAY"]
         named = [column.path_in_schema for column in strings]
         parquet = pq.ParquetFile(file, read_dictionary=named, metadata=parquet.metadata)
     elif size <= PAGE_BYTES and weight.encoded * _MOST_GROWTH + _FIXED_BYTES <= most:
-        # Nothing of it can be large: so are nearly all.
-        yield parquet.read_row_group(index, columns=list(columns)).slice(first)
+        # Nothing of it can be large: so are nearly all. Threads cost a small file more than it.
+        yield parquet.read_row_groups(numbers, list(columns), use_threads=False).slice(first)
         return
-    rows = max(1, group.num_rows * PAGE_BYTES // max(size, 1))
-    for table in _from(parquet.iter_batches(rows, [index], list(columns)), first):
+    rows = max(1, count * PAGE_BYTES // max(size, 1))
+    for table in _from(parquet.iter_batches(rows, numbers, list(columns)), first):
         yield from bounded(table, most)
 
 
@@ -164,7 +165,7 @@ class RefusedRequests:
         reason = f"row group {row_group} of {path} cannot be decoded"
         ids = [name for name in _IDS if why_undecodable(files, path, row_group, [name]) is None]
         with files.open_input_file(path) as file:
-            found = _ids_alone(pq.ParquetFile(file), row_group, first, reason, ids)
+            found = _ids_alone(pq.ParquetFile(file), [row_group], first, reason, ids)
             return pa.concat_tables(found)
 
 
@@ -176,13 +177,14 @@ def _columns(group: pq.RowGroupMetaData) -> list[pq.ColumnChunkMetaData]:
     return [group.column(index) for index in range(group.num_columns)]
 
 
-def _weigh(group: pq.RowGroupMetaData) -> _Weight:
+def _weigh(groups: Sequence[pq.RowGroupMetaData]) -> _Weight:
     encoded = unfolded = 0
-    for column in _columns(group):
-        values, size = column.num_values, column.total_uncompressed_size
-        encoded += size + max(values - group.num_rows, 0) * _VALUE_BYTES
-        if column.physical_type == "BYTE_ARRAY":
-            unfolded += values * size
+    for group in groups:
+        for column in _columns(group):
+            values, size = column.num_values, column.total_uncompressed_size
+            encoded += size + max(values - group.num_rows, 0) * _VALUE_BYTES
+            if column.physical_type == "BYTE_ARRAY":
+                unfolded += values * size
     return _Weight(encoded, unfolded)
 
 
@@ -195,19 +197,27 @@ def _from(batches: Iterator[pa.RecordBatch], first: int) -> Iterator[pa.Table]:
 
 
 def _ids_alone(
-    parquet: pq.ParquetFile, index: int, first: int, reason: str, names: Sequence[str] = _IDS
+    parquet: pq.ParquetFile,
+    numbers: Sequence[int],
+    first: int,
+    reason: str,
+    names: Sequence[str] = _IDS,
 ) -> Iterator[pa.Table]:
-    """The requests of a row group as refused, with those of the ids `names` that are small."""
-    group = parquet.metadata.row_group(index)
-    small = [
+    """The requests of row groups as refused, with those of the ids `names` that are small."""
+    groups = [parquet.metadata.row_group(number) for number in numbers]
+    large = {
         column.path_in_schema
+        for group in groups
         for column in _columns(group)
-        if column.path_in_schema in names and column.total_uncompressed_size <= PAGE_BYTES
-    ]
+        if column.total_uncompressed_size > PAGE_BYTES
+    }
+    found = [column.path_in_schema for column in _columns(groups[0])]
+    small = [name for name in found if name in names and name not in large]
     if not small:
-        yield _refused(pa.table({"request_id": pa.nulls(group.num_rows - first)}), reason)
+        count = sum(group.num_rows for group in groups)
+        yield _refused(pa.table({"request_id": pa.nulls(count - first)}), reason)
         return
-    for table in _from(parquet.iter_batches(65_536, [index], small), first):
+    for table in _from(parquet.iter_batches(65_536, numbers, small), first):
         yield _refused(table, reason)
 
 

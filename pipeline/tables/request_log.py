@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline.delta.open import open_appender
+from pipeline.tables.request_lanes import in_lanes
 from pipeline.tables.store import ensure_table, table_uri
 from schemas.tables import REQUESTS, to_requests
 
@@ -14,16 +15,13 @@ if TYPE_CHECKING:
     from pipeline.delta.appender import Appender
     from schemas.messages import RequestEvent
 
-# The column whose values a file of `requests` names in its tag.
-GROUP_ID = "group_id"
-
 
 def open_requests(uri: str) -> Appender:
-    """Return an appender to the table `requests`, whose files name the groups that they are about.
+    """Return an appender to the table `requests`; raises TableNotFoundError.
 
-    A coordinator passes over the files of other coordinators' groups. Raises TableNotFoundError.
+    Its files tell which offsets partitions they are about (`pipeline.tables.request_lanes`).
     """
-    return open_appender(uri, tagged=GROUP_ID)
+    return open_appender(uri, lay_out=in_lanes)
 
 
 class RequestLog:

@@ -137,7 +137,7 @@ def test_a_commit_that_could_not_be_begun_leaves_no_file(folder, monkeypatch):
 def test_a_data_file_that_could_not_be_written_is_not_left_behind(folder, monkeypatch):
     appender = LocalAppender(folder)
     monkeypatch.setattr(
-        "pipeline.delta.local_appender.pq.write_table",
+        "pipeline.delta.layout.pq.write_table",
         Once(lambda _rows, target, **_: target.write_bytes(b"PAR1"), NO_SPACE),
     )
     with pytest.raises(OSError, match="No space left"):

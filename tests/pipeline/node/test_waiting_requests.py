@@ -259,7 +259,7 @@ def test_a_file_that_is_no_parquet_file_is_rejected_by_name_once(root):
 def test_requests_of_a_damaged_row_group_wait_for_their_refusal(root):
     RequestLog(root).append([heartbeat("waits")])
     RequestLog(root).append([heartbeat("lost 1"), heartbeat("lost 2")])
-    name = damage(root, "client_id")
+    name = damage(root, "sent_at")
     texts = [event[KEY_WIDTH:] for _, event in waiting_of(root)]
     refused = [refusal(text) for text in texts]
     assert sorted(decode_request(text).request_id for text in texts) == [

@@ -20,12 +20,16 @@ from coordinator.group.batch import BatchMachine
 from coordinator.group.control import WAKE_EVENT
 from coordinator.group.partition import partition_for
 from pipeline.delta import commit_reader
+from pipeline.delta.layout import Layout
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.tail import Position
 from pipeline.stream import request_pages
 from pipeline.stream.event_source import EventReader, EventsGoneError, Input
 from pipeline.stream.offset import Selection, offset_of
 from pipeline.stream.packed import FIRST_KEY, KEY_WIDTH, NO_TIME, PACKED_SCHEMA, unpack
+from pipeline.stream.packing import pack_rows
+from pipeline.tables import request_lanes
+from pipeline.tables.request_lanes import TAG, in_lanes
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import table_uri
 from schemas.messages import Malformed, RequestEvent, decode_request
@@ -150,7 +154,8 @@ def test_a_batch_is_bounded_by_files_and_by_bytes(log, read):
     bounded = [["0", "1"], ["2", "3"], ["4"]]
     reader = read(max_files=2)
     assert all_ids(reader, reader.initialOffset()) == bounded
-    size = to_requests([heartbeat("0")]).nbytes
+    row = to_requests([heartbeat("0")])
+    size = max(each.nbytes for each in (in_lanes(row).rows, pack_rows(row, 0)))
     reader = read(max_bytes=2 * size)
     assert all_ids(reader, reader.initialOffset()) == bounded
 
@@ -463,7 +468,7 @@ def test_a_batch_may_end_with_a_file_that_is_no_parquet_file(log, read, root):
 
 
 @pytest.mark.parametrize(
-    ("column", "ids"), [("client_id", ["lost 1", "lost 2"]), ("request_id", [None, None])]
+    ("column", "ids"), [("sent_at", ["lost 1", "lost 2"]), ("request_id", [None, None])]
 )
 def test_requests_of_a_damaged_row_group_are_refused_by_their_ids_and_stop_nobody(
     log, read, root, caplog, column, ids
@@ -548,8 +553,8 @@ def test_spark_finds_what_it_has_read_by_the_offset_that_it_was_told(log, read) 
 def test_a_node_does_not_open_the_requests_of_other_nodes_groups(
     root: str, log: RequestLog, read: Any
 ) -> None:
-    mine = [name for name in map("g{}".format, range(40)) if partition_for(name, 4) == 1]
-    others = [name for name in map("g{}".format, range(40)) if partition_for(name, 4) != 1]
+    mine = [name for name in map("g{}".format, range(40)) if partition_for(name, 5) == 1]
+    others = [name for name in map("g{}".format, range(40)) if partition_for(name, 5) != 1]
     log.append([heartbeat("1", mine[0]), heartbeat("2", others[0])])
     log.append([heartbeat("3", others[1]), heartbeat("4", others[2]), heartbeat("5", None)])
     log.append([heartbeat("6", mine[1])])
@@ -558,14 +563,112 @@ def test_a_node_does_not_open_the_requests_of_other_nodes_groups(
         each for each in Path(table_uri(root, REQUESTS)).glob("*.parquet") if rows_of(each) == 3
     ]
     gone.unlink()
-    reader = read(selection=Selection((1,), 4))
+    reader = read(selection=Selection((1,), 5))
     batches, end = reader.read(reader.initialOffset())
     found = ids(batches)
     assert found == ["1", "6"]
     assert ids(reader.readBetweenOffsets(reader.initialOffset(), end)) == found
-    everything = read(selection=Selection((1, partition_for(others[1], 4)), 4))
+    everything = read(selection=Selection((1, partition_for(others[1], 5)), 5))
     with pytest.raises(EventsGoneError):
         everything.read(everything.initialOffset())
+
+
+def by_group(batches: Any) -> dict[str | None, list[str]]:
+    """The ids of each group's requests in the order in which they are decided."""
+    found: dict[str | None, list[str]] = {}
+    for group, text in sorted(events(batches), key=lambda event: event[1]):
+        found.setdefault(group, []).append(json.loads(text[KEY_WIDTH:])["request_id"])
+    return found
+
+
+@pytest.mark.parametrize("of", [50, 7])
+def test_nodes_read_each_its_lanes_and_together_every_request_once_by_group(
+    root: str, log: RequestLog, read: Any, monkeypatch: pytest.MonkeyPatch, of: int
+) -> None:
+    """A large commit in lanes, one of few rows, and those of writers that know of no lanes."""
+    monkeypatch.setattr(request_lanes, "LANE_ROWS", 10)
+    groups = [f"group-{number}" for number in range(60)]
+    uri = table_uri(root, REQUESTS)
+    asked = [heartbeat(f"{n:03}", groups[n * n % 60]) for n in range(400)]
+    log.append(asked[:300])
+    log.append(asked[300:305])
+    LocalAppender(Path(uri)).append(to_requests(asked[305:350]))  # as an earlier release wrote
+    write_deltalake(uri, to_requests(asked[350:390]), mode="append")
+    DeltaTable(uri).optimize.compact()  # a rewrite brings nothing new
+    log.append(asked[390:])
+    everything = by_group(read().read(read().initialOffset())[0])
+    together: dict[str | None, list[str]] = {}
+    for node in range(4):
+        mine = read(selection=Selection(tuple(range(node, of, 4)), of))
+        start = mine.initialOffset()
+        batches, end = mine.read(start)
+        found = by_group(batches)
+        assert by_group(mine.readBetweenOffsets(start, end)) == found
+        assert not found.keys() & together.keys()
+        together |= found
+    assert together == everything
+    wanted: dict[str | None, list[str]] = {}
+    for each in asked:
+        wanted.setdefault(each.group_id, []).append(each.request_id)
+    assert together == wanted
+
+
+def test_a_large_commit_is_read_on_where_a_batch_was_full(
+    log: RequestLog, read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_lanes, "LANE_ROWS", 10)
+    monkeypatch.setattr(request_pages, "PAGE_BYTES", 2_000)
+    log.append([heartbeat(f"{n:03}", f"group-{n % 60}") for n in range(300)])
+    mine = Selection(tuple(range(0, 50, 3)), 50)
+    reader = read(max_bytes=3_000, selection=mine)
+    batches = all_ids(reader, reader.initialOffset())
+    whole = read(selection=mine)
+    assert len(batches) > 3
+    ids_read = [request_id for batch in batches for request_id in batch]
+    assert sorted(ids_read) == sorted(ids(whole.read(whole.initialOffset())[0]))
+
+
+def test_a_damaged_lane_is_refused_and_the_others_are_answered(
+    root: str, log: RequestLog, read: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(request_lanes, "LANE_ROWS", 10)
+    log.append([heartbeat(f"{n:03}", f"group-{n % 60}") for n in range(100)])
+    damage(root, "sent_at")
+    path = next(Path(table_uri(root, REQUESTS)).glob("*.parquet"))
+    lost = rows_of_group(path, 0)
+    reader = read()
+    batch, end = reader.read(reader.initialOffset())
+    found = [decoded(each) for each in events(batch)]
+    assert len(found) == 100
+    assert sum(isinstance(each, Malformed) for each in found) == lost < 100
+    assert reader.read(end)[1] == end
+
+
+def test_a_tag_that_tells_wrongly_conceals_its_writer_s_own_requests_alone(
+    root: str, log: RequestLog, read: Any
+) -> None:
+    """The partition's owner drops what is not its own, whatever the tag says of it."""
+    a, b = (
+        "g0",
+        next(f"g{n}" for n in range(1, 9) if partition_for(f"g{n}", 50) != partition_for("g0", 50)),
+    )
+    wrong = in_lanes(to_requests([heartbeat("x", b)])).tags
+
+    def lies(rows: pa.Table) -> Layout:
+        return Layout(rows, wrong)
+
+    LocalAppender(Path(table_uri(root, REQUESTS)), lay_out=lies).append(
+        to_requests([heartbeat("concealed", a)])
+    )
+    log.append([heartbeat("a", a), heartbeat("b", b)])
+    for group, request_id in ((a, "a"), (b, "b")):
+        reader = read(selection=Selection((partition_for(group, 50),), 50))
+        assert ids(reader.read(reader.initialOffset())[0]) == [request_id]
+    assert TAG in wrong
+
+
+def rows_of_group(path: Path, group: int) -> int:
+    return int(pq.read_metadata(path).row_group(group).num_rows)
 
 
 def rows_of(path: Path) -> int:

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.delta.tail import RowGroup
+from pipeline.delta.tail import RowGroups
 from pipeline.stream import request_pages
 from pipeline.stream.event_size import event_sizes
 from pipeline.stream.packed import KEY_WIDTH
@@ -29,7 +29,7 @@ def read(tmp_path: Path):
         path = tmp_path / "file.parquet"
         pq.write_table(rows, path, **written)
         with pa.OSFile(str(path)) as file:
-            group = RowGroup(file, pq.ParquetFile(file), 0)
+            group = RowGroups(file, pq.ParquetFile(file), [0])
             return list(read_pages(group, REQUESTS.schema.names, first, MOST))
 
     return read_rows
