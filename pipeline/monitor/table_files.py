@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pipeline.delta.plain_table import PlainTable, read_plain_table
 from pipeline.delta.table import local_folder
 from pipeline.tables.format import is_known
-from schemas.rows import TableRows, sql_columns, sql_columns_of_delta
+from schemas.rows import REQUESTS, TableRows, sql_columns, sql_columns_of_delta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ def files_query(ask: Ask, uri: str, rows: TableRows) -> str | None:
     `ask` runs a query of DuckDB's.
 
     A query raises DuckDB's InvalidInputException if one of the files lacks a column that the query
-    wants: one that the table was given later.
+    wants: one that the table was given later. Of `requests` a file may lack any.
     """
     folder = local_folder(uri)
     if folder is None or any(each in str(folder.absolute()) for each in _PATTERNS):
@@ -43,7 +43,7 @@ def files_query(ask: Ask, uri: str, rows: TableRows) -> str | None:
     nothing = f"SELECT {typed} WHERE false"
     if not table.files:
         return nothing
-    query = _read(folder, [*reversed(table.files)], rows)
+    query = _read(folder, [*reversed(table.files)], rows, nothing)
     # The newest file stands for all: one that lacks a column is noticed when it is read.
     return query if _types(ask, query) == _types(ask, nothing) else None
 
@@ -64,11 +64,15 @@ def _is_plain(table: PlainTable, rows: TableRows) -> bool:
     )
 
 
-def _read(folder: Path, paths: Sequence[str], rows: TableRows) -> str:
+def _read(folder: Path, paths: Sequence[str], rows: TableRows, nothing: str) -> str:
     listed = ", ".join("'" + str(folder / path).replace("'", "''") + "'" for path in paths)
     types = "".join(f", hive_types = {{'{name}': BIGINT}}" for name in rows.partition_by[:1])
     hive = f"hive_partitioning = {str(bool(rows.partition_by)).lower()}{types}"
     names = ", ".join(f'"{name}"' for name in sql_columns(rows))
+    if rows.name == REQUESTS.name:
+        # Its files leave out columns of nulls: all are opened for their columns before any is read.
+        found = f"SELECT * FROM read_parquet([{listed}], {hive}, union_by_name = true)"
+        return f"SELECT {names} FROM ({nothing} UNION ALL BY NAME {found})"
     return f"SELECT {names} FROM read_parquet([{listed}], {hive})"
 
 

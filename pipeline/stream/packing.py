@@ -143,7 +143,7 @@ def _has_escaped(texts: pa.StringArray) -> bool:
     if data is None:
         return False
     places = memoryview(offsets).cast("i")
-    begin, end = places[texts.offset], places[texts.offset + len(texts)]
+    begin, end = int(places[texts.offset]), int(places[texts.offset + len(texts)])
     content: bytes = data.slice(begin, end - begin).to_pybytes()
     return len(content.translate(None, _ESCAPED)) < end - begin
 

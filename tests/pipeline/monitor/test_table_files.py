@@ -16,10 +16,11 @@ from pipeline.monitor import catalog as catalog_module
 from pipeline.monitor.catalog import Catalog, QueryError
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import ensure_tables, table_uri
-from schemas.tables import OFFSETS_TOPIC, REQUESTS, to_requests
+from schemas.records import GroupEvent
+from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, REQUESTS, to_arrow, to_requests
 from tests.pipeline.offsets_log import Log, commit, stored
 from tests.pipeline.rows import heartbeat
-from tests.pipeline.tables.test_columns import LACKING, create, earlier, in_columns
+from tests.pipeline.tables.test_columns import LACKING, create, earlier, in_columns, join
 
 QUERY = "SELECT * FROM offsets_topic ORDER BY ALL"
 
@@ -102,18 +103,38 @@ def test_a_file_that_lacks_a_column_which_its_table_was_given_later(
     tmp_path, by_arrow, monkeypatch
 ) -> None:
     root = str(tmp_path)
+    known = earlier(GROUP_EVENTS, *LACKING["group_events"])
+    create(root, GROUP_EVENTS, known)
+    before, after = (to_arrow(GROUP_EVENTS, [GroupEvent(5, "g", name)]) for name in "ba")
+    open_appender(table_uri(root, GROUP_EVENTS)).append(in_columns(before, known))
+    ensure_tables(root)
+    open_appender(table_uri(root, GROUP_EVENTS)).append(after)
+    catalog = Catalog(root)
+    query = "SELECT * FROM group_events ORDER BY event"
+    found = catalog.query(query).rows
+    assert [row[2] for row in found] == ["a", "b"]
+    assert by_arrow == ["group_events"]
+    assert catalog.query(query).rows == found == through_arrow(root, query, monkeypatch)
+
+
+def test_a_file_of_requests_lacks_what_no_request_of_it_has(
+    tmp_path, by_arrow, monkeypatch
+) -> None:
+    root = str(tmp_path)
     known = earlier(REQUESTS, *LACKING["requests"])
     create(root, REQUESTS, known)
     before = in_columns(to_requests([heartbeat("before")]), known)
     open_appender(table_uri(root, REQUESTS)).append(before)
     ensure_tables(root)
-    RequestLog(root).append([heartbeat("after")])
-    catalog = Catalog(root)
-    query = "SELECT * FROM requests ORDER BY request_id"
-    found = catalog.query(query).rows
-    assert [row[0] for row in found] == ["after", "before"]
-    assert by_arrow == ["requests"]
-    assert catalog.query(query).rows == found == through_arrow(root, query, monkeypatch)
+    RequestLog(root).append([heartbeat("after"), join("joins")])
+    RequestLog(root).append([heartbeat("at last")])
+    names = "request_id, sent_at, principal, heartbeat, join_group.reason, offset_commit"
+    query = f"SELECT {names} FROM requests ORDER BY request_id"
+    found = Catalog(root).query(query).rows
+    assert [row[0] for row in found] == ["after", "at last", "before", "joins"]
+    assert [row[4] for row in found] == [None, None, None, "why"]
+    assert by_arrow == []
+    assert found == through_arrow(root, query, monkeypatch)
 
 
 def test_a_table_that_wants_another_reader_is_read_by_arrow(log, by_arrow) -> None:
