@@ -27,36 +27,54 @@ CREATE MACRO count_at(digits, place) AS
 CASE WHEN number_at(digits, place, 4) = 4294967295 THEN 0
      WHEN number_at(digits, place, 4) <= length(digits) // 2 THEN number_at(digits, place, 4) END;
 
+-- Each macro's argument is put in as often as the macro names it, and computed as often: what is used more than once is
+-- bound to a name by a lambda over a list of one.
+
+-- The length in bytes of a topic's entry at this place: its name and its partitions.
+CREATE MACRO entry_bytes(digits, place) AS
+list_transform(
+    [{'start': place, 'name': number_at(digits, place, 2)}],
+    lambda entry: 6 + entry.name + 4 * count_at(digits, entry.start + 2 + entry.name)
+)[1];
+
 -- Where each topic of an assignment begins, and where the last one ends; null if the bytes are cut short.
 CREATE MACRO topic_places(digits) AS
 list_reduce(
     range(count_at(digits, 2)),
-    lambda places, n: list_append(
-        places,
-        places[-1] + 6 + number_at(digits, places[-1], 2)
-        + 4 * count_at(digits, places[-1] + 2 + number_at(digits, places[-1], 2))
-    ),
+    lambda places, n: list_transform(
+        [places[-1]], lambda last: list_append(places, last + entry_bytes(digits, last))
+    )[1],
     [6::BIGINT]
 );
+
+CREATE MACRO decode_topic(digits, start, name_bytes) AS {
+    'topic': TRY(decode(unhex(substr(digits, 2 * start + 5, 2 * name_bytes)))),
+    'partitions': list_transform(
+        range(count_at(digits, start + 2 + name_bytes)),
+        lambda n: number_at(digits, start + 6 + name_bytes + 4 * n, 4)::INTEGER
+    )
+};
 
 CREATE MACRO decode_topics(digits, places) AS
 CASE WHEN 2 * places[-1] <= length(digits)
      THEN list_transform(
-         places[:-2],
-         lambda place: {
-             'topic': TRY(decode(unhex(substr(digits, 2 * place + 5, 2 * number_at(digits, place, 2))))),
-             'partitions': list_transform(
-                 range(count_at(digits, place + 2 + number_at(digits, place, 2))),
-                 lambda n: number_at(digits, place + 6 + number_at(digits, place, 2) + 4 * n, 4)::INTEGER
-             )
-         }
+         list_transform(places[:-2], lambda start: {'start': start, 'name': number_at(digits, start, 2)}),
+         lambda entry: decode_topic(digits, entry.start, entry.name)
      ) END;
 
 CREATE MACRO if_named(topics) AS
-CASE WHEN len(list_filter(topics, lambda each: each.topic IS NULL)) = 0 THEN topics END;
+list_transform(
+    [topics],
+    lambda all_: CASE WHEN len(list_filter(all_, lambda each: each.topic IS NULL)) = 0 THEN all_ END
+)[1];
 
 -- What a member was assigned, from the bytes of its leader (ConsumerProtocolAssignment, versions 0 to 3). Nothing for
 -- no bytes; null for bytes that are something else.
 CREATE MACRO decode_assignment(assignment) AS
 CASE WHEN octet_length(assignment) = 0 THEN []
-     ELSE if_named(decode_topics(hex(assignment), topic_places(hex(assignment)))) END;
+     ELSE list_transform(
+         [hex(assignment)],
+         lambda digits: list_transform(
+             [topic_places(digits)], lambda places: if_named(decode_topics(digits, places))
+         )[1]
+     )[1] END;

@@ -111,42 +111,46 @@ FROM offset_records;
 
 -- The state of every group, from its last transition; a group that only stores offsets is Empty.
 CREATE VIEW groups AS
-WITH stored AS (
-    SELECT
-        group_id,
-        group_metadata.protocol_type AS protocol_type,
-        group_metadata.protocol AS protocol,
-        group_metadata.generation AS generation,
-        group_metadata.leader AS leader,
-        len(group_metadata.members) AS members
-    FROM stored_groups
-),
-stepped AS (
-    SELECT group_id, to_state AS state, generation, "at" AS since, reason FROM group_events
-    WHERE event = 'transition'
-    QUALIFY row_number() OVER (PARTITION BY group_id ORDER BY "at" DESC) = 1
-),
-positions AS (
-    SELECT group_id, count(*) AS num_offsets FROM committed_offsets GROUP BY group_id
-)
 SELECT
     group_id,
     coalesce(
-        CASE WHEN stepped.state <> 'Dead' THEN stepped.state END,
-        CASE WHEN stored.members > 0 THEN 'Stable' ELSE 'Empty' END
+        CASE WHEN any_value(to_state) <> 'Dead' THEN any_value(to_state) END,
+        CASE WHEN any_value(members) > 0 THEN 'Stable' ELSE 'Empty' END
     ) AS state,
-    coalesce(stored.protocol_type, '') AS protocol_type,
-    stored.protocol AS protocol,
-    coalesce(stepped.generation, stored.generation, 0) AS generation,
-    stored.leader AS leader,
-    coalesce(stored.members, 0) AS num_members,
-    coalesce(num_offsets, 0) AS num_offsets,
-    stepped.since,
-    stepped.reason
-FROM (SELECT group_id FROM stored UNION SELECT group_id FROM positions) known
-LEFT JOIN stored USING (group_id)
-LEFT JOIN stepped USING (group_id)
-LEFT JOIN positions USING (group_id);
+    coalesce(any_value(protocol_type), '') AS protocol_type,
+    any_value(protocol) AS protocol,
+    coalesce(any_value(stepped_generation), any_value(stored_generation), 0) AS generation,
+    any_value(leader) AS leader,
+    coalesce(any_value(members), 0) AS num_members,
+    coalesce(any_value(offsets), 0) AS num_offsets,
+    any_value(since) AS since,
+    any_value(reason) AS reason
+FROM (
+    -- Each part has a group at most once. Not joins: of one group only its own records are looked at.
+    SELECT
+        group_id,
+        true AS is_known,
+        group_metadata.protocol_type AS protocol_type,
+        group_metadata.protocol AS protocol,
+        group_metadata.generation AS stored_generation,
+        group_metadata.leader AS leader,
+        len(group_metadata.members) AS members
+    FROM stored_groups
+    UNION ALL BY NAME
+    SELECT group_id, true AS is_known, count(*) AS offsets FROM committed_offsets GROUP BY group_id
+    UNION ALL BY NAME
+    SELECT
+        group_id,
+        arg_max_null(to_state, "at") AS to_state,
+        arg_max_null(generation, "at") AS stepped_generation,
+        max("at") AS since,
+        arg_max_null(reason, "at") AS reason
+    FROM group_events
+    WHERE event = 'transition'
+    GROUP BY group_id
+) parts
+GROUP BY group_id
+HAVING bool_or(is_known);
 
 -- The members of every group's last stored generation, and what each was assigned. Timeouts in ms.
 CREATE VIEW group_members AS

@@ -220,12 +220,13 @@ def bench_of_verbs(
     groups: Annotated[int, typer.Option(help="Groups of the root.")] = 1_000,
     partitions: Annotated[int, typer.Option(help="Partitions that each has committed.")] = 10,
     runs: Annotated[int, typer.Option(help="How often each is run; the fastest counts.")] = 5,
+    kafka_libs: KafkaLibs = None,
     json: Json = False,
 ) -> None:
-    """How long verbs take, the whole process, beside Python doing nothing."""
+    """How long verbs take, the whole process, beside Kafka's tool."""
     from pipeline.bench.verbs import bench_verbs
 
-    show(bench_verbs(groups, partitions, runs, progress), json)
+    show(bench_verbs(groups, partitions, runs, kafka_libs, progress), json)
 
 
 @bench_app.command("soak")

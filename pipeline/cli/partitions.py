@@ -17,9 +17,9 @@ partitions_app = typer.Typer(
 def partitions_list(root: Root, json: Json = False) -> None:
     """Every offsets partition, the node that owns it, and whether that node is alive."""
     from pipeline.cli.show import show_structs
-    from pipeline.ownership.partitions import list_partitions, open_decisions
+    from pipeline.ownership.listing import list_partitions
 
-    show_structs(list_partitions(open_decisions(root)), json)
+    show_structs(list_partitions(root), json)
 
 
 @partitions_app.command("move")
@@ -28,7 +28,9 @@ def partitions_move(
     root: Root,
     to: Annotated[int | None, typer.Option("--to", help="The node that shall own it.")] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Take a pending move back.")] = False,
-    timeout: Annotated[float, typer.Option(help="How long to wait for it, s; 0: not.")] = 60.0,
+    timeout: Annotated[
+        int, typer.Option("--timeout", min=0, help="How long to wait for it, ms; 0: not.")
+    ] = 60_000,
 ) -> None:
     """Move a partition to another node, or take the move back before it has begun."""
     from pipeline.ownership import partitions
@@ -44,5 +46,5 @@ def partitions_move(
     if not timeout:
         typer.echo(f"partition {partition} is to move to node {to}")
         return
-    partitions.await_move(decisions, partition, to, timeout, progress)
+    partitions.await_move(decisions, partition, to, timeout / 1000, progress)
     typer.echo(f"partition {partition} is at node {to}")

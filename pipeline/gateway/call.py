@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from coordinator.authorization import host_of
+from pipeline.gateway.coordinator_link import failed
 from pipeline.gateway.room import Room
-from schemas.messages import RequestEvent, Response
+from schemas.errors import ErrorCode
+from schemas.messages import FindCoordinatorRequest, RequestEvent, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -19,6 +24,9 @@ if TYPE_CHECKING:
     from pipeline.gateway.producing import Producing
     from pipeline.gateway.settings import GatewaySettings
     from pipeline.gateway.topics import Topics
+
+# How long an operator's request may take: request.timeout.ms of Kafka's admin client.
+ADMIN_TIMEOUT_S = 30.0
 
 
 class Services:
@@ -98,6 +106,35 @@ class Call:
     async def ask(self, api: str, group_id: str, body: Any) -> Response:
         """Have the coordinator decide a request of a group; see `CoordinatorLink.answer`."""
         return await self.services.link.answer(self.event(api, group_id, body))
+
+    async def ask_in_time(self, api: str, group_id: str, body: Any) -> Response:
+        """Have the coordinator decide an operator's request in time, or answer REQUEST_TIMED_OUT.
+
+        A client that has given up waiting must not see its groups deleted when a coordinator starts
+        the next day. The request has `ADMIN_TIMEOUT_S`, and then a deadline by the coordinator's
+        clock, which is asked for first; `pipeline.admin.requesting` says what follows from that.
+        """
+        loop = asyncio.get_running_loop()
+        until = loop.time() + ADMIN_TIMEOUT_S
+        question = RequestEvent(
+            request_id=self.services.new_request_id(),
+            group_id=group_id,
+            api="find_coordinator",
+            client_id=self.client_id,
+            client_host=self.client_host,
+            principal=self.principal,
+            find_coordinator=FindCoordinatorRequest(),
+        )
+        event = self.event(api, group_id, body)
+        try:
+            told = await asyncio.wait_for(self.services.link.answer(question), ADMIN_TIMEOUT_S)
+        except asyncio.TimeoutError:
+            return failed(event, ErrorCode.REQUEST_TIMED_OUT, "no coordinator answered in time")
+        if told.responded_at is None:
+            return failed(event, told.error_code, told.error_message or "")
+        left_ms = round((until - loop.time()) * 1000)
+        dated = replace(event, deadline=told.responded_at + max(0, left_ms))
+        return await self.services.link.answer(dated)
 
     def event(self, api: str, group_id: str, body: Any) -> RequestEvent:
         """A request of a group as the coordinator is asked it, under an id of its own."""

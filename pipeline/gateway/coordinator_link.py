@@ -150,12 +150,12 @@ class Asked:
     def _failed(self) -> Response:
         event, error = self.event, self._error
         if isinstance(error, (RequestTooLarge, UnwritableRequest)):
-            return _failed(event, ErrorCode.INVALID_REQUEST, str(error))
+            return failed(event, ErrorCode.INVALID_REQUEST, str(error))
         log.warning("%s of group %r: %s", event.api, event.group_id, error)
-        return _failed(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+        return failed(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
 
 
-def _failed(event: RequestEvent, code: ErrorCode, message: str) -> Response:
+def failed(event: RequestEvent, code: int, message: str) -> Response:
     """An answer of the gateway's own to a request that the coordinator did not answer."""
     return Response(
         request_id=event.request_id,

@@ -128,11 +128,15 @@ class Catalog:
     def hold(self, name: str, sql: str | None = None) -> None:
         """Compute a view now; later queries, of other views too, are answered from memory.
 
-        With `sql` what is computed is that query, under a new name. Raises QueryError.
+        With `sql` what is computed is that query, under a new name or in the place of a view, of
+        which it may leave out rows and columns that nobody will ask for. Raises QueryError.
         """
         self.query(f"CREATE TABLE holding AS {sql or f'FROM {name}'}")
-        if sql is None:
-            self.query(f"DROP VIEW {name}")
+        if name in self._held:
+            self._connection.execute(f"DROP TABLE {name}")
+        elif name in self._views:
+            self._provide(name)
+            self._connection.execute(f"DROP VIEW {name}")
         self._connection.execute(f"ALTER TABLE holding RENAME TO {name}")
         self._held.add(name)
 

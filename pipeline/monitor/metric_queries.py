@@ -25,8 +25,9 @@ class Gauge(Struct, frozen=True):
 
 # Tables that are computed once for each scrape, in this order: a view as it is, or a query.
 HELD = {
-    "committed_offsets": None,
-    "stored_groups": None,
+    "committed_offsets": (
+        'SELECT group_id, topic, "partition", committed_offset, committed_at FROM committed_offsets'
+    ),
     "scraped_groups": "SELECT * FROM groups",
     "scraped_lag": (
         'SELECT group_id, topic, "partition", committed_offset, log_start_offset, log_end_offset, '
@@ -41,6 +42,7 @@ HELD = {
         "LEFT JOIN group_lag USING (group_id) "
         "ORDER BY lag DESC NULLS LAST, group_id LIMIT {max_groups}"
     ),
+    "stored_groups": "SELECT * FROM stored_groups SEMI JOIN chosen USING (group_id)",
     "chosen_members": (
         "SELECT group_id, member_id, client_id, client_host, assignment FROM group_members "
         "SEMI JOIN chosen USING (group_id)"

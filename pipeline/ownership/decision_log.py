@@ -22,6 +22,7 @@ from coordinator.ownership import ClusterState, fold
 from pipeline.delta.appender import Appender
 from pipeline.delta.arrow import to_table
 from pipeline.delta.open import open_appender
+from pipeline.ownership.lease_ids import lease_app_id
 from pipeline.tables.store import open_table, table_uri
 from schemas.records import CoordinatorEvent
 from schemas.tables import COORDINATORS, from_arrow, to_arrow
@@ -33,11 +34,6 @@ log = logging.getLogger(__name__)
 
 DECISIONS = "ownership"
 _RENEWALS_PER_LEASE = 4
-
-
-def lease_app_id(node_id: int) -> str:
-    """The transaction whose version is when a node last said that it is alive, ms."""
-    return f"coordinator-lease-{node_id}"
 
 
 def consumed_app_id(node_id: int) -> str:

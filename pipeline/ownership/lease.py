@@ -17,7 +17,7 @@ from pipeline import background
 from pipeline.clock import clock_ms, monotonic
 from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
-from pipeline.ownership.decision_log import lease_app_id
+from pipeline.ownership.lease_ids import lease_app_id
 from pipeline.tables.store import table_uri
 from schemas.tables import COORDINATORS
 

@@ -1,11 +1,8 @@
-"""What an operator sees and moves: offsets partitions and their coordinators."""
+"""What an operator moves: offsets partitions, from coordinator to coordinator."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timezone
-
-from msgspec import Struct
 
 from coordinator.ownership import CANCELLED, MOVE, ClusterState, PartitionState
 from pipeline.clock import clock_ms, monotonic, sleep
@@ -21,53 +18,11 @@ _POLL_S = 0.1
 _OPERATOR = -1
 
 
-class PartitionRow(Struct, frozen=True):
-    """An offsets partition as `partitions list` shows it; `since` in UTC.
-
-    `node_id` null: nobody owns it now. `alive_ms` is how long ago its owner last said that it is
-    alive, by the two machines' clocks, null once it has stopped.
-    """
-
-    partition: int
-    node_id: int | None
-    host: str | None
-    port: int | None
-    epoch: int | None
-    since: datetime | None
-    to_node: int | None
-    alive_ms: int | None
-
-
 def open_decisions(root: str) -> DecisionLog:
     """The decision log of an existing root; raises Failure if there is none."""
     if not is_table(table_uri(root, COORDINATORS)):
         raise Failure(f"no coordinator has run at {root}")
     return DecisionLog(root)
-
-
-def list_partitions(decisions: DecisionLog) -> list[PartitionRow]:
-    """Every partition that was ever claimed, and whose it is."""
-    cluster = decisions.read()
-    rows = []
-    for number, state in sorted(cluster.partitions.items()):
-        if state.owner is None:
-            rows.append(PartitionRow(number, None, None, None, None, None, state.to_node, None))
-            continue
-        node = cluster.nodes[state.owner]
-        alive_ms = None if node.stopped else max(0, clock_ms() - decisions.lease_of(node.node_id))
-        rows.append(
-            PartitionRow(
-                number,
-                node.node_id,
-                node.host,
-                node.port,
-                state.epoch,
-                datetime.fromtimestamp(state.claimed_at / 1000, timezone.utc),
-                state.to_node,
-                alive_ms,
-            )
-        )
-    return rows
 
 
 def move(decisions: DecisionLog, partition: int, to_node: int) -> ClusterState:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 async def _answer(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     body = messages.DeleteGroupsRequest()
     answers = await asyncio.gather(
-        *(call.ask("delete_groups", group_id, body) for group_id in request.groups_names)
+        *(call.ask_in_time("delete_groups", group_id, body) for group_id in request.groups_names)
     )
     return DeleteGroupsResponse(
         results=[

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer.group import OffsetDeleteRequest, OffsetDeleteResponse
 
-from pipeline.gateway.api import Api, Decided
+from pipeline.gateway.api import Api
 from schemas import messages
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 
 
-def _ask(call: Call, request: OffsetDeleteRequest) -> messages.RequestEvent:
+async def _answer(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
     body = messages.OffsetDeleteRequest(
         tuple(
             messages.OffsetDeleteTopic(
@@ -24,12 +24,7 @@ def _ask(call: Call, request: OffsetDeleteRequest) -> messages.RequestEvent:
             for topic in request.topics
         )
     )
-    return call.event("offset_delete", request.group_id, body)
-
-
-def _respond(
-    _call: Call, _request: OffsetDeleteRequest, decided: messages.Response
-) -> OffsetDeleteResponse:
+    decided = await call.ask_in_time("offset_delete", request.group_id, body)
     deleted = decided.offset_delete.topics if decided.offset_delete is not None else ()
     return OffsetDeleteResponse(
         error_code=decided.error_code,
@@ -48,4 +43,4 @@ def _respond(
     )
 
 
-API = Api(OffsetDeleteRequest, 0, 0, Decided(_ask, _respond))
+API = Api(OffsetDeleteRequest, 0, 0, _answer)

@@ -37,9 +37,9 @@ from kafka.protocol.consumer.group import (
 )
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from pipeline.delta.table import open_delta
 from pipeline.gateway.brokers import Broker
 from pipeline.monitor import catalog
+from pipeline.monitor.table_files import files_query
 from schemas.errors import ErrorCode
 from tests.pipeline.gateway.raw import Client, connected
 
@@ -133,11 +133,11 @@ def test_groups_are_listed_from_the_two_tables_that_tell_of_them(
     commit(client, "listed", {0: 1})
     opened: list[str] = []
 
-    def counted(uri: str) -> Any:
-        opened.append(uri.rpartition("/")[2])
-        return open_delta(uri)
+    def counted(ask: Any, uri: str, rows: Any) -> str | None:
+        opened.append(rows.name)
+        return files_query(ask, uri, rows)
 
-    monkeypatch.setattr(catalog, "open_delta", counted)
+    monkeypatch.setattr(catalog, "files_query", counted)
     assert listed(client, [], [])["listed"] == ("Empty", "classic")
     assert sorted(opened) == ["group_events", "offsets_topic"]
 

@@ -211,3 +211,17 @@ def test_a_view_that_is_held_does_not_change_and_other_views_stand_on_it(log: Lo
     assert catalog.query(held).rows == [(1, 1)]
     kind = "SELECT table_type FROM information_schema.tables WHERE table_name = 'committed_offsets'"
     assert catalog.query(kind).rows == [("BASE TABLE",)]
+
+
+def test_what_is_held_in_the_place_of_a_view_may_be_less_of_it(log: Log) -> None:
+    log.append(commit("g", 1, 2_000, ("t", 0)), commit("h", 2, 2_000, ("t", 0)))
+    catalog = Catalog(log.root)
+    for wanted in (["g", "h"], ["h"]):
+        catalog.hold(
+            "committed_offsets",
+            "SELECT group_id, committed_offset FROM committed_offsets "
+            f"WHERE group_id IN ({', '.join(map(repr, wanted))})",
+        )
+        assert sorted(catalog.query("FROM committed_offsets").rows) == [
+            (name, offset) for name, offset in (("g", 1), ("h", 2)) if name in wanted
+        ]

@@ -11,9 +11,11 @@ from coordinator.ownership import CLAIMED, STARTED, STOPPED, UNLOADING, ClusterS
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
-from pipeline.ownership.decision_log import DecisionLog, lease_app_id
+from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.lease import LeaseRenewal, Observer
-from pipeline.ownership.partitions import await_move, cancel, list_partitions, move, open_decisions
+from pipeline.ownership.lease_ids import lease_app_id
+from pipeline.ownership.listing import list_partitions
+from pipeline.ownership.partitions import await_move, cancel, move, open_decisions
 from pipeline.upkeep.retention import retain
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.records import CoordinatorEvent
@@ -147,7 +149,7 @@ def test_a_root_where_nobody_ran_is_named(tmp_path: Path) -> None:
 def test_the_owners_are_listed_and_can_be_asked_for_in_sql(root: str) -> None:
     decisions = cluster(root)
     decisions.decide(decisions.read(), [event(CLAIMED, 2, 1)])
-    listed = {row.partition: (row.node_id, row.epoch) for row in list_partitions(decisions)}
+    listed = {row.partition: (row.node_id, row.epoch) for row in list_partitions(root)}
     assert listed == {0: (1, 2), 1: (2, 3), 2: (1, 2), 3: (1, 2)}
     result = Catalog(root).query(
         "SELECT partition, node_id, epoch FROM coordinators ORDER BY partition"

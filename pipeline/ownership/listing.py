@@ -1,0 +1,91 @@
+"""What an operator sees: offsets partitions and the coordinators that own them.
+
+Read by DuckDB alone where the root is in a local folder: `partitions list` need not wait for Arrow
+and delta-rs.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import duckdb
+from msgspec import Struct, convert
+
+from coordinator.ownership import ClusterState, fold
+from pipeline.clock import clock_ms
+from pipeline.delta.plain_table import read_plain_table
+from pipeline.delta.table import local_folder
+from pipeline.errors import Failure
+from pipeline.monitor.catalog import LOGS, Catalog
+from pipeline.ownership.lease_ids import lease_app_id
+from schemas.records import CoordinatorEvent
+from schemas.rows import COORDINATORS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class PartitionRow(Struct, frozen=True):
+    """An offsets partition as `partitions list` shows it; `since` in UTC.
+
+    `node_id` null: nobody owns it now. `alive_ms` is how long ago its owner last said that it is
+    alive, by the two machines' clocks, null once it has stopped.
+    """
+
+    partition: int
+    node_id: int | None
+    host: str | None
+    port: int | None
+    epoch: int | None
+    since: datetime | None
+    to_node: int | None
+    alive_ms: int | None
+
+
+def list_partitions(root: str) -> list[PartitionRow]:
+    """Every partition that was ever claimed, and whose it is. Raises Failure without any."""
+    catalog = Catalog(root)
+    if not catalog.has_table(LOGS[COORDINATORS.name]):
+        raise Failure(f"no coordinator has run at {root}")
+    # The leases after the decisions: a node that is known here has said that it is alive.
+    decided = catalog.query(
+        'SELECT * REPLACE (epoch_ms("at") AS "at") FROM coordinator_events ORDER BY epoch'
+    )
+    cluster = fold(ClusterState(), convert(decided.as_dicts(), list[CoordinatorEvent]))
+    leases = _leases(root)
+    rows = []
+    for number, state in sorted(cluster.partitions.items()):
+        if state.owner is None:
+            rows.append(PartitionRow(number, None, None, None, None, None, state.to_node, None))
+            continue
+        node = cluster.nodes[state.owner]
+        alive_ms = None if node.stopped else max(0, clock_ms() - leases(node.node_id))
+        rows.append(
+            PartitionRow(
+                number,
+                node.node_id,
+                node.host,
+                node.port,
+                state.epoch,
+                datetime.fromtimestamp(state.claimed_at / 1000, timezone.utc),
+                state.to_node,
+                alive_ms,
+            )
+        )
+    return rows
+
+
+def _leases(root: str) -> Callable[[int], int]:
+    """When each node last said that it is alive, by its own clock, ms; -1 never."""
+    folder = local_folder(f"{root.rstrip('/')}/{COORDINATORS.name}")
+    table = None
+    if folder is not None:
+        table = read_plain_table(folder, lambda sql: duckdb.execute(sql).fetchall())
+    if table is None:
+        # Imported for a root elsewhere: it needs Arrow, delta-rs and a store's client.
+        from pipeline.ownership.decision_log import DecisionLog
+
+        return DecisionLog(root).lease_of
+    transactions = table.transactions
+    return lambda node_id: transactions.get(lease_app_id(node_id), -1)
