@@ -1,7 +1,8 @@
 """The load of `answer` and `soak`: members that heartbeat once a second each, evenly spread.
 
-An answer's time runs from the hand-over of its request to the producer, which commits every
-`linger_s`, until a reader of `responses` has the answer.
+Requests that have come due are committed every `linger_s`. An answer's time runs from the beginning
+of its request's commit until a reader of `responses` has the answer: what a request waits for its
+commit, half of `linger_s` on average, is no part of it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Group members on plain sockets, a connection each, as Kafka's clients: the load of `gateway`.
+"""Group members on plain sockets: the load of `gateway`.
 
-One thread drives them all. A heartbeat's bytes are made once; members heartbeat by a schedule that
-a slow answer does not slow. A member whose last heartbeat is unanswered when the next one is due
-sends none: that heartbeat counts as late.
+Members have a connection each, as Kafka's clients, up to a number of connections; further ones
+share these. One thread drives them all. A heartbeat's bytes are made once; members heartbeat by a
+schedule that a slow answer does not slow. A member whose last heartbeat is unanswered when the next
+one is due sends none: that heartbeat counts as late.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import select
 import socket
 import struct
 import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -51,16 +53,23 @@ def most_members() -> int:
 
 
 class SocketFleet:
-    """Groups of members at one address; a `Peer` of `Rebalance` while they join."""
+    """Groups of members at one address; a `Peer` of `Rebalance` while they join.
 
-    def __init__(self, host: str, port: int) -> None:
+    There are at most so many `connections`. Members that join at once must not be more: a join that
+    waits holds up what follows on its connection.
+    """
+
+    def __init__(self, host: str, port: int, connections: int | None = None) -> None:
         self._address = (host, port)
+        self._most = connections or most_members()
         self._epoll = select.epoll()
         self.members: list[Member] = []
         self._sockets: list[socket.socket] = []
-        self._place_of_fd: dict[int, int] = {}
+        self._connection_of_fd: dict[int, int] = {}
         self._place_of_name: dict[str, int] = {}
         self._received: list[bytes] = []
+        # Whose requests are unanswered on each connection: it is answered in their order.
+        self._unanswered: list[deque[int]] = []
         self._asked: list[RequestEvent | None] = []
         self._frames: list[bytes] = []
 
@@ -76,22 +85,23 @@ class SocketFleet:
         """Connect the members of more groups, and let the groups become Stable. Raises Failure."""
         new = [member for group in groups for member in group]
         for member in new:
-            self._connect(member)
+            self._place_of_name[member.name] = len(self.members)
+            self.members.append(member)
+            self._asked.append(None)
+            if len(self._sockets) < self._most:
+                self._connect()
         Rebalance(self, new).run(new)
         # Each heartbeat of a member is the same bytes.
         self._frames += [encode(member.heartbeat()) for member in new]
 
-    def _connect(self, member: Member) -> None:
+    def _connect(self) -> None:
         connection = socket.create_connection(self._address)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setblocking(False)
-        place = len(self._sockets)
-        self._place_of_fd[connection.fileno()] = place
-        self._place_of_name[member.name] = place
+        self._connection_of_fd[connection.fileno()] = len(self._sockets)
         self._sockets.append(connection)
         self._received.append(b"")
-        self._asked.append(None)
-        self.members.append(member)
+        self._unanswered.append(deque())
         self._epoll.register(connection.fileno(), select.EPOLLIN)
 
     # --- joining ----------------------------------------------------------------------------------
@@ -101,7 +111,8 @@ class SocketFleet:
         for event in events:
             place = self._place_of_name[event.client_id or ""]
             self._asked[place] = event
-            self._sockets[place].sendall(encode(event))
+            self._unanswered[place % self._most].append(place)
+            self._sockets[place % self._most].sendall(encode(event))
 
     def answers(self) -> list[dict[str, Any]]:
         """The answers that came within a moment, as rows of the `responses` table."""
@@ -115,21 +126,21 @@ class SocketFleet:
     def _arrivals(self) -> Iterator[tuple[int, bytes]]:
         """The whole frames that came within a moment, with their sizes, and whose they are."""
         for fd, _ in self._epoll.poll(_MOMENT_S, 4096):
-            place = self._place_of_fd[fd]
+            number = self._connection_of_fd[fd]
             try:
-                data = self._sockets[place].recv(_READ_BYTES)
+                data = self._sockets[number].recv(_READ_BYTES)
             except BlockingIOError:
                 continue
             if not data:
-                raise Failure(f"the connection of {self.members[place].name} was closed")
-            data = self._received[place] + data
+                raise Failure(f"the connection of {self.members[number].name} was closed")
+            data = self._received[number] + data
             while len(data) >= _SIZE.size:
                 end = _SIZE.size + _SIZE.unpack_from(data)[0]
                 if len(data) < end:
                     break
-                yield place, data[:end]
+                yield self._unanswered[number].popleft(), data[:end]
                 data = data[end:]
-            self._received[place] = data
+            self._received[number] = data
 
     # --- heartbeats -------------------------------------------------------------------------------
 
@@ -155,7 +166,8 @@ class SocketFleet:
                     continue
                 sent[place] = clock()
                 with contextlib.suppress(BlockingIOError):
-                    self._sockets[place].send(self._frames[place])
+                    self._sockets[place % self._most].send(self._frames[place])
+                    self._unanswered[place % self._most].append(place)
             for place, frame in self._arrivals():
                 taken = clock() - sent[place]
                 sent[place] = 0.0

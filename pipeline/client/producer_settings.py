@@ -20,7 +20,8 @@ class ProducerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     * `batch.size`: the most bytes of one commit (Kafka: 16384; here a commit of a thousand requests
       costs as much as a commit of one). A larger request is a commit of its own.
-    * `linger.ms`: how long a batch waits for more requests (Kafka: 5). Answers come sooner with
+    * `linger.ms`: how long a batch waits for more requests (Kafka: 5); for a `RequestClient`, which
+      hears of answers, the most that it waits. Answers come sooner with
       fewer, larger files: below 50 ms the number of files costs a coordinator's micro-batch more
       than the shorter wait saves.
     * `buffer.memory`: the most bytes that wait or are being written; beyond it `send` blocks.

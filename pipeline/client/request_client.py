@@ -1,13 +1,17 @@
 """A client of the coordinator: a request in, its answer out, for any number of threads.
 
 A client is one producer and one response reader; a process needs one for all its members.
+
+`linger.ms` is the longest that a request waits for others. A request that nothing is ahead of is
+written at once. While answers are waited for, the coordinator is at work on a micro-batch, and
+requests gather; when answers come, it is about to read what the next one has, and the requests are
+written. (Nagle's algorithm, RFC 896, with an answer for an acknowledgement.)
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pipeline.client.producer import RequestProducer
@@ -16,8 +20,6 @@ from pipeline.errors import Failure
 from schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pipeline.client.producer_settings import ProducerSettings
     from pipeline.client.response_reader import Waiter
 
@@ -36,7 +38,7 @@ class RequestClient:
 
     def __init__(self, root: str, settings: ProducerSettings | None = None) -> None:
         self._root = root
-        self._reader = ResponseReader(root)
+        self._reader = ResponseReader(root, on_answers=self._hasten)
         try:
             self._producer = RequestProducer(root, settings)
         except BaseException:
@@ -95,19 +97,30 @@ class RequestClient:
 
     def _send(self, event: RequestEvent) -> None:
         try:
-            self._producer.submit(event, _Sent(partial(self._reader.fail, event.request_id)))
+            self._producer.submit(event, _Sent(self._reader, event.request_id))
         except BaseException:
             self._reader.forget(event.request_id)
             raise
+        if self._reader.waiting == 1:
+            self._producer.hasten()
+
+    def _hasten(self) -> None:
+        """Answers have come: the coordinator is about to look for requests."""
+        self._producer.hasten()
 
 
 class _Sent:
     """A request on its way to the table: what was not written is not waited for."""
 
-    __slots__ = ("set_exception",)
+    __slots__ = ("_reader", "_request_id")
 
-    def __init__(self, fail: Callable[[BaseException], None]) -> None:
-        self.set_exception = fail
+    def __init__(self, reader: ResponseReader, request_id: str) -> None:
+        self._reader = reader
+        self._request_id = request_id
 
     def set_result(self, event: RequestEvent, /) -> None:
         """Go on waiting for the answer."""
+
+    def set_exception(self, error: BaseException, /) -> None:
+        """Tell who waits for the answer."""
+        self._reader.fail(self._request_id, error)

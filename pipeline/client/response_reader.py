@@ -30,6 +30,8 @@ from schemas.messages import Response
 from schemas.tables import RESPONSES, from_arrow
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pipeline.delta.tail import Tail
 
 log = logging.getLogger(__name__)
@@ -42,6 +44,9 @@ _LOOK_EVERY_S, _STORE_LOOK_EVERY_S = 1.0, 60.0
 # In a store each look is a request, and takes as long as several on a local disk: looks are so many
 # times as far apart, while requests wait and while none does.
 _STORE_FACTOR, _STORE_IDLE_FACTOR = 10, 4
+# How much longer the time between two looks becomes with each that finds nothing: on a disk an
+# answer that comes after t ms is found t / 40 later, and in a store looks are few.
+_SLOWER, _STORE_SLOWER = 1.05, 1.5
 
 
 class NoTables(Failure):
@@ -74,19 +79,27 @@ class ResponseReader:
     A poll of the table is one attempt to open a file. While a request waits, the reader polls every
     `shortest_ms`, and after polls without answers less and less often, down to every `longest_ms`;
     while none waits, every `idle_ms`. In an object store the first two are ten times as long, and
-    the last one four times. Raises NoTables.
+    the last one four times. After answers were handed out, `on_answers` is called, in the reader's
+    thread. Raises NoTables.
     """
 
     def __init__(
-        self, root: str, shortest_ms: float = 2, longest_ms: float = 20, idle_ms: float = 500
+        self,
+        root: str,
+        shortest_ms: float = 2,
+        longest_ms: float = 20,
+        idle_ms: float = 500,
+        on_answers: Callable[[], None] = lambda: None,
     ) -> None:
         self._root = root
+        self._on_answers = on_answers
         self._uri = table_uri(root, RESPONSES)
         is_store = local_folder(self._uri) is None
         unit_s = (_STORE_FACTOR if is_store else 1) / 1000
         idle_s = (_STORE_IDLE_FACTOR if is_store else 1) / 1000
         self._shortest, self._longest = shortest_ms * unit_s, longest_ms * unit_s
         self._idle = idle_ms * idle_s
+        self._slower = _STORE_SLOWER if is_store else _SLOWER
         self._look_every_s = _STORE_LOOK_EVERY_S if is_store else _LOOK_EVERY_S
         self._lock = threading.Lock()
         self._called = threading.Condition(self._lock)
@@ -133,6 +146,11 @@ class ResponseReader:
                 self._interval = self._shortest
                 self._called.notify()
             self._waiting[request_id] = waiter
+
+    @property
+    def waiting(self) -> int:
+        """How many requests are waited for."""
+        return len(self._waiting)
 
     def fail(self, request_id: str, error: BaseException) -> None:
         """Tell whoever waits for a request, if anybody does: there will be no answer."""
@@ -211,7 +229,7 @@ class ResponseReader:
 
     def _slow_down(self) -> None:
         with self._lock:
-            self._interval = min(self._longest, self._interval * 1.5)
+            self._interval = min(self._longest, self._interval * self._slower)
 
     def _look(self) -> None:
         """Raise FileNotFoundError if the table does not exist any more."""
@@ -223,13 +241,18 @@ class ResponseReader:
     def _deliver(self, rows: pa.Table) -> None:
         with self._lock:
             self._interval = self._shortest
-            wanted = pa.array(list(self._waiting), pa.string())
+            waiting = list(self._waiting)
+        # Whoever sends requests needs the lock: it is held for as little as can be.
+        wanted = pa.array(waiting, pa.string())
         ours = rows.filter(pc.is_in(rows.column("request_id"), value_set=wanted))
-        for response in from_arrow(Response, ours):
-            with self._lock:
-                waiter = self._waiting.pop(response.request_id, None)
+        responses = from_arrow(Response, ours)
+        with self._lock:
+            waiters = [self._waiting.pop(each.request_id, None) for each in responses]
+        for waiter, response in zip(waiters, responses, strict=True):
             if waiter is not None and waiter.set_running_or_notify_cancel():
                 waiter.set_result(response)
+        if responses:
+            self._on_answers()
 
     def _fail_all(self, message: str) -> None:
         with self._lock:

@@ -102,7 +102,9 @@ class Answering:
             self._leave()
             self._running = asyncio.get_running_loop().call_soon(self._client.failed, error)
         else:
-            self._running = self._call.services.link.ask(event, self._decided)
+            # What waits for other clients' requests, Kafka lets nothing of its connection pass.
+            taken_in = None if self._api.parks else self._client.taken_in
+            self._running = self._call.services.link.ask(event, self._decided, taken_in)
 
     async def _answered(self, answer: Callable[[Call, Any], Awaitable[Any]]) -> bytes | None:
         try:

@@ -45,7 +45,7 @@ class Api:
     its request and returns the response, or the bytes of its body; None where the client waits for
     none. Without a `codec` requests and responses are kafka-python's. `parks`: an answer may wait
     for other clients' requests, so they must be read meanwhile, however many such requests there
-    are.
+    are. `repeats`: a client sends the same bytes again and again, but for the correlation id.
 
     `key` is Kafka's number of the API, `name` its name of the request.
     """
@@ -56,6 +56,7 @@ class Api:
     answer: Callable[[Call, Any], Awaitable[Any]] | Decided
     codec: Codec | None = None
     parks: bool = False
+    repeats: bool = False
     key: int = field(init=False)
     name: str = field(init=False)
     _flexible: frozenset[int] = field(init=False)

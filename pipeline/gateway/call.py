@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.gateway.acls import Acls
+    from pipeline.gateway.api import Api
     from pipeline.gateway.brokers import Brokers
     from pipeline.gateway.coordinator_link import CoordinatorLink
     from pipeline.gateway.producing import Producing
@@ -56,6 +57,8 @@ class Services:
         self.cluster_id = cluster_id
         self.versions = versions
         self.settings = settings
+        # Requests that repeat, by who sends them and their bytes.
+        self.repeated: dict[tuple[str, str, bytes], Repeated] = {}
         # The requests in flight that are counted.
         self.in_flight = Room(settings.queued_max_requests)
         self._prefix = f"gateway-{uuid.uuid4()}-"
@@ -64,6 +67,14 @@ class Services:
     def new_request_id(self) -> str:
         """An id that no other request has, of this gateway or of another one."""
         return f"{self._prefix}{next(self._numbers)}"
+
+
+class Repeated(NamedTuple):
+    """A request that its client sends again, as it was read at first."""
+
+    api: Api
+    call: Call
+    body: Any
 
 
 class Call:
@@ -148,3 +159,7 @@ class Call:
             principal=self.principal,
             **{api: body},
         )
+
+    def again(self, event: RequestEvent) -> RequestEvent:
+        """The same request to the coordinator, under an id of its own."""
+        return replace(event, request_id=self.services.new_request_id())

@@ -4,9 +4,12 @@ A request is read when the answer to the one before has been written. Until then
 wait in its socket: a client that sends faster than it is answered costs no memory here. Nor does
 one that announces a large request: it is read when there is room for it (`room`).
 
-Produce is the exception: librdkafka sends one for each partition, one after the other, and each
-would wait for a commit of its own. The next Produce begins once the records of the one before stand
-in their writer's queue, where nothing overtakes them; the answers are in the order of the requests.
+Requests that stand in one queue are the exception: Produce, whose records wait for their writer,
+and Heartbeat, OffsetCommit and LeaveGroup, which become rows of `requests`. The next one begins
+once the one before stands in that queue, where nothing overtakes it; the answers are in the order
+of the requests. Otherwise each would wait for a commit of its own: librdkafka sends a Produce for
+each partition, one after the other, and a connection that many members share would answer one
+heartbeat in each of the coordinator's batches.
 
 Source: Apache Kafka, SocketServer (a channel is muted while a request of it is in progress).
 """
@@ -35,13 +38,16 @@ log = logging.getLogger(__name__)
 _SIZE_BYTES = 4
 # How frames begin: their API's key, in two bytes.
 _PRODUCE = b"\0\0"
+# The queues in which requests of a connection follow each other, by the keys of their APIs: that of
+# records, and that of requests to the coordinator which wait for nobody else's.
+_QUEUES = {_PRODUCE: "records", b"\0\x08": "rows", b"\0\x0c": "rows", b"\0\x0d": "rows"}
 # What is done though its client has left: Produce with acks=0, and the OffsetCommit and LeaveGroup
 # of a consumer that closes while its join waits. All else is done for its answer.
 _DONE_UNHEARD = (_PRODUCE, b"\0\x08", b"\0\x0d")
 # Frames that are read ahead; the socket is not read while there are so many.
 _READ_AHEAD = 2
-# How many of a connection's Produce requests are in progress at most.
-_MOST_AT_ONCE = 32
+# How many of a connection's requests are in progress at most.
+_MOST_AT_ONCE = 64
 # The time between a last answer and the end of its connection.
 _TO_READ_S = 0.1
 
@@ -65,28 +71,36 @@ class _Turn:
 
     def taken_in(self) -> None:
         self.is_taken_in = True
-        self._connection.go_on()
+        # Within `begin` the connection goes on by itself.
+        if self.running is not None:
+            self._connection.go_on()
 
     def answered(self, answer: bytes | None) -> None:
         self.is_over, self.answer = True, answer
-        self._connection.answer()
+        self._connection.answer_soon()
 
     def failed(self, error: Exception) -> None:
         self.is_over, self.error = True, error
         self._connection.answer()
 
 
-class Connection(asyncio.Protocol):
-    """A client's socket. `on_made` may refuse it by returning False; `on_lost` hears of its end."""
+class Connection(asyncio.BufferedProtocol):
+    """A client's socket. `on_made` may refuse it by returning False; `on_lost` hears of its end.
+
+    What arrives is read into `arrivals`, which the connections of a loop share: to make room for
+    each arrival takes longer than to read a heartbeat.
+    """
 
     def __init__(
         self,
         session: Session,
+        arrivals: memoryview,
         memory: Room,
         on_made: Callable[[Connection], bool],
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._session = session
+        self._arrivals = arrivals
         self._memory = memory
         self._on_made = on_made
         self._on_lost = on_lost
@@ -95,6 +109,8 @@ class Connection(asyncio.Protocol):
         self._turns: deque[_Turn] = deque()
         self._reading = True
         self._may_write = True
+        # Answers are going to be sent before the loop looks at its sockets again.
+        self._answers_soon = False
         # No more frames are read; and none is begun any more.
         self._ending = False
         self._over = True
@@ -126,18 +142,23 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.abort()
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Where what has come is to be read to."""
+        return self._arrivals
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Take bytes in, cut them into frames, and begin to answer."""
-        size = len(data) - _SIZE_BYTES
-        # Nearly always it is one small frame, which is answered at once.
+        data = bytes(self._arrivals[:nbytes])
+        size = nbytes - _SIZE_BYTES
+        # Nearly always it is one small frame, which is begun at once.
         if (
             size <= FREE_BYTES
             and size <= self._session.largest_frame
             and frame_size(data) == size
-            and not (self._turns or self._over or self._frames or self._buffer)
-            and self._may_write
+            and not (self._frames or self._buffer)
+            and self._may_begin(frame := data[_SIZE_BYTES:])
         ):
-            self._begin(data[_SIZE_BYTES:])
+            self._begin(frame)
         else:
             self._buffer += data
             self._cut()
@@ -243,17 +264,34 @@ class Connection(asyncio.Protocol):
                 self._finish()
         self._read_or_not()
 
+    def answer_soon(self) -> None:
+        """Send what is answered: together with what is answered in this round of the loop."""
+        turns = self._turns
+        if len(turns) == 1:
+            self.answer()
+        elif turns and turns[0].is_over and not self._answers_soon:
+            self._answers_soon = True
+            self._loop.call_soon(self.answer)
+
     def answer(self) -> None:
         """Send what is answered, up to the first frame that is not, and begin the next one."""
+        self._answers_soon = False
         turns = self._turns
-        while turns and turns[0].is_over:
+        answers = []
+        error = None
+        while turns and turns[0].is_over and error is None:
             turn = turns.popleft()
-            if turn.error is not None:
-                self._fail(turn.error)
-                return
-            self._settle(turn)
-            if turn.answer is not None and not self._lost:
-                self._transport.write(turn.answer)
+            error = turn.error
+            if error is None:
+                self._settle(turn)
+                if turn.answer is not None:
+                    answers.append(turn.answer)
+        if answers and not self._lost:
+            # One call of the system, however many there are: it costs as much as all else.
+            self._transport.write(answers[0] if len(answers) == 1 else b"".join(answers))
+        if error is not None:
+            self._fail(error)
+            return
         self.last_used = time.monotonic()
         if self._frames or self._ending:
             self.go_on()
@@ -274,8 +312,10 @@ class Connection(asyncio.Protocol):
         turns = self._turns
         if not turns:
             return True
-        follows = turns[-1].is_taken_in and frame.startswith(_PRODUCE)
-        return follows and len(turns) < _MOST_AT_ONCE
+        if not turns[-1].is_taken_in or len(turns) >= _MOST_AT_ONCE:
+            return False
+        queue = _QUEUES.get(frame[:2])
+        return queue is not None and queue == _QUEUES.get(turns[-1].frame[:2])
 
     def _begin(self, frame: bytes) -> None:
         turn = _Turn(self, frame)

@@ -43,14 +43,20 @@ class CoordinatorLink:
         self._answered: deque[Asked] = deque()
         self._is_due = False
 
-    def ask(self, event: RequestEvent, then: Callable[[Response], None]) -> Asked:
+    def ask(
+        self,
+        event: RequestEvent,
+        then: Callable[[Response], None],
+        taken_in: Callable[[], None] | None = None,
+    ) -> Asked:
         """Send a request; `then` is called with its answer, later, however long that takes.
 
+        `taken_in` is called, perhaps at once, when no request that comes later can overtake it.
         A request that could not be written, or whose answer could not be read, is answered with
         COORDINATOR_NOT_AVAILABLE, upon which every client asks again; one that no row can hold with
         INVALID_REQUEST. Neither has a body.
         """
-        asked = Asked(self, event, then)
+        asked = Asked(self, event, then, taken_in)
         self.offer(asked)
         return asked
 
@@ -80,6 +86,9 @@ class CoordinatorLink:
             self._loop.call_later(_OFFER_EVERY_S, self.offer, asked)
         except Failure as error:
             asked.set_exception(error)
+        else:
+            if asked.taken_in is not None:
+                asked.taken_in()
 
     def forget(self, asked: Asked) -> None:
         """Wait no more for an answer."""
@@ -106,13 +115,18 @@ class CoordinatorLink:
 class Asked:
     """A request that waits for its answer: told in a thread of the client, it tells in the loop."""
 
-    __slots__ = ("_answer", "_error", "_link", "_then", "event")
+    __slots__ = ("_answer", "_error", "_link", "_then", "event", "taken_in")
 
     def __init__(
-        self, link: CoordinatorLink, event: RequestEvent, then: Callable[[Response], None]
+        self,
+        link: CoordinatorLink,
+        event: RequestEvent,
+        then: Callable[[Response], None],
+        taken_in: Callable[[], None] | None,
     ) -> None:
         self._link = link
         self.event = event
+        self.taken_in = taken_in
         self._then: Callable[[Response], None] | None = then
         self._answer: Response | None = None
         self._error: BaseException | None = None

@@ -37,6 +37,8 @@ _SWEEP_EVERY_S = 5.0
 _PATIENCE_S = 5.0
 # Open files that are no clients' connections: tables, logs, and what the runtime needs.
 _OWN_FILES = 200
+# The most that is read of a socket at once.
+_ARRIVAL_BYTES = 1 << 18
 # A client that does not end its TLS handshake holds a socket no longer than this, s.
 _TLS_HANDSHAKE_S = 10.0
 
@@ -54,6 +56,7 @@ class Gateway:
         self._users = Users(settings.users_file) if settings.users_file else None
         self._most = min(settings.max_connections, _open_files() - _OWN_FILES)
         self._memory = Room(settings.queued_max_request_bytes)
+        self._arrivals = memoryview(bytearray(_ARRIVAL_BYTES))
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
 
@@ -85,7 +88,8 @@ class Gateway:
 
     def _connection(self) -> Connection:
         session = Session(self._services, self._users)
-        return Connection(session, self._memory, self._take, self._connections.discard)
+        arrivals, memory, lost = self._arrivals, self._memory, self._connections.discard
+        return Connection(session, arrivals, memory, self._take, lost)
 
     def _take(self, connection: Connection) -> bool:
         if len(self._connections) >= self._most:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +11,7 @@ from pipeline.gateway.answering import Answering, tell
 from pipeline.gateway.apis import APIS, VERSIONS
 from pipeline.gateway.apis.api_versions import supported, unsupported
 from pipeline.gateway.authenticator import Authenticator
-from pipeline.gateway.call import Call
+from pipeline.gateway.call import Call, Repeated
 from pipeline.gateway.fields import InvalidFrame
 from pipeline.gateway.wire import (
     API_VERSIONS,
@@ -26,6 +27,16 @@ if TYPE_CHECKING:
     from pipeline.gateway.api import Api
     from pipeline.gateway.call import Services
     from pipeline.gateway.security.users import Users
+
+
+# How the frames of APIs that repeat begin.
+_REPEATING = tuple(key.to_bytes(2, "big") for key, api in APIS.items() if api.repeats)
+# Where a frame has what differs.
+_CORRELATION_ID = (4, 8)
+_NUMBER = struct.Struct(">i")
+# Longer frames, and more of them, would take more memory than it is worth.
+_REPEATED_BYTES = 512
+_MOST_REPEATED = 131_072
 
 
 class _Request(NamedTuple):
@@ -58,6 +69,8 @@ class Session:
         """Begin to answer a frame; the client hears of the end. Raises InvalidFrame."""
         if self._authenticator is not None:
             answer = partial(self._authenticate, self._authenticator, frame)
+        elif frame.startswith(_REPEATING) and len(frame) <= _REPEATED_BYTES:
+            return self._begin_repeated(frame, client)
         else:
             request = _read(frame)
             if request.body is not None:
@@ -66,6 +79,21 @@ class Session:
                 return Answering(request.api, call, number, request.body, client)
             answer = partial(self._versions, request)
         return asyncio.ensure_future(tell(answer, client))
+
+    def _begin_repeated(self, frame: bytes, client: Client) -> Running:
+        """Begin to answer a frame that is read only the first time that its client sends it."""
+        repeated = self._services.repeated
+        begin, end = _CORRELATION_ID
+        key = self.client_host, self._principal, frame[:begin] + frame[end:]
+        known = repeated.get(key)
+        if known is None:
+            request = _read(frame)
+            known = Repeated(request.api, self._call(request), request.body)
+            if len(repeated) >= _MOST_REPEATED:
+                repeated.clear()
+            repeated[key] = known
+        number: int = _NUMBER.unpack_from(frame, begin)[0]
+        return Answering(known.api, known.call, number, known.body, client)
 
     async def _authenticate(self, authenticator: Authenticator, frame: bytes) -> bytes:
         if authenticator.takes_bare_tokens:

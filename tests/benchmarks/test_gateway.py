@@ -16,7 +16,8 @@ def test_members_on_sockets_join_heartbeat_and_are_counted(root: str) -> None:
     with (
         coordinator(root) as deciding,
         gateway(root) as broker,
-        SocketFleet(broker.host, broker.port) as fleet,
+        # The last group's members share the connections of the others.
+        SocketFleet(broker.host, broker.port, connections=6) as fleet,
     ):
         fleet.grow(groups[:2])
         fleet.grow(groups[2:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer.group import HeartbeatRequest
 
@@ -23,15 +23,22 @@ _THROTTLE_AND_CODE = struct.Struct(">ih")
 _THROTTLE_CODE_AND_NO_TAGS = struct.Struct(">ihx")
 
 
-class Heartbeat(NamedTuple):
-    """A request: of which group, and what the coordinator is asked."""
+class Heartbeat:
+    """A request: of which group, and what the coordinator is asked, once it was asked."""
 
-    group_id: str
-    body: messages.HeartbeatRequest
+    __slots__ = ("asked", "body", "group_id")
+
+    def __init__(self, group_id: str, body: messages.HeartbeatRequest) -> None:
+        self.group_id = group_id
+        self.body = body
+        self.asked: messages.RequestEvent | None = None
 
 
 def _ask(call: Call, request: Heartbeat) -> messages.RequestEvent:
-    return call.event("heartbeat", request.group_id, request.body)
+    if request.asked is None:
+        request.asked = call.event("heartbeat", request.group_id, request.body)
+        return request.asked
+    return call.again(request.asked)
 
 
 def _respond(_call: Call, _request: Heartbeat, decided: messages.Response) -> int:
@@ -58,4 +65,4 @@ def _write(code: int, version: int) -> bytes:
     return _CODE.pack(code)
 
 
-API = Api(HeartbeatRequest, 0, 4, Decided(_ask, _respond), Codec(_read, _write))
+API = Api(HeartbeatRequest, 0, 4, Decided(_ask, _respond), Codec(_read, _write), repeats=True)

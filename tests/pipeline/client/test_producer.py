@@ -191,6 +191,14 @@ def test_what_comes_within_the_linger_shares_a_commit(root: str) -> None:
     assert [row["request_id"] for row in found] == [str(number) for number in range(300)]
 
 
+def test_who_hastens_a_producer_ends_the_linger(root: str) -> None:
+    with producer(root, **{"linger.ms": NEVER_MS}) as writer:
+        for name in ("a", "b"):
+            written = writer.send(heartbeat(name))
+            writer.hasten()
+            assert written.result(SOON_S).request_id == name
+
+
 def test_a_full_batch_is_written_though_the_linger_is_long(root: str) -> None:
     with producer(root, **{"linger.ms": NEVER_MS, "batch.size": 1}) as writer:
         assert writer.send(heartbeat("a")).result(SOON_S).request_id == "a"

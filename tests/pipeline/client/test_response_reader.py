@@ -41,11 +41,12 @@ from schemas.messages import (
     Response,
 )
 from schemas.tables import RESPONSES, from_arrow, to_arrow
-from tests.pipeline.rows import heartbeat, response
+from tests.pipeline.rows import heartbeat, response, rows
 from tests.pipeline.small import SmallCoordinator
 from tests.roots import make_tables
 
 SOON_S = 20.0
+NEVER_MS = 600_000
 
 
 @pytest.fixture
@@ -103,6 +104,25 @@ def test_only_what_is_waited_for_is_decoded(
     answer(root, *[response(f"theirs {number}") for number in range(1000)], response("mine"))
     assert future.result(SOON_S).request_id == "mine"
     assert sum(decoded) == 1
+
+
+def test_a_request_waits_for_the_answers_that_are_ahead_of_it_and_not_for_its_linger(
+    root: str,
+) -> None:
+    settings = ProducerSettings(linger_ms=NEVER_MS, delivery_timeout_ms=2 * NEVER_MS)
+    with RequestClient(root, settings) as client:
+        first = client.send(heartbeat("a"))
+        while not (written := rows(root, "requests")):
+            pass
+        second, third = client.send(heartbeat("b")), client.send(heartbeat("c"))
+        answer(root, response("a"))
+        assert first.result(SOON_S) == response("a")
+        while len(written := rows(root, "requests")) < 3:
+            pass
+        assert {row["request_id"] for row in written} == {"a", "b", "c"}
+        answer(root, response("b"), response("c"))
+        assert second.result(SOON_S) == response("b")
+        assert third.result(SOON_S) == response("c")
 
 
 def test_an_answer_that_is_written_twice_is_given_once(root: str, reader: ResponseReader) -> None:

@@ -109,6 +109,38 @@ def test_requests_beyond_those_in_flight_wait_and_joins_pass_them(
         assert joining.receive(JoinGroupResponse, 9)[0] == 1
 
 
+def test_members_that_share_a_connection_heartbeat_together(root: str, clients: ExitStack) -> None:
+    with coordinator(root) as deciding, gateway(root) as broker:
+        deciding.pause()
+        shared = clients.enter_context(connected(broker))
+        for number in range(3):
+            shared.send(heartbeat(f"g{number}"), 4)
+            shared.send(heartbeat("g"), 4)
+        await_rows(root, 6)
+        deciding.resume()
+        answers = [shared.receive(HeartbeatResponse, 4) for _ in range(6)]
+        assert [number for number, _ in answers] == list(range(1, 7))
+        rows = open_table(root, REQUESTS).to_pyarrow_table().to_pylist()
+        assert len({row["request_id"] for row in rows}) == 6
+        assert len({str({**row, "request_id": 0, "sent_at": 0}) for row in rows}) == 4
+
+
+def test_what_follows_a_join_waits_for_it(root: str, clients: ExitStack) -> None:
+    with coordinator(root) as deciding, gateway(root) as broker:
+        deciding.pause()
+        client = clients.enter_context(connected(broker))
+        client.send(join("g"), 9)
+        client.send(heartbeat("g"), 4)
+        other = clients.enter_context(connected(broker))
+        other.send(heartbeat("other"), 4)
+        await_rows(root, 2)
+        rows = open_table(root, REQUESTS).to_pyarrow_table(columns=["api", "group_id"]).to_pylist()
+        assert {"api": "heartbeat", "group_id": "g"} not in rows
+        deciding.resume()
+        assert client.receive(JoinGroupResponse, 9)[0] == 1
+        assert client.receive(HeartbeatResponse, 4)[0] == 2
+
+
 def test_who_leaves_the_queue_holds_up_nobody(root: str, clients: ExitStack) -> None:
     limits = GatewaySettings(queued_max_requests=1)
     with coordinator(root) as deciding, gateway(root, settings=limits) as broker:
