@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import uuid
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pipeline.gateway.acls import Acls
-    from pipeline.gateway.api import Api
     from pipeline.gateway.brokers import Brokers
     from pipeline.gateway.coordinator_link import CoordinatorLink
     from pipeline.gateway.producing import Producing
@@ -57,8 +56,6 @@ class Services:
         self.cluster_id = cluster_id
         self.versions = versions
         self.settings = settings
-        # Requests that repeat, by who sends them and their bytes.
-        self.repeated: dict[tuple[str, str, bytes], Repeated] = {}
         # The requests in flight that are counted.
         self.in_flight = Room(settings.queued_max_requests)
         self._prefix = f"gateway-{uuid.uuid4()}-"
@@ -67,14 +64,6 @@ class Services:
     def new_request_id(self) -> str:
         """An id that no other request has, of this gateway or of another one."""
         return f"{self._prefix}{next(self._numbers)}"
-
-
-class Repeated(NamedTuple):
-    """A request that its client sends again, as it was read at first."""
-
-    api: Api
-    call: Call
-    body: Any
 
 
 class Call:

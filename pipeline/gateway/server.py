@@ -23,7 +23,7 @@ from pipeline.gateway.producing import Producing
 from pipeline.gateway.room import Room
 from pipeline.gateway.security.tls import server_context
 from pipeline.gateway.security.users import Users
-from pipeline.gateway.session import Session
+from pipeline.gateway.session import Repeated, Session
 from pipeline.gateway.settings import GatewaySettings
 from pipeline.gateway.topics import Topics
 
@@ -56,6 +56,7 @@ class Gateway:
         self._users = Users(settings.users_file) if settings.users_file else None
         self._most = min(settings.max_connections, _open_files() - _OWN_FILES)
         self._memory = Room(settings.queued_max_request_bytes)
+        self._repeated: dict[tuple[str, str, bytes], Repeated] = {}
         self._arrivals = memoryview(bytearray(_ARRIVAL_BYTES))
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
@@ -87,7 +88,7 @@ class Gateway:
         await self._server.start_serving()
 
     def _connection(self) -> Connection:
-        session = Session(self._services, self._users)
+        session = Session(self._services, self._users, self._repeated)
         arrivals, memory, lost = self._arrivals, self._memory, self._connections.discard
         return Connection(session, arrivals, memory, self._take, lost)
 

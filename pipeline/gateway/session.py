@@ -11,7 +11,7 @@ from pipeline.gateway.answering import Answering, tell
 from pipeline.gateway.apis import APIS, VERSIONS
 from pipeline.gateway.apis.api_versions import supported, unsupported
 from pipeline.gateway.authenticator import Authenticator
-from pipeline.gateway.call import Call, Repeated
+from pipeline.gateway.call import Call
 from pipeline.gateway.fields import InvalidFrame
 from pipeline.gateway.wire import (
     API_VERSIONS,
@@ -47,15 +47,32 @@ class _Request(NamedTuple):
     body: Any
 
 
+class Repeated(NamedTuple):
+    """A request that its client sends again, as it was read at first."""
+
+    api: Api
+    call: Call
+    body: Any
+
+
 class Session:
     """The requests of one connection. With `users` a client has to be one of them.
+
+    `repeated` are the requests that clients of all sessions send again and again, by who sends them
+    and their bytes.
 
     `client_host` is the client's address as Kafka writes it, after a slash. `largest_frame` is the
     largest frame that is read now, bytes: strangers may send small ones only.
     """
 
-    def __init__(self, services: Services, users: Users | None) -> None:
+    def __init__(
+        self,
+        services: Services,
+        users: Users | None,
+        repeated: dict[tuple[str, str, bytes], Repeated],
+    ) -> None:
         self._services = services
+        self._repeated = repeated
         settings = services.settings
         self._authenticator: Authenticator | None = None
         self._principal = ANONYMOUS
@@ -82,7 +99,7 @@ class Session:
 
     def _begin_repeated(self, frame: bytes, client: Client) -> Running:
         """Begin to answer a frame that is read only the first time that its client sends it."""
-        repeated = self._services.repeated
+        repeated = self._repeated
         begin, end = _CORRELATION_ID
         key = self.client_host, self._principal, frame[:begin] + frame[end:]
         known = repeated.get(key)

@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer.group import HeartbeatRequest
+from msgspec import Struct
 
 from pipeline.gateway.api import Api, Codec, Decided
 from pipeline.gateway.fields import FlexibleReader, Reader
@@ -23,15 +24,12 @@ _THROTTLE_AND_CODE = struct.Struct(">ih")
 _THROTTLE_CODE_AND_NO_TAGS = struct.Struct(">ihx")
 
 
-class Heartbeat:
-    """A request: of which group, and what the coordinator is asked, once it was asked."""
+class Heartbeat(Struct):
+    """A request: of which group, and what the coordinator is asked; `asked`: what it was asked."""
 
-    __slots__ = ("asked", "body", "group_id")
-
-    def __init__(self, group_id: str, body: messages.HeartbeatRequest) -> None:
-        self.group_id = group_id
-        self.body = body
-        self.asked: messages.RequestEvent | None = None
+    group_id: str
+    body: messages.HeartbeatRequest
+    asked: messages.RequestEvent | None = None
 
 
 def _ask(call: Call, request: Heartbeat) -> messages.RequestEvent:
