@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import duckdb
 from msgspec import Struct
@@ -18,9 +18,11 @@ from schemas import rows as stored
 from schemas.rows import TableRows, sql_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
+
+T = TypeVar("T")
 
 
 class NoRoot(Failure):
@@ -80,6 +82,8 @@ class Catalog:
         self._root = root
         self._as_of = as_of
         self._views = read_statements("views.sql")
+        # What views compute with; all of it takes 8 ms of CPU to make.
+        self._functions = read_statements("duckdb_functions.sql")
         self._present: set[str] = set()
         self._held: set[str] = set()
         # The tables whose files DuckDB reads itself.
@@ -87,8 +91,6 @@ class Catalog:
         self._connection = duckdb.connect(":memory:")
         # DuckDB draws a bar over what a verb prints, after two seconds, on pipes too.
         self._connection.execute("SET enable_progress_bar = false")
-        for function in read_statements("duckdb_functions.sql").values():
-            self._connection.execute(function.sql)
         now = clock_ms()
         if isinstance(as_of, datetime):
             from pipeline.monitor.as_of import to_ms
@@ -99,7 +101,7 @@ class Catalog:
     def query(self, sql: str, parameters: list[Any] | None = None) -> Result:
         """Run one query. Raises QueryError."""
         try:
-            cursor = self._run(sql, parameters)
+            cursor = self._run(sql, lambda: self._connection.execute(sql, parameters))
             columns = [column[0] for column in cursor.description or ()]
             return Result(columns, cursor.fetchall())
         except duckdb.Error as error:
@@ -108,7 +110,7 @@ class Catalog:
     def arrow(self, sql: str) -> pa.Table:
         """Run one query and return its rows as an Arrow table. Raises QueryError."""
         try:
-            return self._run(sql).to_arrow_table()
+            return self._run(sql, lambda: self._connection.sql(sql).to_arrow_table())
         except duckdb.Error as error:
             raise QueryError(str(error)) from error
 
@@ -140,10 +142,11 @@ class Catalog:
         self._connection.execute(f"ALTER TABLE holding RENAME TO {name}")
         self._held.add(name)
 
-    def _run(self, sql: str, parameters: list[Any] | None = None) -> duckdb.DuckDBPyConnection:
+    def _run(self, sql: str, ask: Callable[[], T]) -> T:
+        """Make what a text names, and ask."""
         self._provide(sql)
         try:
-            return self._connection.execute(sql, parameters)
+            return ask()
         except duckdb.InvalidInputException:
             # A file lacks a column that its table was given later.
             if not self._by_files:
@@ -151,11 +154,11 @@ class Catalog:
             names, self._by_files = self._by_files, []
             for name in names:
                 self._show_rows(name, _TABLES[name])
-            return self._connection.execute(sql, parameters)
+            return ask()
 
     def _provide(self, sql: str) -> None:
-        """Make the tables and views that a text names; all of them if it names none, as `SHOW`."""
-        known = {*_TABLES, LOG_SEGMENTS, *self._views, *self._held}
+        """Make what a text names: functions, tables, views; all if it names none, as `SHOW`."""
+        known = {*self._functions, *_TABLES, LOG_SEGMENTS, *self._views, *self._held}
         names = (words_of(sql) & known) or known
         if isinstance(self._as_of, int):
             self._check_one_table(names)
@@ -172,7 +175,7 @@ class Catalog:
 
     def _tables_below(self, names: set[str] | frozenset[str]) -> set[str]:
         views = [self._views[name] for name in names if name in self._views]
-        return (set(names) - self._views.keys()).union(
+        return (set(names) - self._views.keys() - self._functions.keys()).union(
             *(self._tables_below(self._below(view)) for view in views)
         )
 
@@ -180,11 +183,11 @@ class Catalog:
         """What a view names. It stands on views before it; `lag` is also a function's name."""
         order = list(self._views)
         earlier = order[: order.index(view.name)]
-        return set(view.words & {*_TABLES, LOG_SEGMENTS, *earlier})
+        return set(view.words & {*self._functions, *_TABLES, LOG_SEGMENTS, *earlier})
 
     def _make_all(self, names: set[str] | frozenset[str]) -> None:
         """Make them in one order, whatever the order of the query."""
-        for name in (*_TABLES, LOG_SEGMENTS, *self._views):
+        for name in (*self._functions, *_TABLES, LOG_SEGMENTS, *self._views):
             if name in names:
                 self._make(name)
 
@@ -192,6 +195,11 @@ class Catalog:
         if name in self._present:
             return
         self._present.add(name)
+        function = self._functions.get(name)
+        if function is not None:
+            self._make_all(function.words & self._functions.keys())
+            self._connection.execute(function.sql)
+            return
         view = self._views.get(name)
         if view is not None:
             self._make_all(self._below(view))

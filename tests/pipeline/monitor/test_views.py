@@ -201,6 +201,12 @@ def test_bytes_that_are_no_assignment_are_null_and_hide_no_other_member(log: Log
     assert catalog.query("SELECT * FROM member_partitions").rows == []
 
 
+def test_rows_are_given_as_arrow_too(log: Log) -> None:
+    log.append(commit("g", 3, 2_000))
+    rows = Catalog(log.root).arrow("SELECT group_id, committed_offset FROM committed_offsets")
+    assert rows.to_pylist() == [{"group_id": "g", "committed_offset": 3}]
+
+
 def test_a_view_that_is_held_does_not_change_and_other_views_stand_on_it(log: Log) -> None:
     log.append(commit("g", 1, 2_000, ("t", 0)))
     catalog = Catalog(log.root)
