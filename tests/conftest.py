@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import gc
 import re
@@ -14,21 +15,25 @@ import pytest
 
 from pipeline.settings import load_settings
 from pipeline.trials.jvm import use_short_lived_jvms
-from tests import examples, roots
+from tests import examples, files_in_memory, roots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+FOLDER = pytest.StashKey[Path | None]()
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Try more examples, if the tests marked `long` are asked for.
+    """Have property tests try more examples if the tests marked `long` are asked for.
 
     What is collected lasts until the end of the run: the collector of garbage, which would look
     through it again and again, gets to work after it, and passes it over.
     """
     gc.disable()
-    if asks_for(config, "long"):
-        examples.MORE = examples.LONG
+    examples.load_profile(asks_for(config, "long"))
+    if not hasattr(config, "workerinput"):
+        config.stash[FOLDER] = files_in_memory.begin()
 
 
 def asks_for(config: pytest.Config, marker: str) -> bool:
@@ -42,6 +47,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Tests marked `slow` are left out with those that start Spark, by `-m "not spark"`, unless `-m`
     asks for them. Not by `-m "not long"` in addopts: `-m` on the command line would take its place.
     """
+    if asks_for(config, "long"):
+        for item in items:
+            if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+                item.add_marker("long")
     without = {name for name in ("long", "slow") if not asks_for(config, name)}
     if "not spark" not in config.option.markexpr:
         without.discard("slow")
@@ -52,18 +61,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if hasattr(config, "workerinput"):
         from tests.side_by_side import turn_of
 
-        items.sort(key=lambda item: turn_of(item.nodeid.partition("::")[0]))
+        items.sort(key=lambda item: turn_of(item.nodeid))
 
 
 def pytest_collection_finish() -> None:
-    """Collect garbage from now on, and none of what is there."""
+    """Collect garbage from now on, and none of what is there until the interpreter's end.
+
+    There nothing may be passed over: libraries would call it a leak.
+    """
     gc.freeze()
     gc.enable()
+    atexit.register(gc.unfreeze)
 
 
-def pytest_unconfigure() -> None:
-    """Pass over nothing at the interpreter's end: libraries would call it a leak."""
-    gc.unfreeze()
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Remove the tests' files; those of a failed run stay until the next one."""
+    folder = session.config.stash.get(FOLDER, None)
+    if folder is not None and exitstatus == 0:
+        files_in_memory.end(folder)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,6 +1,6 @@
 """How many examples a property test tries: the same ones each time, and under `-m long` many more.
 
-`MORE` is set by `tests.conftest` before the tests are imported, which imports this module first.
+`tests.conftest` calls `load_profile` before it imports the tests.
 """
 
 from __future__ import annotations
@@ -8,31 +8,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-# How many times as many examples `-m long` tries.
-LONG = 25
+# How many examples a test tries that does not say it, and how many times as many `-m long` tries.
+_COUNT, _LONG = 40, 60
+_times = 1
 
-MORE = 1
 
-# How long an example takes decides no test, whether or not `examples` is asked: on a busy machine
-# one has taken longer than the 200 ms that hypothesis gives it.
-settings.register_profile(
-    "tests",
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
-)
-settings.load_profile("tests")
+def load_profile(long: bool) -> None:
+    """Have the tests that are imported from now on try few examples, or many.
+
+    How long an example takes decides no test, whether or not `examples` is asked: on a busy machine
+    one has taken longer than the 200 ms that hypothesis gives it.
+    """
+    global _times
+    _times = _LONG if long else 1
+    settings.register_profile(
+        "tests",
+        max_examples=_COUNT * _times,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("tests")
 
 
 def examples(count: int, **more: Any) -> Callable[[Any], Any]:
     """Have a test try `count` examples; `more` are other settings of hypothesis."""
-    chosen = settings(max_examples=count * MORE, **more)
-    return chosen if MORE == 1 else lambda test: pytest.mark.long(chosen(test))
+    return settings(max_examples=count * _times, **more)
 
 
 def texts(max_size: int) -> st.SearchStrategy[str]:

@@ -24,33 +24,45 @@ SHARED_STARTS = ("spark", "cluster")
 # The files that share nothing among their tests and take long: each test may go its own way.
 SINGLE_TESTS = ("trials/test_simulation.py", "trials/test_malformed.py", "test_house.py")
 # What takes longest, in this order: the starts of Spark by the time that their tests take alone,
-# then the files without Spark that take more than two seconds, by the CPU time that they take.
+# then the files without Spark that take more than two seconds, by the CPU time that they take. A
+# test of SINGLE_TESTS may have a turn of its own.
 LONGEST = (
     "trials/test_torture_kills.py",
     "spark",
     "end_to_end/test_members.py",
     "cluster",
     "benchmarks/test_on_spark.py",
-    "trials/test_simulation.py",
     "end_to_end/test_two_coordinators.py",
     "benchmarks/test_take_over.py",
-    "pipeline/client/test_member.py",
-    "pipeline/client/test_poll.py",
+    "trials/test_simulation.py::test_a_hundred_thousand_requests_beside_faults_keep_every_promise",
+    "trials/test_simulation.py",
     "trials/test_malformed.py",
     "test_house.py",
+    "pipeline/client/test_member.py",
+    "pipeline/client/test_poll.py",
     "pipeline/replay/test_demo_workers.py",
-    "pipeline/topics/test_offsets.py",
-    "pipeline/upkeep/test_compaction.py",
-    "pipeline/upkeep/test_retention.py",
-    "pipeline/records/test_records.py",
+    "pipeline/replay/test_demo_consumers.py",
+    "pipeline/ui/test_pages.py",
     "pipeline/client/test_worker.py",
-    "pipeline/admin/test_changes.py",
-    "pipeline/cli/test_imports.py",
-    "properties/test_assignors.py",
-    "trials/test_torture_promises.py",
+    "pipeline/topics/test_offsets.py",
+    "pipeline/monitor/test_metrics.py",
+    "pipeline/admin/test_kafka_tools.py",
     "pipeline/gateway/test_produce.py",
+    "pipeline/admin/test_options_page.py",
+    "pipeline/ui/test_changing.py",
+    "pipeline/admin/test_changes.py",
+    "pipeline/upkeep/test_retention.py",
+    "pipeline/upkeep/test_compaction.py",
+    "pipeline/records/test_records.py",
+    "pipeline/ui/test_verbs.py",
+    "pipeline/cli/test_imports.py",
+    "coordinator/consumer/test_assignors.py",
+    "pipeline/monitor/test_verdicts.py",
     "pipeline/node/test_waiting_requests.py",
     "pipeline/node/test_load_events.py",
+    "pipeline/monitor/test_views.py",
+    "pipeline/gateway/test_fuzz.py",
+    "trials/test_torture_promises.py",
 )
 
 
@@ -68,10 +80,11 @@ def start_of(file: str) -> str | None:
     return shared[0] if shared else file.removeprefix("tests/")
 
 
-def turn_of(file: str) -> int:
-    """When a test file's turn comes: files with a lower number begin first."""
-    name = start_of(file) or file.removeprefix("tests/")
-    return LONGEST.index(name) if name in LONGEST else len(LONGEST)
+def turn_of(nodeid: str) -> int:
+    """When a test's turn comes: tests with a lower number begin first."""
+    file = nodeid.partition("::")[0]
+    names = (nodeid.removeprefix("tests/"), start_of(file) or file.removeprefix("tests/"))
+    return min((LONGEST.index(name) for name in names if name in LONGEST), default=len(LONGEST))
 
 
 class StartsShared(LoadFileScheduling):

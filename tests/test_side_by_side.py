@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests import side_by_side
-from tests.side_by_side import StartsShared
+from tests.side_by_side import StartsShared, turn_of
 
 TORTURE = "tests/trials/test_torture_kills.py::test_kills"
 MEMBERS = ["tests/end_to_end/test_members.py::test_one", "tests/end_to_end/test_members.py::test_2"]
@@ -19,6 +19,7 @@ ZOMBIE = "tests/end_to_end/test_zombie.py::test_zombie"
 TAKE_OVER = "tests/end_to_end/test_take_over.py::test_take_over"
 JOIN = [f"tests/coordinator/test_join.py::test_{number}" for number in range(3)]
 SYNC = ["tests/coordinator/test_sync.py::test_sync"]
+LONG_TEST = "test_a_hundred_thousand_requests_beside_faults_keep_every_promise"
 HOUSE = ["tests/test_house.py::test_mypy", "tests/test_house.py::test_ruff"]
 
 
@@ -131,3 +132,9 @@ def test_without_spark_there_is_no_archive(maker: Maker, tests: list[str], marke
 def test_each_test_that_shares_nothing_may_go_its_own_way(maker: Maker) -> None:
     (first, second) = Run([*HOUSE, *JOIN, *SYNC], 2).nodes
     assert (first.queue[0], second.queue[0]) == tuple(HOUSE)
+
+
+def test_a_long_test_of_a_file_comes_before_the_file_s_others() -> None:
+    simulation = "tests/trials/test_simulation.py"
+    turns = [turn_of(f"{simulation}::{name}") for name in (LONG_TEST, "test_another")]
+    assert turns[0] < turns[1] < turn_of("tests/coordinator/test_join.py::test_0")

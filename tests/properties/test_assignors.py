@@ -45,7 +45,7 @@ from tests.coordinator.consumer.assigning import (
 )
 from tests.examples import examples
 
-FIXED = examples(100)
+FIXED = examples(40)
 
 TOPICS = [f"t{n}" for n in range(5)]
 COUNTS = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 9), min_size=1)

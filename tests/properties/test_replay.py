@@ -39,7 +39,7 @@ from schemas.records import GROUP_METADATA, GroupMetadataValue, MemberMetadata
 from tests.context import GROUP_ID, RANGE, SUPERSET, Call, Context, committed, subscription
 from tests.examples import examples
 
-FIXED = examples(100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+FIXED = examples(40, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 # --- clients --------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ OTHERS = (
     "pipeline.client",
     "pipeline.gateway",
     "pipeline.topics",
+    "py4j",
     "pyarrow",
     "pyspark",
     "rich",

@@ -54,7 +54,7 @@ def written(api: Api, response: Any, version: int) -> bytes:
     return api.codec.write(response, version)
 
 
-@examples(50)
+@examples(20)
 @given(TEXT, INT32, TEXT, MAYBE)
 def test_heartbeats_are_read(
     group: str, generation: int, member: str, instance: str | None
@@ -71,7 +71,7 @@ def test_heartbeats_are_read(
         assert read(HEARTBEAT, request, version) == Heartbeat(group, body)
 
 
-@examples(50)
+@examples(20)
 @given(INT16)
 def test_heartbeats_are_answered(code: int) -> None:
     for version in versions(HEARTBEAT):
@@ -84,7 +84,7 @@ TO_COMMIT = st.lists(
 )
 
 
-@examples(50)
+@examples(20)
 @given(TEXT, INT32, TEXT, MAYBE, INT64, TO_COMMIT)
 def test_commits_are_read(
     group: str,
@@ -139,7 +139,7 @@ def test_commits_are_read(
         assert read(COMMIT, request, version) == OffsetCommit(group, body)
 
 
-@examples(50)
+@examples(20)
 @given(st.lists(st.tuples(TEXT, st.lists(st.tuples(INT32, INT16), max_size=3)), max_size=3))
 def test_commits_are_answered(topics: list[Any]) -> None:
     topic_class = OffsetCommitResponse.OffsetCommitResponseTopic
@@ -168,7 +168,7 @@ def test_commits_are_answered(topics: list[Any]) -> None:
 TO_FETCH = st.lists(st.tuples(TEXT, st.lists(INT32, max_size=3)), max_size=3)
 
 
-@examples(50)
+@examples(20)
 @given(st.lists(st.tuples(TEXT, st.none() | TO_FETCH), min_size=1, max_size=3), st.booleans())
 def test_fetches_of_offsets_are_read(groups: list[Any], stable: bool) -> None:
     topic_class = OffsetFetchRequest.OffsetFetchRequestTopic
@@ -223,7 +223,7 @@ FOUND = st.lists(
 )
 
 
-@examples(50)
+@examples(20)
 @given(st.lists(st.tuples(TEXT, FOUND, INT16), min_size=1, max_size=3))
 def test_fetches_of_offsets_are_answered(groups: list[Any]) -> None:
     group_class = OffsetFetchResponse.OffsetFetchResponseGroup

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import threading
 import urllib.request
 from importlib import resources
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from coordinator.consumer.protocol import Assignment, TopicPartition, encode_assignment
@@ -68,8 +70,7 @@ KAFKA = {
 Samples = dict[str, dict[tuple[str, ...], float]]
 
 
-@pytest.fixture
-def log(root: str) -> Log:
+def write(root: str) -> Log:
     """Group `g` has two members, one of them without a partition, and is 2 records behind."""
     topic = make(root, 2)
     appender(topic).append([batch(0, "a", "b", "c"), batch(1, "d")])
@@ -88,9 +89,23 @@ def log(root: str) -> Log:
     return log
 
 
-def exported(collector: RootMetrics) -> Samples:
+@pytest.fixture
+def log(root: str) -> Log:
+    return write(root)
+
+
+@pytest.fixture(scope="module")
+def told(empty_root: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Metric]:
+    """What is exported of a root to which nothing is appended."""
+    root = tmp_path_factory.mktemp("told") / "root"
+    shutil.copytree(empty_root, root)
+    return list(of(write(str(root)).root).collect())
+
+
+def exported(collector: RootMetrics | list[Metric]) -> Samples:
     found: Samples = {}
-    for family in collector.collect():
+    families = collector.collect() if isinstance(collector, RootMetrics) else collector
+    for family in families:
         for sample in family.samples:
             found.setdefault(sample.name, {})[tuple(sample.labels.values())] = sample.value
     return found
@@ -106,18 +121,16 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "LEAST_AGE_S", 0.0)
 
 
-def test_metrics_have_the_names_and_labels_of_the_exporters_they_are_known_from(log: Log) -> None:
-    labels = {
-        sample.name: " ".join(sample.labels)
-        for family in of(log.root).collect()
-        for sample in family.samples
-    }
+def test_metrics_have_the_names_and_labels_of_the_exporters_they_are_known_from(
+    told: list[Metric],
+) -> None:
+    labels = {sample.name: " ".join(sample.labels) for family in told for sample in family.samples}
     wanted = {**KMINION, **LAG_EXPORTER, **KAFKA}
     assert {name: labels.get(name) for name in wanted} == wanted
 
 
-def test_lag_members_and_ends_are_exported(log: Log) -> None:
-    found = exported(of(log.root))
+def test_lag_members_and_ends_are_exported(told: list[Metric]) -> None:
+    found = exported(told)
     lag = found["kafka_consumergroup_group_lag"]
     assert lag["here", "g", "t", "0", "/h", "m0", "c0"] == 2
     assert found["kminion_kafka_consumer_group_topic_lag"] == {("g", "t"): 2}
@@ -219,7 +232,7 @@ def test_prometheus_reads_what_is_served(log: Log) -> None:
     assert {gauge.name for gauge in GAUGES} <= names
 
 
-def test_the_dashboard_asks_only_for_what_is_exported(log: Log) -> None:
+def test_the_dashboard_asks_only_for_what_is_exported(told: list[Metric]) -> None:
     dashboard = json.loads(resources.files("conf").joinpath("grafana-dashboard.json").read_text())
     asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     asked += [each["query"] for each in dashboard["templating"]["list"]]
@@ -228,10 +241,9 @@ def test_the_dashboard_asks_only_for_what_is_exported(log: Log) -> None:
         for text in asked
         for name in re.findall(r"\b(?:kafka|kminion|group_coordinator)_\w+", text)
     }
-    families = {family.name: family for family in of(log.root).collect()}
     known = {
         name
-        for family in families.values()
+        for family in told
         for name in (family.name, f"{family.name}_total", *(s.name for s in family.samples))
     }
     assert len(names) > 15
