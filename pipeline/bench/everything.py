@@ -27,6 +27,7 @@ from pipeline.bench.groups import GroupsReport
 from pipeline.bench.idle import IdleReport
 from pipeline.bench.linger import LingerReport
 from pipeline.bench.machine import MachineReport
+from pipeline.bench.nodes import NodesReport
 from pipeline.bench.page import Page, Section
 from pipeline.bench.producer import ProducerFigures
 from pipeline.bench.rebalance import RebalanceReport
@@ -63,6 +64,7 @@ PLANS = (
     Plan("machine", MachineReport, "--batches 1 --scale 100"),
     Plan("commit", CommitReport, "--batches 10"),
     Plan("producer", ProducerFigures, "--seconds 0.5"),
+    Plan("nodes", NodesReport, f"{_SMALL} --nodes 1 --groups 5"),
     Plan("verbs", VerbsReport, "--groups 20 --runs 1"),
     Plan("answer", AnswerReport, f"{_SMALL} --rounds 1"),
     Plan("linger", LingerReport, "--seconds 3 --warm-up 5", full="--seconds 30"),

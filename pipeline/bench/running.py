@@ -39,6 +39,15 @@ def running(
     `config` is TOML with more settings. Process and root are gone after the block, but a root of
     the caller's, which must be new. Raises Failure if the process does not get ready.
     """
+    with several(machine, 1, config, root) as (processes, its_root):
+        yield processes[0], its_root
+
+
+@contextlib.contextmanager
+def several(
+    machine: str, nodes: int, config: str = "", root: str | None = None
+) -> Iterator[tuple[list[CoordinatorProcess], str]]:
+    """Yield so many nodes of one root; see `running`. A floor has one node."""
     folder = Path(tempfile.mkdtemp(prefix="group-coordinator-bench-"))
     try:
         path = folder / "bench.toml"
@@ -46,11 +55,17 @@ def running(
         root = root or str(folder / "root")
         ensure_tables(root)
         module = MODULE if machine == FLOOR else "pipeline"
-        process = CoordinatorProcess(root, path, folder / "log", module)
+        processes = []
         try:
-            process.await_ready()
-            yield process, root
+            for number in range(1, nodes + 1):
+                node_id = None if nodes == 1 else number
+                log = folder / f"log-{number}"
+                processes.append(CoordinatorProcess(root, path, log, module, node_id))
+            for process in processes:
+                process.await_ready()
+            yield processes, root
         finally:
-            process.stop()
+            for process in processes:
+                process.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -215,6 +215,23 @@ def bench_of_idle(
     show(bench_idle(rounds, progress, idle or IDLE, batches, state_store), json)
 
 
+@bench_app.command("nodes")
+def bench_of_nodes(
+    seconds: Annotated[float, typer.Option(help="How long each is measured.")] = 60.0,
+    nodes: Annotated[
+        list[int] | None,
+        typer.Option("--nodes", help="Coordinators of the root; may be repeated. 1, 2 and 4."),
+    ] = None,
+    groups: Annotated[int, typer.Option(help="Groups of 20 members.")] = 50,
+    warm_up: WarmUp = 120.0,
+    json: Json = False,
+) -> None:
+    """CPU a request and answer time of several coordinators of one root, beside the floor."""
+    from pipeline.bench.nodes import NODES, bench_nodes
+
+    show(bench_nodes(seconds, progress, nodes or NODES, groups, warm_up), json)
+
+
 @bench_app.command("verbs")
 def bench_of_verbs(
     groups: Annotated[int, typer.Option(help="Groups of the root.")] = 1_000,

@@ -1,0 +1,219 @@
+"""Several coordinators of one root: the CPU of all of them a request, and the answer time.
+
+Each node owns some of the 50 offsets partitions and follows the same `requests` table. The load is
+the same for any number of nodes: members that heartbeat once a second (`pipeline.bench.paced`), in
+commits of many groups. The floor is one node with a function that decides nothing.
+
+CPU is that of the nodes' processes, each a driver's Python, its JVM and its Python workers, as
+/proc counts it; the load's own is not in it. A node that has nothing to do looks at its timers and
+for requests all the same, and each micro-batch costs about as much for few requests as for many: so
+`idle` tells what the nodes take without a load, in cores, and `reading` what only reading the
+requests takes, as each node reads them: the run's own commits once more, one after the other, by
+readers with the nodes' partitions, in the benchmark's process.
+
+With more nodes than cores the nodes wait for each other, and answer times say so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+from msgspec import Struct
+
+from coordinator.config import GroupCoordinatorConfig
+from pipeline.bench.fleet import Fleet
+from pipeline.bench.gateway import cpu_s
+from pipeline.bench.paced import INTERVAL_S, MEMBERS, p50_and_p99, pace
+from pipeline.bench.rebalance import form
+from pipeline.bench.report import Aim, Column, Report
+from pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, several
+from pipeline.errors import Failure
+from pipeline.node.process import CoordinatorProcess
+from pipeline.node.process_tree import descendants
+from pipeline.ownership.decision_log import DecisionLog
+from pipeline.stream.event_source import EventReader, Input
+from pipeline.stream.offset import Selection
+from pipeline.tables.store import open_table, table_uri
+from schemas.tables import REQUESTS
+
+NODES = (1, 2, 4)
+GROUPS = 50
+# How long the nodes are measured without a load, s.
+IDLE_S = 10.0
+_SHARED_TIMEOUT_S = 120.0
+_LOOK_S = 0.5
+
+
+class NodesFigures(Struct):
+    """One number of nodes. CPU in us a request and in cores, of all nodes together; times in ms."""
+
+    machine: Annotated[str, Column("machine")]
+    nodes: Annotated[int, Column("nodes")]
+    answers: Annotated[int, Column("answers")]
+    unanswered: Annotated[int, Column("unanswered")]
+    idle_cores: Annotated[float, Column("idle, cores", ".2f")]
+    cores: Annotated[float, Column("loaded", ".2f")]
+    cpu_us: Annotated[float, Column("CPU us a request", ",.0f")]
+    reading_us: Annotated[float, Column("of it reading", ".1f")]
+    p50_ms: Annotated[float, Column("p50 ms", ".0f")]
+    p99_ms: Annotated[float, Column("p99 ms", ".0f")]
+
+
+class NodesReport(Report):
+    """The floor, and each number of nodes; `per_second` are the load's requests."""
+
+    per_second: int
+    figures: list[NodesFigures]
+
+    def title(self) -> str:
+        """The load."""
+        return f"{self.per_second:,} heartbeats/s"
+
+    def rows(self) -> list[NodesFigures]:
+        """The floor first."""
+        return self.figures
+
+    def aims(self) -> list[Aim]:
+        """The sum over the most nodes is hardly more than one node's."""
+        found = [each for each in self.figures if each.machine == COORDINATOR]
+        most, one = max(found, key=_nodes), min(found, key=_nodes)
+        over = f"{most.nodes} nodes over {one.nodes}"
+        return [
+            Aim(f"CPU a request, {over}", "", 1.15, most.cpu_us / one.cpu_us),
+            Aim(f"reading a request, {over}", "", 1.15, most.reading_us / one.reading_us),
+        ]
+
+
+def _nodes(figures: NodesFigures) -> int:
+    return figures.nodes
+
+
+def bench_nodes(
+    seconds: float,
+    say: Callable[[str], None],
+    nodes: Sequence[int] = NODES,
+    groups: int = GROUPS,
+    warm_up: float = WARM_UP_S,
+) -> NodesReport:
+    """Measure the floor and each number of nodes for so long, s; `say` hears of progress.
+
+    Raises Failure, also for a run that is too short.
+    """
+    figures = [
+        _measured(machine, count, seconds, groups, warm_up, say)
+        for machine, count in [(FLOOR, 1), *((COORDINATOR, count) for count in nodes)]
+    ]
+    return NodesReport(int(groups * MEMBERS / INTERVAL_S), figures)
+
+
+def _measured(
+    machine: str,
+    count: int,
+    seconds: float,
+    groups: int,
+    warm_up: float,
+    say: Callable[[str], None],
+) -> NodesFigures:
+    name = machine if machine == FLOOR else f"{count} node{'' if count == 1 else 's'}"
+    say(f"nodes: starting {name}")
+    with several(machine, count) as (processes, root):
+        shares = [Selection()] if count == 1 else _shared(root, count)
+        fleet = Fleet(root, groups, MEMBERS, "nodes")
+        if machine == COORDINATOR:
+            form(fleet)
+        pace(fleet, warm_up, processes[0])
+        with _measuring(processes) as idle:
+            time.sleep(min(IDLE_S, seconds))
+        first = open_table(root, REQUESTS).version() + 1
+        with _measuring(processes) as loaded:
+            times, unanswered = pace(fleet, seconds, processes[0])
+        p50, p99 = p50_and_p99(times, name)
+        found = NodesFigures(
+            machine,
+            count,
+            len(times),
+            unanswered,
+            idle.cpu_s / idle.seconds,
+            loaded.cpu_s / loaded.seconds,
+            1e6 * loaded.cpu_s / len(times),
+            1e6 * sum(reading_s(root, share, first) for share in shares) / len(times),
+            p50,
+            p99,
+        )
+    say(f"nodes: {name}: {found.cpu_us:.0f} us a request, p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+    return found
+
+
+def _shared(root: str, count: int) -> list[Selection]:
+    """Wait until each node has as many offsets partitions as another; return what each has."""
+    of = GroupCoordinatorConfig().offsets_topic_num_partitions
+    decisions = DecisionLog(root)
+    limit = time.monotonic() + _SHARED_TIMEOUT_S
+    while True:
+        cluster = decisions.read()
+        owned = [tuple(cluster.kept_by(number)) for number in range(1, count + 1)]
+        if sum(map(len, owned)) == of and min(map(len, owned)) >= of // count:
+            return [Selection(tuple(sorted(mine)), of) for mine in owned]
+        if time.monotonic() > limit:
+            raise Failure(f"the nodes do not share the partitions: {[*map(len, owned)]}")
+        time.sleep(_LOOK_S)
+
+
+class _Used:
+    """What processes have used of CPU, s, in so many seconds."""
+
+    cpu_s = 0.0
+    seconds = 0.0
+
+
+@contextmanager
+def _measuring(nodes: Sequence[CoordinatorProcess]) -> Iterator[_Used]:
+    """Count the CPU of the nodes and of all that they have started, while the block runs."""
+    used = _Used()
+    before, began = _cpu_of(nodes), time.monotonic()
+    yield used
+    used.seconds = time.monotonic() - began
+    after = _cpu_of(nodes)
+    used.cpu_s = sum(spent - before.get(pid, 0.0) for pid, spent in after.items())
+
+
+def _cpu_of(nodes: Sequence[CoordinatorProcess]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for node in nodes:
+        for pid in (node.pid, *(each.pid for each in descendants(node.pid))):
+            try:
+                found[pid] = cpu_s(pid)
+            except (FileNotFoundError, ProcessLookupError):
+                # It has ended since it was listed.
+                continue
+    return found
+
+
+def reading_s(root: str, share: Selection, first: int) -> float:
+    """The CPU, s, of reading the requests from a version on, each commit by itself."""
+    uri = table_uri(root, REQUESTS)
+    reader = EventReader(
+        Input(
+            requests=uri,
+            bootstrap=uri,
+            bootstrap_version=open_table(root, REQUESTS).version() + 1,
+            first_version=first,
+            wait_ms=0,
+            max_files=1,
+            max_bytes=1 << 30,
+            max_request_bytes=1 << 20,
+            selection=share,
+        )
+    )
+    at: dict[str, Any] = reader.initialOffset()
+    began = time.process_time()
+    while True:
+        found, end = reader.read(at)
+        for _ in found:
+            pass
+        if end == at:
+            return time.process_time() - began
+        at = end
