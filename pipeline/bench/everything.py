@@ -25,6 +25,7 @@ from pipeline.bench.compaction import CompactionFigures
 from pipeline.bench.gateway import GatewayReport
 from pipeline.bench.groups import GroupsReport
 from pipeline.bench.idle import IdleReport
+from pipeline.bench.limits import LimitsReport
 from pipeline.bench.linger import LingerReport
 from pipeline.bench.machine import MachineReport
 from pipeline.bench.nodes import NodesReport
@@ -32,6 +33,7 @@ from pipeline.bench.page import Page, Section
 from pipeline.bench.producer import ProducerFigures
 from pipeline.bench.rebalance import RebalanceReport
 from pipeline.bench.report import Report
+from pipeline.bench.size import SizeReport
 from pipeline.bench.soak import SoakReport
 from pipeline.bench.take_over import TakeOverFigures
 from pipeline.bench.throughput import ThroughputReport
@@ -65,6 +67,8 @@ PLANS = (
     Plan("commit", CommitReport, "--batches 10"),
     Plan("producer", ProducerFigures, "--seconds 0.5"),
     Plan("nodes", NodesReport, f"{_SMALL} --nodes 1 --groups 5"),
+    Plan("limits", LimitsReport, "--seconds 1 --writers 1"),
+    Plan("size", SizeReport, ""),
     Plan("verbs", VerbsReport, "--groups 20 --runs 1"),
     Plan("answer", AnswerReport, f"{_SMALL} --rounds 1"),
     Plan("linger", LingerReport, "--seconds 3 --warm-up 5", full="--seconds 30"),

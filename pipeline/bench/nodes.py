@@ -143,19 +143,23 @@ def _measured(
             p50,
             p99,
         )
-    say(f"nodes: {name}: {found.cpu_us:.0f} us a request, p50 {p50:.0f} ms, p99 {p99:.0f} ms")
+    say(
+        f"nodes: {name}: {found.idle_cores:.2f} cores idle, {found.cores:.2f} loaded, "
+        f"{found.cpu_us:.0f} us a request, {found.reading_us:.1f} of it reading, "
+        f"p50 {p50:.0f} ms, p99 {p99:.0f} ms"
+    )
     return found
 
 
 def _shared(root: str, count: int) -> list[Selection]:
-    """Wait until each node has as many offsets partitions as another; return what each has."""
+    """Wait until each node has offsets partitions and all are owned; return what each has."""
     of = GroupCoordinatorConfig().offsets_topic_num_partitions
     decisions = DecisionLog(root)
     limit = time.monotonic() + _SHARED_TIMEOUT_S
     while True:
         cluster = decisions.read()
         owned = [tuple(cluster.kept_by(number)) for number in range(1, count + 1)]
-        if sum(map(len, owned)) == of and min(map(len, owned)) >= of // count:
+        if sum(map(len, owned)) == of and all(owned):
             return [Selection(tuple(sorted(mine)), of) for mine in owned]
         if time.monotonic() > limit:
             raise Failure(f"the nodes do not share the partitions: {[*map(len, owned)]}")

@@ -55,7 +55,7 @@ def several(
         root = root or str(folder / "root")
         ensure_tables(root)
         module = MODULE if machine == FLOOR else "pipeline"
-        processes = []
+        processes: list[CoordinatorProcess] = []
         try:
             for number in range(1, nodes + 1):
                 node_id = None if nodes == 1 else number
@@ -66,6 +66,10 @@ def several(
             yield processes, root
         finally:
             for process in processes:
-                process.stop()
+                if nodes == 1:
+                    process.stop()
+                else:
+                    # In order it would leave its partitions to the others, which take over then.
+                    process.kill()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -232,6 +232,34 @@ def bench_of_nodes(
     show(bench_nodes(seconds, progress, nodes or NODES, groups, warm_up), json)
 
 
+@bench_app.command("limits")
+def bench_of_limits(
+    seconds: Annotated[float, typer.Option(help="How long each is measured.")] = 10.0,
+    writers: Annotated[
+        list[int] | None,
+        typer.Option("--writers", help="Writers of the table; may be repeated. 1, 2, 4 and 8."),
+    ] = None,
+    root: Annotated[str | None, typer.Option(help="Where the table lies, and stays.")] = None,
+    rows: Annotated[int, typer.Option(help="Requests of a commit.")] = 100,
+    json: Json = False,
+) -> None:
+    """How many commits a second one table takes."""
+    from pipeline.bench.limits import WRITERS, bench_limits
+
+    show(bench_limits(seconds, progress, writers or WRITERS, root, rows), json)
+
+
+@bench_app.command("size")
+def bench_of_size(
+    members: Annotated[int, typer.Option(help="Members of all groups.")] = 1_000_000,
+    json: Json = False,
+) -> None:
+    """What a number of members takes on paper, by what was measured."""
+    from pipeline.bench.size import bench_size
+
+    show(bench_size(members), json)
+
+
 @bench_app.command("verbs")
 def bench_of_verbs(
     groups: Annotated[int, typer.Option(help="Groups of the root.")] = 1_000,

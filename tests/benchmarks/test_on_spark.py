@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.bench import answer, gateway, linger, rebalance, soak, throughput
+from pipeline.bench import answer, gateway, linger, nodes, rebalance, soak, throughput
 from pipeline.bench.kafka_libs import ADVICE
 from pipeline.bench.running import COORDINATOR, FLOOR, running
 
@@ -47,9 +47,28 @@ def one_start(lasting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (answer, gateway, linger, rebalance, soak, throughput):
         monkeypatch.setattr(module, "running", lasting)
 
+    @contextmanager
+    def several(machine: str, count: int) -> Iterator[Any]:
+        assert count == 1
+        with lasting(machine) as (process, root):
+            yield [process], root
+
+    monkeypatch.setattr(nodes, "several", several)
+
 
 def ignore(_text: str) -> None:
     pass
+
+
+def test_the_cpu_of_the_nodes_of_a_root_is_measured(one_start: None) -> None:
+    report = nodes.bench_nodes(2.0, ignore, nodes=(1,), groups=5, warm_up=1.0)
+    floor, one = report.rows()
+    assert (floor.machine, one.machine) == (FLOOR, COORDINATOR)
+    for each in (floor, one):
+        assert each.unanswered == 0
+        assert 0 < each.reading_us < each.cpu_us
+        assert each.cores > 0
+    assert [aim.found for aim in report.aims()] == [1.0, 1.0]
 
 
 def test_a_rebalance_is_measured(one_start: None) -> None:

@@ -1,0 +1,32 @@
+"""What reading costs the nodes of a root: each is measured with its own partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeline.bench import nodes
+from pipeline.stream.event_source import EventReader
+from pipeline.stream.offset import Selection
+from pipeline.tables.request_log import RequestLog
+from tests.pipeline.rows import heartbeat
+
+
+def test_each_commit_from_a_version_on_is_read_by_itself(root: str, monkeypatch: Any) -> None:
+    log = RequestLog(root)
+    for number in range(4):
+        log.append([heartbeat(f"{number}", "g0"), heartbeat(f"{number} too", "g1")])
+    batches: list[int] = []
+    whole = EventReader.read
+
+    def read(self: EventReader, start: dict[str, Any]) -> Any:
+        found, end = whole(self, start)
+        rows = sum(batch.num_rows for batch in found)
+        batches.append(rows)
+        return iter(()), end
+
+    monkeypatch.setattr(EventReader, "read", read)
+    assert nodes.reading_s(root, Selection(), 3) > 0
+    assert [each for each in batches if each] == [2, 2]
+    batches.clear()
+    assert nodes.reading_s(root, Selection((0, 1), 50), 1) > 0
+    assert not any(batches)
