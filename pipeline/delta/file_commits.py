@@ -75,7 +75,7 @@ def _checkpoint(uri: str, version: int) -> None:
         checkpoint(folder, version)
         trim_log(folder, version - MOST_COMMITS)
         return
-    checkpoint_in_store(uri, version, cleans_up=False)
+    checkpoint_in_store(uri, version, cleans_up=False, known={})
     try:
         trim_store_log(uri, version - MOST_COMMITS)
     except OSError as error:

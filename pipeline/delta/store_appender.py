@@ -86,6 +86,7 @@ class StoreAppender(FileAppender):
             cleans_up = monotonic() >= self._cleans_up_at
             if cleans_up:
                 self._cleans_up_at = monotonic() + CLEAN_UP_S
-            background.run(
-                "checkpoint", partial(checkpoint_in_store, self._uri, version, cleans_up)
-            )
+            log = self._snapshot.log
+            known = log.recent() if isinstance(log, StoreLog) else {}
+            work = partial(checkpoint_in_store, self._uri, version, cleans_up, known)
+            background.run("checkpoint", work)

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 # No clean-up of a log in a store deletes a commit that is younger, s: `delta.logRetentionDuration`
 # of every table of ours is ten minutes and more, and `pipeline.delta.store_trim` takes an hour.
 CLEANED_S = 60.0
+# The contents of so many commits, each of at most so many bytes, are kept for Delta checkpoints.
+_RECENT, _RECENT_BYTES = 1_000, 16_384
 _REPEATS = 4
 # From this attempt on `back_off` waits up to 250 ms.
 _LATE = 7
@@ -73,6 +75,7 @@ class StoreLog:
         self._log = Folder(f"{uri.rstrip('/')}/_delta_log")
         self._end = Freshness()
         self._is_behind = False
+        self._recent: dict[int, bytes] = {}
 
     @property
     def knows_end(self) -> bool:
@@ -101,7 +104,12 @@ class StoreLog:
             return None
         if not content:
             raise Failure(f"version {version + 1} of {self._uri} is empty")
+        self._keep(version + 1, content)
         return parse_commit(content)
+
+    def recent(self) -> dict[int, bytes]:
+        """The contents of the latest commits that were read or created here, by their versions."""
+        return dict(self._recent)
 
     def create(self, commit: Commit, version: int) -> None:
         """Create the commit of a version; see `TableLog.create`."""
@@ -115,6 +123,13 @@ class StoreLog:
                 "was cleaned up beyond it meanwhile"
             )
         self._end.renew(asked)
+        self._keep(version, commit.content)
+
+    def _keep(self, version: int, content: bytes) -> None:
+        if len(content) <= _RECENT_BYTES:
+            self._recent[version] = content
+        if len(self._recent) > _RECENT:
+            del self._recent[next(iter(self._recent))]
 
     def _put(self, commit: Commit, version: int) -> None:
         name = _name(version)

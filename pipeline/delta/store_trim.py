@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 
 from deltalake.exceptions import DeltaError
 
 from pipeline.delta.checkpoint import ACTIONS_PER_COMMIT
 from pipeline.delta.log import decode_last_checkpoint
 from pipeline.delta.object_store import Folder
+from pipeline.delta.store_checkpoint import NOTE, write_checkpoint
 from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
 
@@ -29,20 +31,25 @@ _AT_ONCE = 1000
 _LOG_FILE = re.compile(r"(\d{20})\.")
 
 
-def checkpoint_in_store(uri: str, version: int, cleans_up: bool) -> None:
+def checkpoint_in_store(
+    uri: str, version: int, cleans_up: bool, known: Mapping[int, bytes]
+) -> None:
     """Write a Delta checkpoint if one is due, as in a local folder; clean the log up if asked to.
 
-    A failure is logged: the next checkpoint will do.
+    `known` are the contents of commits that need not be read again. A failure is logged: the next
+    checkpoint will do.
     """
     try:
-        content = Folder(uri).read("_delta_log/_last_checkpoint")
-        last = None if content is None else decode_last_checkpoint(content)
+        folder = Folder(f"{uri.rstrip('/')}/_delta_log")
+        note = folder.read(NOTE)
+        last = None if note is None else decode_last_checkpoint(note)
         is_due = last is None or version - last.version >= last.size // ACTIONS_PER_COMMIT
-        if not (is_due or cleans_up):
-            return
-        handle = open_delta(uri)
-        handle.create_checkpoint()
+        if is_due and (last is None or last.version < version):
+            write_checkpoint(folder, version, note, known)
         if cleans_up:
+            # It may be another writer's checkpoint that is not a file of its own.
+            handle = open_delta(uri)
+            handle.create_checkpoint()
             handle.cleanup_metadata()
     except (DeltaError, OSError, Failure) as error:
         log.warning("no Delta checkpoint of %s: %s", uri, error)

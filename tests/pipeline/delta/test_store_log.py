@@ -5,12 +5,14 @@ A local folder stands for the store, by the same library; `tests/object_store` a
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from pipeline import clock
 from pipeline.delta import store_appender, store_log, store_trim, table_log
@@ -18,7 +20,7 @@ from pipeline.delta.actions import txn_action
 from pipeline.delta.appender import AppendConflict
 from pipeline.delta.commit import Commit, CommitStateUnknown
 from pipeline.delta.epoch import Epoch, FencedError
-from pipeline.delta.log import LogGone
+from pipeline.delta.log import LogGone, decode_last_checkpoint
 from pipeline.delta.object_store import Folder, StoreError
 from pipeline.delta.store_appender import StoreAppender
 from pipeline.delta.store_log import CLEANED_S, StoreLog
@@ -61,6 +63,7 @@ def asked(monkeypatch) -> list[str]:
     for verb, method in (
         ("GET", "read"),
         ("PUT", "write"),
+        ("PUT", "upload"),
         ("PUT if absent", "create"),
         ("HEAD", "look_up"),
         ("LIST", "list"),
@@ -331,7 +334,7 @@ def test_a_consumed_log_is_trimmed_from_its_beginning(uri, asked):
     for number in range(6):
         appender.append(numbers(number))
     assert trim_store_log(uri, 5, age_ms=-1) == 0, "no checkpoint stands for it"
-    checkpoint_in_store(uri, 6, cleans_up=False)
+    checkpoint_in_store(uri, 6, cleans_up=False, known={})
     assert trim_store_log(uri, 5) == 0, "an hour old is what may go"
     assert trim_store_log(uri, 3, age_ms=-1) == 3
     del asked[:]
@@ -345,7 +348,7 @@ def test_a_checkpoint_is_written_now_and_then_and_the_log_cleaned_up_more_seldom
     done: list[tuple[object, ...]] = []
     monkeypatch.setattr(store_appender, "CHECKPOINT_EVERY", 2)
     monkeypatch.setattr(
-        "pipeline.delta.store_appender.checkpoint_in_store", lambda *a: done.append(a)
+        "pipeline.delta.store_appender.checkpoint_in_store", lambda *a: done.append(a[:3])
     )
     monkeypatch.setattr("pipeline.background.run", lambda _name, work: work())
     clocks = Clocks()
@@ -361,5 +364,97 @@ def test_a_checkpoint_is_written_now_and_then_and_the_log_cleaned_up_more_seldom
 
 def test_a_store_that_fails_a_checkpoint_is_no_failure_of_the_append(uri, monkeypatch, caplog):
     monkeypatch.setattr(Folder, "read", lambda *_: (_ for _ in ()).throw(LOST))
-    checkpoint_in_store(uri, 100, cleans_up=False)
+    checkpoint_in_store(uri, 100, cleans_up=False, known={})
     assert "no Delta checkpoint" in caplog.text
+
+
+def checkpoint_of(uri: str) -> int:
+    note = decode_last_checkpoint(Path(uri, "_delta_log", "_last_checkpoint").read_bytes())
+    assert note is not None
+    return note.version
+
+
+def test_a_delta_checkpoint_asks_for_no_commit_that_was_read_or_written_here(uri, asked):
+    appender = StoreAppender(uri)
+    log = appender._snapshot.log
+    assert isinstance(log, StoreLog)
+    for number in range(3):
+        appender.append(numbers(number), "application", number)
+    write_deltalake(uri, numbers(3), mode="append")
+    appender.append(numbers(4))
+    known = log.recent()
+    assert sorted(known) == [1, 2, 3, 4, 5]
+    del asked[:]
+    checkpoint_in_store(uri, 5, False, known)
+    assert asked == ["GET", "GET", "PUT", "GET", "PUT"], "note, version 0, checkpoint, note twice"
+    # The first checkpoint, one further commit, and nothing of what comes before.
+    appender.append(numbers(5))
+    checkpoint_in_store(uri, 6, False, log.recent())
+    appender.append(numbers(6))
+    for version in range(7):
+        Path(uri, "_delta_log", f"{version:020}.json").unlink()
+    assert checkpoint_of(uri) == 6
+    assert rows(uri) == list(range(7))
+    assert DeltaTable(uri).transaction_version("application") == 2
+    del asked[:]
+    checkpoint_in_store(uri, 7, False, {})
+    assert asked == ["GET", "GET", "GET", "PUT", "GET", "PUT"]
+    assert rows(uri) == list(range(7))
+
+
+def test_a_delta_checkpoint_is_what_delta_rs_writes(uri, tmp_path):
+    appender = StoreAppender(uri)
+    for number in range(5):
+        appender.append(numbers(number), "application", number)
+    DeltaTable(uri).optimize.compact()
+    copy = tmp_path / "copy"
+    shutil.copytree(uri, copy)
+    DeltaTable(copy).create_checkpoint()
+    checkpoint_in_store(uri, 6, False, {})
+    ours, theirs = (
+        pq.read_table(Path(each, "_delta_log", f"{6:020}.checkpoint.parquet"))
+        for each in (uri, copy)
+    )
+    assert ours.schema == theirs.schema
+    assert sorted(map(str, ours.to_pylist())) == sorted(map(str, theirs.to_pylist()))
+
+
+def test_the_note_of_a_later_delta_checkpoint_stays(uri, monkeypatch):
+    """Whoever is late may write its checkpoint, but nobody is sent back to it."""
+    appender = StoreAppender(uri)
+    for number in range(4):
+        appender.append(numbers(number))
+    upload = Folder.upload
+
+    def late(folder: Folder, local: Path, path: str) -> None:
+        monkeypatch.setattr(Folder, "upload", upload)
+        checkpoint_in_store(uri, 4, False, {})
+        upload(folder, local, path)
+
+    monkeypatch.setattr(Folder, "upload", late)
+    checkpoint_in_store(uri, 2, False, {})
+    assert checkpoint_of(uri) == 4
+    assert rows(uri) == list(range(4))
+
+
+def test_a_delta_checkpoint_is_not_made_of_a_log_with_a_gap(uri, caplog):
+    appender = StoreAppender(uri)
+    for number in range(3):
+        appender.append(numbers(number))
+    Path(uri, "_delta_log", f"{2:020}.json").unlink()
+    checkpoint_in_store(uri, 3, False, {})
+    assert f"does not have {2:020}.json" in caplog.text
+    assert not Path(uri, "_delta_log", "_last_checkpoint").exists()
+
+
+def test_large_commits_and_old_ones_are_not_kept(uri, monkeypatch):
+    monkeypatch.setattr(store_log, "_RECENT", 2)
+    appender = StoreAppender(uri)
+    log = appender._snapshot.log
+    assert isinstance(log, StoreLog)
+    for number in range(3):
+        appender.append(numbers(number))
+    assert sorted(log.recent()) == [2, 3]
+    monkeypatch.setattr(store_log, "_RECENT_BYTES", 1)
+    appender.append(numbers(3))
+    assert sorted(log.recent()) == [2, 3]
