@@ -15,7 +15,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, ClassVar, TextIO
 from urllib.parse import unquote, urlparse
 
 import msgspec
@@ -127,7 +127,9 @@ class LogFile(RotatingFileHandler):
 
 
 class ProcessLog:
-    """The log of this process; there is one."""
+    """The log of this process; there is one, `current`, once a verb has made it."""
+
+    current: ClassVar[ProcessLog | None] = None
 
     def __init__(
         self,
@@ -135,6 +137,8 @@ class ProcessLog:
         verbose: bool = False,
         stream: TextIO | None = None,
     ) -> None:
+        ProcessLog.current = self
+        self.form = form
         self.verbose = verbose
         self.file: LogFile | None = None
         lines = {LogFormat.TEXT: TextLines, LogFormat.JSON: JsonLines}[form]
@@ -159,9 +163,12 @@ class ProcessLog:
         logging.getLogger().addHandler(self.file)
         return True
 
-    def fail(self, text: str, detail: str = "") -> None:
-        """Say why the process ends, as its last line; the file has the detail below it."""
-        logging.getLogger(COMMAND).error("%s", text, extra={"detail": detail})
+    def fail(self, text: str, detail: str = "", bug: BaseException | None = None) -> None:
+        """Say why the process ends, as its last line; the file has the detail below it.
+
+        The line of a `bug` has its stack trace, within the object where lines are JSON.
+        """
+        logging.getLogger(COMMAND).error("%s", text, extra={"detail": detail}, exc_info=bug)
 
 
 def default_file(root: str, name: str) -> Path:

@@ -272,14 +272,16 @@ SELECT topic, "partition", base_offset, end_offset, as_time(min_timestamp), as_t
        as_time(min_timestamp), as_time(max_timestamp), false
 FROM log_segments;
 
--- The first offset and the next one of each partition, of the topics that are tables.
+-- The first offset and the next one of each partition, of the topics that are tables. unindexed_since: when the first
+-- rows were added to a user's table that are not indexed yet, and so lie beyond the end that is known.
 CREATE VIEW topic_ends AS
 SELECT
     numbered.topic AS topic,
     numbered."partition" AS "partition",
     coalesce(log_start, 0) AS log_start_offset,
     coalesce(log_end, 0) AS log_end_offset,
-    newest_record_at
+    newest_record_at,
+    as_time(unindexed_topics.since) AS unindexed_since
 FROM (
     SELECT topic, CAST(unnest(generate_series(0, partitions - 1)) AS INTEGER) AS "partition" FROM topics WHERE "table" IS NOT NULL
 ) numbered
@@ -293,7 +295,8 @@ LEFT JOIN (
     FROM topic_segments
     GROUP BY topic, "partition"
 ) known
-ON known.topic = numbered.topic AND known."partition" = numbered."partition";
+ON known.topic = numbered.topic AND known."partition" = numbered."partition"
+LEFT JOIN unindexed_topics ON unindexed_topics.topic = numbered.topic;
 
 -- How far each group is behind in each partition that it has committed. Of a topic that is no table the ends are not
 -- known, and the lag is null. lag_seconds: for how long the first record that the group has not read has been there.

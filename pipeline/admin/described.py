@@ -13,12 +13,15 @@ from msgspec import Struct
 from pipeline.monitor.catalog import among
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
 
-    from pipeline.monitor.catalog import Catalog
+    from pipeline.monitor.catalog import Catalog, Result
 
 # Every group here is of this type, as KIP-848 calls it.
 CLASSIC = "Classic"
+# How long after its commit a row may be indexed before somebody is told, s.
+_INDEXED_S = 10
 
 
 class ListedGroup(Struct, frozen=True):
@@ -116,6 +119,22 @@ def partition_lags(catalog: Catalog, group_ids: Sequence[str]) -> list[Partition
     ORDER BY group_id, topic, "partition", member_id
     """
     return [PartitionLag(*row) for row in catalog.query(query, parameters * 2).rows]
+
+
+def unindexed_topics(
+    query: Callable[[str, list[Any]], Result], topics: Iterable[str]
+) -> dict[str, datetime]:
+    """Return those of the topics whose tables have rows beyond the known ends, since when (UTC).
+
+    A gateway or a member that reads a topic is allowed some seconds to index what is new.
+    """
+    chosen, parameters = among("topic", sorted(topics))
+    sql = f"""
+    SELECT topic, min(unindexed_since) FROM topic_ends
+    WHERE {chosen} AND unindexed_since < snapshot_time() - to_seconds({_INDEXED_S})
+    GROUP BY topic ORDER BY topic
+    """
+    return dict(query(sql, parameters).rows)
 
 
 def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[Member]:

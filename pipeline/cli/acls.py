@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from msgspec import Struct
 
 from pipeline.cli.options import Json, Root, encoded
 
@@ -45,39 +49,74 @@ _PRODUCER = {"TOPIC": ("WRITE", "DESCRIBE", "CREATE"), "TRANSACTIONAL_ID": ("WRI
 _CONSUMER = {"TOPIC": ("READ", "DESCRIBE"), "GROUP": ("READ",)}
 
 
+class _Asked(Struct, frozen=True):
+    """The options by which `add` and `remove` say which ACLs they mean."""
+
+    allow_principal: AllowPrincipal = None
+    deny_principal: DenyPrincipal = None
+    allow_host: AllowHost = None
+    deny_host: DenyHost = None
+    operation: Operations = None
+    topic: Topic = None
+    group: Group = None
+    cluster: Cluster = False
+    transactional_id: Transactional = None
+    pattern_type: Pattern = "literal"
+    producer: Producer = False
+    consumer: Consumer = False
+
+    def resources(self) -> list[tuple[str, str]]:
+        """The kind and the name of each resource."""
+        return _resources(self.topic, self.group, self.cluster, self.transactional_id)
+
+    def who(self) -> list[tuple[str, str, str]]:
+        """Each principal with a host, and what is permitted or denied to it."""
+        return [
+            *_who(self.allow_principal, self.allow_host, "ALLOW"),
+            *_who(self.deny_principal, self.deny_host, "DENY"),
+        ]
+
+    def bindings(self) -> list[AclBinding]:
+        """The ACLs that the options name."""
+        given = ((_PRODUCER, self.producer), (_CONSUMER, self.consumer))
+        kinds = [each for each, asked in given if asked]
+        pattern_type = self.pattern_type.upper()
+        return _bindings(self.resources(), pattern_type, self.who(), self.operation, kinds)
+
+
+def _asking(verb: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb, whose first argument is an `_Asked`, the options of that on the command line."""
+    hints = get_type_hints(_Asked, include_extras=True)
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=getattr(_NOTHING, name), annotation=hint)
+        for name, hint in hints.items()
+    ]
+    own = list(signature(verb, eval_str=True).parameters.values())[1:]
+
+    @wraps(verb)
+    def run(**given: Any) -> None:
+        verb(_Asked(**{name: given.pop(name) for name in hints}), **given)
+
+    shown = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in own]
+    parameters = [*shown, *options]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+_NOTHING = _Asked()
+
+
 @acls_app.command("add")
-def acls_add(
-    root: Root,
-    allow_principal: AllowPrincipal = None,
-    deny_principal: DenyPrincipal = None,
-    allow_host: AllowHost = None,
-    deny_host: DenyHost = None,
-    operation: Operations = None,
-    topic: Topic = None,
-    group: Group = None,
-    cluster: Cluster = False,
-    transactional_id: Transactional = None,
-    pattern_type: Pattern = "literal",
-    producer: Producer = False,
-    consumer: Consumer = False,
-) -> None:
+@_asking
+def acls_add(asked: _Asked, root: Root) -> None:
     """Add ACLs. From the first one on, what no ACL allows is denied.
 
     A coordinator obeys from its next batch on, a gateway within a second.
     """
     from pipeline.tables.acls import add_acls, read_acls
 
-    resources = _resources(topic, group, cluster, transactional_id)
-    wanted = _bindings(
-        resources,
-        pattern_type.upper(),
-        [
-            *_who(allow_principal, allow_host, "ALLOW"),
-            *_who(deny_principal, deny_host, "DENY"),
-        ],
-        operation,
-        [each for each, asked in ((_PRODUCER, producer), (_CONSUMER, consumer)) if asked],
-    )
+    wanted = asked.bindings()
     if not wanted:
         raise typer.BadParameter(
             "say which resource (--topic, --group, --cluster, --transactional-id), and whom to "
@@ -125,20 +164,10 @@ def acls_list(
 
 
 @acls_app.command("remove")
+@_asking
 def acls_remove(
+    asked: _Asked,
     root: Root,
-    allow_principal: AllowPrincipal = None,
-    deny_principal: DenyPrincipal = None,
-    allow_host: AllowHost = None,
-    deny_host: DenyHost = None,
-    operation: Operations = None,
-    topic: Topic = None,
-    group: Group = None,
-    cluster: Cluster = False,
-    transactional_id: Transactional = None,
-    pattern_type: Pattern = "literal",
-    producer: Producer = False,
-    consumer: Consumer = False,
     force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
 ) -> None:
     """Remove ACLs; without a principal, all those of the resources.
@@ -148,19 +177,14 @@ def acls_remove(
     from pipeline.tables.acls import remove_acls
     from schemas.acls import AclFilter
 
-    resources = _resources(topic, group, cluster, transactional_id)
+    resources = asked.resources()
     if not resources:
         raise typer.BadParameter("say which: --topic, --group, --cluster, --transactional-id")
-    named = [
-        *_who(allow_principal, allow_host, "ALLOW"),
-        *_who(deny_principal, deny_host, "DENY"),
-    ]
-    if named:
-        kinds = [each for each, asked in ((_PRODUCER, producer), (_CONSUMER, consumer)) if asked]
-        acls = _bindings(resources, pattern_type.upper(), named, operation, kinds)
-        filters = [AclFilter(**_fields(acl)) for acl in acls]
+    if asked.who():
+        filters = [AclFilter(**_fields(acl)) for acl in asked.bindings()]
     else:
-        filters = [AclFilter(kind, name, pattern_type.upper()) for kind, name in resources]
+        pattern_type = asked.pattern_type.upper()
+        filters = [AclFilter(kind, name, pattern_type) for kind, name in resources]
     if not force:
         typer.confirm(f"Remove the ACLs of {_named(resources)}?", abort=True)
     _show("Removed ACLs of", remove_acls(root, filters))

@@ -123,6 +123,14 @@ def groups_describe(
         print_columns(columns, mine)
         if states[group_id] in ("Empty", "Dead"):
             tell(f"group {group_id!r} has no active members")
+    if not members and not state:
+        unindexed = described.unindexed_topics(catalog.query, {row.topic for row in rows})
+        for topic, since in unindexed.items():
+            tell(
+                f"the table of topic {topic!r} has rows since {since:%Y-%m-%d %H:%M:%S} UTC that "
+                "are not indexed: LOG-END-OFFSET and LAG are without them. "
+                f"`topics index {topic}` adds them"
+            )
 
 
 @groups_app.command("delete")

@@ -15,6 +15,7 @@ import typer
 
 from pipeline.cli.without_pandas import hide_pandas
 from pipeline.errors import Failure, WrongCall
+from pipeline.logs import LogFormat, ProcessLog
 
 # Each verb's module, and the function in it.
 _VERBS = {
@@ -117,7 +118,14 @@ def main() -> None:
         typer.echo(f"group-coordinator: {error}", err=True)
         sys.exit(2)
     except Exception as error:
-        if not isinstance(error, (Failure, OSError, *_imported_failures())):
+        is_bug = not isinstance(error, (Failure, OSError, *_imported_failures()))
+        log = ProcessLog.current
+        if log is not None and log.form is LogFormat.JSON:
+            # Whoever reads objects is given one.
+            told = f"{type(error).__name__}: {error}" if is_bug else str(error)
+            log.fail(told, bug=error if is_bug else None)
+            sys.exit(1)
+        if is_bug:
             raise
         sys.exit(f"group-coordinator: {error}")
 

@@ -89,6 +89,12 @@ def _configs(given: list[str] | None) -> dict[str, str | None]:
     return found
 
 
+@topics_app.command("index")
+def topics_index(name: str, root: Root) -> None:
+    """Index the rows that a topic's table was given since; who reads the topic does so anyway."""
+    _index(root, name)
+
+
 @topics_app.command("reindex")
 def topics_reindex(name: str, root: Root) -> None:
     """Begin a topic anew with the rows that its table has now, at offsets after all present ones.

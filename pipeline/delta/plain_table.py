@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from pipeline.delta.log import LogGone, last_checkpoint, next_content
+from pipeline.errors import Failure
 
 # Runs one query of DuckDB's SQL and returns its rows.
 Ask = Callable[[str], list[tuple[Any, ...]]]
@@ -102,7 +103,7 @@ def read_plain_table(folder: Path, ask: Ask) -> PlainTable | None:
 
     None for a table that only delta-rs can read: of a later reader version, with a Delta checkpoint
     of several files, or without the log's note of its checkpoint. Others may write meanwhile, and
-    clean the log up. Raises OSError and DuckDB's errors for what cannot be read.
+    clean the log up. Raises Failure, OSError and DuckDB's errors for what cannot be read.
     """
     log = folder / "_delta_log"
     while True:
@@ -116,13 +117,20 @@ def read_plain_table(folder: Path, ask: Ask) -> PlainTable | None:
             table.version = noted.version
         try:
             while (content := next_content(log, table.version)) is not None:
-                for line in content.splitlines():
-                    if line:
-                        table.take(_decode_action(line))
+                _take_commit(table, content, log)
                 table.version += 1
         except LogGone:
             continue
         return table if table.reader_version == _READER_VERSION else None
+
+
+def _take_commit(table: PlainTable, content: bytes, log: Path) -> None:
+    try:
+        actions = [_decode_action(line) for line in content.splitlines() if line]
+    except msgspec.MsgspecError as error:
+        raise Failure(f"version {table.version + 1} in {log} cannot be read: {error}") from error
+    for action in actions:
+        table.take(action)
 
 
 def _take_checkpoint(table: PlainTable, checkpoint: Path, ask: Ask) -> None:

@@ -11,14 +11,16 @@ from msgspec import Struct
 from pipeline.clock import clock_ms
 from pipeline.delta.table import is_table
 from pipeline.errors import Failure
-from pipeline.monitor.log_segments import COLUMNS, read_log_segments, read_past_log_segments
+from pipeline.monitor import log_segments, unindexed
+from pipeline.monitor.log_segments import read_log_segments, read_past_log_segments
 from pipeline.monitor.table_files import files_query
+from pipeline.monitor.unindexed import read_unindexed
 from pipeline.monitor.view_text import Statement, read_statements, words_of
 from schemas import rows as stored
 from schemas.rows import TableRows, sql_columns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -51,6 +53,8 @@ class Result(Struct):
 # Tables of changes are shown under these names: a view of the present state has the table's own.
 LOGS = {"topics": "topic_changes", "acls": "acl_changes", "coordinators": "coordinator_events"}
 LOG_SEGMENTS = "log_segments"
+UNINDEXED = "unindexed_topics"
+_COMPUTED = (LOG_SEGMENTS, UNINDEXED)
 _TABLES: dict[str, TableRows] = {LOGS.get(rows.name, rows.name): rows for rows in stored.ALL}
 # What has to be opened before a table. Compaction writes a record to the history before it takes it
 # out of the log: whoever opens the history first may find the record in neither. A group commits
@@ -158,7 +162,7 @@ class Catalog:
 
     def _provide(self, sql: str) -> None:
         """Make what a text names: functions, tables, views; all if it names none, as `SHOW`."""
-        known = {*self._functions, *_TABLES, LOG_SEGMENTS, *self._views, *self._held}
+        known = {*self._functions, *_TABLES, *_COMPUTED, *self._views, *self._held}
         names = (words_of(sql) & known) or known
         if isinstance(self._as_of, int):
             self._check_one_table(names)
@@ -183,11 +187,11 @@ class Catalog:
         """What a view names. It stands on views before it; `lag` is also a function's name."""
         order = list(self._views)
         earlier = order[: order.index(view.name)]
-        return set(view.words & {*self._functions, *_TABLES, LOG_SEGMENTS, *earlier})
+        return set(view.words & {*self._functions, *_TABLES, *_COMPUTED, *earlier})
 
     def _make_all(self, names: set[str] | frozenset[str]) -> None:
         """Make them in one order, whatever the order of the query."""
-        for name in (*self._functions, *_TABLES, LOG_SEGMENTS, *self._views):
+        for name in (*self._functions, *_TABLES, *_COMPUTED, *self._views):
             if name in names:
                 self._make(name)
 
@@ -209,6 +213,8 @@ class Catalog:
             self._make(earlier)
         if name == LOG_SEGMENTS:
             self._show_log_segments()
+        elif name == UNINDEXED:
+            self._show_unindexed()
         else:
             self._show(name, _TABLES[name])
 
@@ -251,11 +257,26 @@ class Catalog:
             rows = read_log_segments(self._root, self._ask)
         else:
             rows = read_past_log_segments(self._root, self._as_of)
-        typed = ", ".join(f'"{name}" {type_}' for name, type_ in COLUMNS.items())
-        self._connection.execute(f"CREATE TABLE {LOG_SEGMENTS} ({typed})")
-        values = ", ".join(f"unnest(CAST(? AS {type_}[]))" for type_ in COLUMNS.values())
-        columns = [list(each) for each in zip(*rows, strict=True)] or [[]] * len(COLUMNS)
-        self._connection.execute(f"INSERT INTO {LOG_SEGMENTS} SELECT {values}", columns)
+        self._store(LOG_SEGMENTS, log_segments.COLUMNS, rows)
+
+    def _show_unindexed(self) -> None:
+        rows: list[tuple[str, int]] = []
+        # What was indexed when is not asked of the past: the commits since may be gone.
+        if self._as_of is None:
+            self._make("topics")
+            self._make("topic_index")
+            rows = read_unindexed(self._ask)
+        self._store(UNINDEXED, unindexed.COLUMNS, rows)
+
+    def _store(
+        self, name: str, columns: Mapping[str, str], rows: Sequence[tuple[Any, ...]]
+    ) -> None:
+        """Keep rows as a table."""
+        typed = ", ".join(f'"{column}" {type_}' for column, type_ in columns.items())
+        self._connection.execute(f"CREATE TABLE {name} ({typed})")
+        values = ", ".join(f"unnest(CAST(? AS {type_}[]))" for type_ in columns.values())
+        given = [list(each) for each in zip(*rows, strict=True)] or [[]] * len(columns)
+        self._connection.execute(f"INSERT INTO {name} SELECT {values}", given)
 
 
 def among(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:

@@ -16,6 +16,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from pipeline import background
 from pipeline.clock import monotonic
 from pipeline.delta.arrow import to_table
 from pipeline.delta.table import open_delta
@@ -62,7 +63,8 @@ class RootMetrics(Collector):
         self._settings = settings
         self._traffic = Traffic(root)
         self._lock = threading.Lock()
-        self._reading: threading.Thread | None = None
+        # Set when the reading under way has ended; None where none is.
+        self._reading: threading.Event | None = None
         self._read: list[Metric] = []
         self._read_at_s: float | None = None
         self._took_s = 0.0
@@ -78,11 +80,12 @@ class RootMetrics(Collector):
         with self._lock:
             age_s = None if self._read_at_s is None else monotonic() - self._read_at_s
             if self._reading is None and (age_s is None or age_s >= LEAST_AGE_S):
-                self._reading = threading.Thread(target=self._refresh, name="metrics", daemon=True)
-                self._reading.start()
+                self._reading = threading.Event()
+                # The process's end waits for it: a thread that ends within DuckDB prints its leaks.
+                background.run("metrics", self._refresh)
             reading = self._reading
         if reading is not None:
-            reading.join(LONGEST_WAIT_S)
+            reading.wait(LONGEST_WAIT_S)
         with self._lock:
             yield from self._read
             yield from self._about_itself()
@@ -95,16 +98,24 @@ class RootMetrics(Collector):
             if str(error) != self._problem:
                 log.warning("metrics: the tables cannot be read: %s", first_line(error))
             with self._lock:
-                self._problem, self._is_up, self._reading = str(error), False, None
+                self._problem = str(error)
+                self._end_reading(is_up=False)
             return
         except BaseException:
             with self._lock:
-                self._is_up, self._reading = False, None
+                self._end_reading(is_up=False)
             raise
         with self._lock:
             self._read, self._read_at_s = read, monotonic()
             self._took_s = self._read_at_s - began_s
-            self._problem, self._is_up, self._reading = "", True, None
+            self._problem = ""
+            self._end_reading(is_up=True)
+
+    def _end_reading(self, is_up: bool) -> None:
+        """Note that the reading has ended; with the lock."""
+        assert self._reading is not None
+        self._reading.set()
+        self._reading, self._is_up = None, is_up
 
     def _about_itself(self) -> Iterator[Metric]:
         yield _gauge(

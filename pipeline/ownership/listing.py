@@ -16,7 +16,7 @@ from coordinator.ownership import ClusterState, fold
 from pipeline.clock import clock_ms
 from pipeline.delta.plain_table import read_plain_table
 from pipeline.delta.table import local_folder
-from pipeline.errors import Failure
+from pipeline.errors import Failure, first_line
 from pipeline.monitor.catalog import LOGS, Catalog
 from pipeline.ownership.lease_ids import lease_app_id
 from schemas.records import CoordinatorEvent
@@ -81,7 +81,10 @@ def _leases(root: str) -> Callable[[int], int]:
     folder = local_folder(f"{root.rstrip('/')}/{COORDINATORS.name}")
     table = None
     if folder is not None:
-        table = read_plain_table(folder, lambda sql: duckdb.execute(sql).fetchall())
+        try:
+            table = read_plain_table(folder, lambda sql: duckdb.execute(sql).fetchall())
+        except duckdb.Error as error:
+            raise Failure(f"the log of {folder} cannot be read: {first_line(error)}") from error
     if table is None:
         # Imported for a root elsewhere: it needs Arrow, delta-rs and a store's client.
         from pipeline.ownership.decision_log import DecisionLog

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
+from pipeline.ui.forms import choice, page_number, query_of, text
 from schemas.errors import ERROR_NAMES
 
 if TYPE_CHECKING:
@@ -50,21 +51,18 @@ class AuditFilter(Struct, frozen=True):
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> AuditFilter:
         """Read a filter from a URL; what is not understood is left at its default."""
-        kind, number = query.get("kind", "operators"), query.get("page", "1")
         times = {name: query.get(name, "") for name in ("since", "until")}
         return cls(
-            kind=kind if kind in KINDS else "operators",
-            group=query.get("group", "").strip(),
-            who=query.get("who", "").strip(),
-            page=max(1, int(number)) if number.isdecimal() and len(number) < 7 else 1,
+            kind=choice(query, "kind", KINDS, "operators"),
+            group=text(query, "group"),
+            who=text(query, "who"),
+            page=page_number(query),
             **{name: text if _time(text) else "" for name, text in times.items()},
         )
 
     def with_(self, **changes: Any) -> dict[str, str]:
         """The query of a URL for this filter with some fields changed."""
-        fields = structs.asdict(structs.replace(self, **changes))
-        defaults = structs.asdict(AuditFilter())
-        return {name: str(value) for name, value in fields.items() if value != defaults[name]}
+        return query_of(structs.replace(self, **changes))
 
 
 class Changed(Struct, frozen=True):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from pipeline.admin.described import unindexed_topics
 from pipeline.ui.audit import AuditFilter, AuditPage, list_changes
 from pipeline.ui.charts import Trend, trend
 from pipeline.ui.timeline import Chapter, tell
@@ -67,13 +68,19 @@ class Partition(Struct, frozen=True):
 
 
 class GroupPage(Struct, frozen=True):
-    """One group: `head` is its row of the list, None if the group does not exist any more."""
+    """One group: `head` is its row of the list, None if the group does not exist any more.
+
+    `coordinator` is the node that decides the group's requests, None if no node does now.
+    `unindexed` are topics whose tables have had rows since a time (UTC) that no end includes.
+    """
 
     group_id: str
     head: dict[str, Any] | None
     members: list[Member]
     partitions: list[Partition]
     partition_count: int
+    coordinator: str | None
+    unindexed: dict[str, datetime]
     lag_trend: Trend | None
     chapters: list[Chapter]
     commits: list[dict[str, Any]]
@@ -114,6 +121,10 @@ def read_group(snapshot: Snapshot, group_id: str) -> GroupPage:
         members=members,
         partitions=_partitions(lags, members, history),
         partition_count=heads[0]["partitions"] if heads else 0,
+        coordinator=_coordinator(snapshot, group_id),
+        unindexed=unindexed_topics(
+            lambda sql, values: snapshot.query(sql, *values), {row["topic"] for row in lags}
+        ),
         lag_trend=trend(_total(history), *_CHART),
         chapters=tell(events)[:_CHAPTERS],
         commits=snapshot.rows(
@@ -124,6 +135,15 @@ def read_group(snapshot: Snapshot, group_id: str) -> GroupPage:
         ),
         changes=list_changes(snapshot, AuditFilter(group=group_id), _CHANGES),
     )
+
+
+def _coordinator(snapshot: Snapshot, group_id: str) -> str | None:
+    rows = snapshot.query(
+        'SELECT node_id, host, port FROM coordinators WHERE "partition" = '
+        '(SELECT any_value("partition") FROM offsets_topic WHERE group_id = ?)',
+        group_id,
+    ).rows
+    return f"node {rows[0][0]} at {rows[0][1]}:{rows[0][2]}" if rows else None
 
 
 def _members(snapshot: Snapshot, group_id: str) -> list[Member]:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
+from pipeline.ui.forms import choice, page_number, query_of, text
+
 if TYPE_CHECKING:
     from pipeline.ui.snapshot import Snapshot
 
@@ -41,18 +43,12 @@ class GroupFilter(Struct, frozen=True, omit_defaults=True):
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> GroupFilter:
         """Read a filter from a URL; what is not understood is left at its default."""
-        given = {name: query.get(name, "").strip() for name in ("q", "state", "verdict", "topic")}
-        sort = query.get("sort", "group")
-        number = query.get("page", "1")
-        page = int(number) if number.isdecimal() and len(number) < 10 else 1
-        return cls(**given, sort=sort if sort in SORTS else "group", page=max(1, page))
+        given = {name: text(query, name) for name in ("q", "state", "verdict", "topic")}
+        return cls(**given, sort=choice(query, "sort", SORTS, "group"), page=page_number(query))
 
     def with_(self, **changes: Any) -> dict[str, str]:
         """The query of a URL for this filter with some fields changed, from its first page on."""
-        changed = structs.replace(self, **{"page": 1, **changes})
-        fields = structs.asdict(changed)
-        defaults = structs.asdict(GroupFilter())
-        return {name: str(value) for name, value in fields.items() if value != defaults[name]}
+        return query_of(structs.replace(self, **{"page": 1, **changes}))
 
     @property
     def narrows(self) -> bool:

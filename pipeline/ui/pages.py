@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from pipeline.ui.audit import KIND_WORDS
 from pipeline.ui.words import (
+    VERDICTS,
     ago,
     brief,
     clip,
@@ -60,7 +61,13 @@ def environment() -> Environment:
         parts=spans,
         clip=clip,
     )
-    made.globals.update(url=url, static=static_url, brief=brief, kind_words=KIND_WORDS)
+    made.globals.update(
+        url=url,
+        static=static_url,
+        brief=brief,
+        kind_words=KIND_WORDS,
+        verdict_words=VERDICTS,
+    )
     return made
 
 

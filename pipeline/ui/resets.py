@@ -11,6 +11,7 @@ from pipeline.admin.plans import GroupPlan
 from pipeline.admin.reset import AIMS, parse_aim, plan_resets
 from pipeline.admin.times import parse_time
 from pipeline.errors import Failure
+from pipeline.ui.forms import choice, text
 
 # What a reset can aim at, in words.
 AIM_WORDS = {
@@ -39,11 +40,10 @@ class ResetForm(Struct, frozen=True):
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> ResetForm:
         """Read the form from a URL."""
-        aim = query.get("aim", "")
         return cls(
-            aim=aim if aim in AIM_WORDS else "",
-            value=query.get("value", "").strip(),
-            topic=query.get("topic", "").strip(),
+            aim=choice(query, "aim", AIM_WORDS),
+            value=text(query, "value"),
+            topic=text(query, "topic"),
         )
 
     @property

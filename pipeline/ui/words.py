@@ -18,6 +18,13 @@ TONES = {
     "stalled": "bad",
     "stopped": "bad",
 }
+# What a verdict tells of a consumer, by Burrow's rules (view `verdicts`).
+VERDICTS = {
+    "OK": "it reads, and keeps up or catches up",
+    "lagging": "it reads, and does not catch up: its lag became smaller between no two commits",
+    "stalled": "it commits the same offset again and again, though there are records after it",
+    "stopped": "it commits nothing any more, though there are records that it has not read",
+}
 UNKNOWN = "\N{EN DASH}"
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _BYTES_SHOWN = 24

@@ -30,6 +30,7 @@ def restored() -> Iterator[None]:
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(False)
+    ProcessLog.current = None
 
 
 @pytest.fixture

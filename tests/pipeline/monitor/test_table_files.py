@@ -12,6 +12,7 @@ from pipeline.delta.checkpoint import clean_log
 from pipeline.delta.open import open_appender
 from pipeline.delta.plain_table import read_plain_table
 from pipeline.delta.table import open_delta
+from pipeline.errors import Failure
 from pipeline.monitor import catalog as catalog_module
 from pipeline.monitor.catalog import Catalog, QueryError
 from pipeline.tables.request_log import RequestLog
@@ -153,6 +154,14 @@ def test_a_folder_whose_name_means_something_to_duckdb(tmp_path, name, monkeypat
     found = Catalog(root).query(QUERY).rows
     assert len(found) == 1
     assert found == through_arrow(root, QUERY, monkeypatch)
+
+
+def test_a_commit_that_is_torn_is_named(log) -> None:
+    folder = Path(table_uri(log.root, OFFSETS_TOPIC)) / "_delta_log"
+    newest = max(folder.glob("*.json"))
+    newest.write_bytes(newest.read_bytes()[:-9])
+    with pytest.raises(Failure, match=r"version \d+ in .*offsets_topic.* cannot be read"):
+        Catalog(log.root).query(QUERY)
 
 
 def test_a_file_that_was_deleted_meanwhile_is_named(log) -> None:

@@ -1,0 +1,85 @@
+"""Since when a user's table has rows that its topic's index does not know, as rows for SQL.
+
+Whoever reads such a topic indexes it: a gateway, a member, a worker. Where nobody does, the topic's
+ends stand still while its table grows, and a lag computed by them would be too small without
+telling so.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from pipeline.delta.table import local_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipeline.delta.plain_table import Ask
+
+# The columns of the rows, in DuckDB's types; `since` in ms.
+COLUMNS = {"topic": "VARCHAR", "since": "BIGINT"}
+_INDEXED = """
+SELECT topics.topic, any_value(topics."table"), coalesce(max(topic_index.version), -1)
+FROM topics LEFT JOIN topic_index ON topic_index.topic_id = topics.topic_id
+WHERE topics."table" IS NOT NULL AND topics.config IS NULL
+GROUP BY topics.topic
+"""
+
+
+class _Added(Struct, rename="camel"):
+    data_change: bool = True
+
+
+class _Action(Struct, rename="camel"):
+    add: _Added | None = None
+    commit_info: dict[str, Any] | None = None
+
+
+_decode = msgspec.json.Decoder(_Action).decode
+
+
+def read_unindexed(ask: Ask) -> list[tuple[str, int]]:
+    """Return each topic with the time, ms, of the first commit of rows that are not indexed.
+
+    `ask` runs a query of DuckDB's over the root's tables. A table that cannot be looked at has no
+    row: whoever wants to read its records is told why.
+    """
+    found = []
+    for topic, uri, version in ask(_INDEXED):
+        try:
+            since = _first_new_rows(uri, version)
+        except (OSError, msgspec.MsgspecError):
+            continue
+        if since is not None:
+            found.append((topic, since))
+    return found
+
+
+def _first_new_rows(uri: str, version: int) -> int | None:
+    """When the first commit after a version that has new rows was made; None without one."""
+    for content in _commits_after(uri, version):
+        actions = [_decode(line) for line in content.splitlines() if line]
+        # OPTIMIZE adds files as well, and no rows.
+        if any(each.add is not None and each.add.data_change for each in actions):
+            times = [(each.commit_info or {}).get("timestamp") for each in actions]
+            return max((each for each in times if isinstance(each, int)), default=0)
+    return None
+
+
+def _commits_after(uri: str, version: int) -> Iterator[bytes]:
+    """The commits after a version that the log still has, in order."""
+    folder = local_folder(uri)
+    if folder is None:
+        # Imported for a table elsewhere: it needs Arrow and a store's client.
+        from pipeline.delta.commit_reader import open_files, read_commit
+
+        files = open_files(uri)
+        while (content := read_commit(files, version + 1)) is not None:
+            yield content
+            version += 1
+        return
+    commits = sorted((folder / "_delta_log").glob("[0-9]" * 20 + ".json"))
+    yield from (path.read_bytes() for path in commits if int(path.stem) > version)
