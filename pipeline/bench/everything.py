@@ -1,7 +1,7 @@
 """All benchmarks, one after the other, and one page with what they found.
 
 Each runs as a command of its own: no benchmark has another's JVM or memory beside it, and the
-commands on the page are those that were run. A full run takes an hour and a quarter, and needs the
+commands on the page are those that were run. A full run takes an hour and a half, and needs the
 machine for itself.
 """
 

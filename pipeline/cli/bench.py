@@ -295,7 +295,7 @@ def bench_of_all(
     kafka_libs: KafkaLibs = None,
     json: Json = False,
 ) -> None:
-    """Run every benchmark, and write one page with what they found: takes an hour and a quarter."""
+    """Run every benchmark, and write one page with what they found: takes an hour and a half."""
     from pipeline.bench.everything import bench_all, failed
 
     run = bench_all(page, quick, progress, kafka_libs)
