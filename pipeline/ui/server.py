@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import signal
 import socket
@@ -82,6 +83,8 @@ def serve(
 
 async def _run(server: _Server, taken: socket.socket) -> None:
     def stop() -> None:
+        # A page that is not ready in time is given up, and uvicorn would print its stack.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         server.should_exit = True
 
     loop = asyncio.get_running_loop()
