@@ -115,7 +115,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from pipeline.stream.session import create_session
 
     root = str(tmp_path_factory.mktemp("session"))
-    session = create_session(load_settings(), root, master="local[2]")
+    session = create_session(load_settings(), root, master="local[2]", delta=True)
     yield session
     session.stop()
 

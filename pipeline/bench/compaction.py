@@ -166,7 +166,7 @@ def _compact(root: str) -> Measured:
 
 
 def _spark(root: str) -> Measured:
-    spark = create_session(load_settings(), root, f"local[{THREADS}]")
+    spark = create_session(load_settings(), root, f"local[{THREADS}]", delta=True)
     target = f"{root}/floor"
     try:
         # The first query of a session costs more than the ones after it, and is not to be measured.

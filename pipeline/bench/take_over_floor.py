@@ -43,7 +43,7 @@ def main() -> int:
     options = parser.parse_args()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    spark = create_session(load_settings(options.config), options.root)
+    spark = create_session(load_settings(options.config), options.root, delta=True)
     try:
         records = spark.read.format("delta").load(table_uri(options.root, OFFSETS_TOPIC))
         newest_by_group(records).write.format("noop").mode("overwrite").save()

@@ -31,7 +31,7 @@ def append_orders(spark: SparkSession, table: str, first: int, count: int) -> No
 
 def main(table: str, count: int) -> None:
     """Write orders until the input ends."""
-    spark = create_session(load_settings(), table, master="local[1]")
+    spark = create_session(load_settings(), table, master="local[1]", delta=True)
     first = 0
     while True:
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""The release of Delta is written down once, and whoever starts Spark is told the same packages."""
+"""A coordinator's Spark needs no Delta, whose release is written down once."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ def test_the_jar_is_of_the_release_that_pyproject_asks_for():
     asked = (REPOSITORY / "pyproject.toml").read_text()
     (release,) = re.findall(r'"delta-spark==([\d.]+)"', asked)
     spark = ".".join(pyspark.__version__.split(".")[:2])
-    assert packages().startswith(f"io.delta:delta-spark_{spark}_2.13:{release},")
+    assert packages(delta=True).startswith(f"io.delta:delta-spark_{spark}_2.13:{release},")
 
 
 def test_delta_s_own_helper_names_the_same_jar():
     builder = configure_spark_with_delta_pip(SparkSession.Builder())
-    delta, _, _ = packages().partition(",")
+    delta, _, files = packages(delta=True).partition(",")
     assert builder._options == {PACKAGES: delta}
+    assert files == packages()
 
 
 def test_readme_tells_spark_submit_the_same_packages():
@@ -49,11 +50,18 @@ def test_readme_tells_spark_submit_the_same_packages():
 def test_no_second_place_names_a_release():
     assert PACKAGES not in read_defaults()
     assert spark_settings(Settings(), "/somewhere")[PACKAGES] == packages()
+    assert spark_settings(Settings(), "/somewhere", True)[PACKAGES] == packages(delta=True)
+
+
+def test_a_coordinator_s_spark_knows_nothing_of_delta():
+    """Its jars would cost each start time, and a machine without them the network."""
+    wanted = spark_settings(Settings(), "/somewhere")
+    assert not [each for each in wanted.items() if "delta" in " ".join(each).lower()]
 
 
 def test_no_setting_lets_spark_replace_a_commit():
     assert not [
-        key for key in spark_settings(Settings(), "/somewhere") if "logstore" in key.lower()
+        key for key in spark_settings(Settings(), "/somewhere", True) if "logstore" in key.lower()
     ]
 
 
@@ -82,9 +90,9 @@ def test_a_user_s_packages_come_beside_them():
 
 
 def test_another_release_that_a_user_asks_for_is_taken():
-    delta, _, files = packages().partition(",")
+    delta, _, files = packages(delta=True).partition(",")
     theirs = f"{delta.rpartition(':')[0]}:9.9.9"
-    wanted = spark_settings(Settings(spark={PACKAGES: theirs}), "/somewhere")
+    wanted = spark_settings(Settings(spark={PACKAGES: theirs}), "/somewhere", delta=True)
     assert wanted[PACKAGES] == f"{theirs},{files}"
 
 
