@@ -8,10 +8,12 @@ import gc
 import re
 import sys
 from collections.abc import Iterator
+from importlib.metadata import requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from packaging.requirements import Requirement
 
 from pipeline.settings import load_settings
 from pipeline.trials.jvm import use_short_lived_jvms
@@ -109,13 +111,27 @@ def commands_made_once() -> Iterator[None]:
         yield
 
 
+def delta_is_released() -> bool:
+    """Whether a Delta is released for this Spark, as its package says."""
+    asked = [Requirement(text) for text in requires("delta-spark") or ()]
+    return all(version("pyspark") in each.specifier for each in asked if each.name == "pyspark")
+
+
+@pytest.fixture
+def spark_with_delta(spark: SparkSession) -> SparkSession:
+    """The session, for a test that has Spark itself read or write a Delta table."""
+    if not delta_is_released():
+        pytest.skip(f"there is no Delta for Spark {version('pyspark')}")
+    return spark
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as a coordinator starts it, one for all tests of the run."""
     from pipeline.stream.session import create_session
 
     root = str(tmp_path_factory.mktemp("session"))
-    session = create_session(load_settings(), root, master="local[2]", delta=True)
+    session = create_session(load_settings(), root, master="local[2]", delta=delta_is_released())
     yield session
     session.stop()
 

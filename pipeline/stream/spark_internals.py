@@ -25,7 +25,7 @@ from pyspark import SparkConf, SparkContext, accumulators
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
 from pyspark.serializers import SpecialLengths, pickle_protocol, write_int
-from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer
+from pyspark.sql.pandas import serializers
 from pyspark.sql.pandas.types import from_arrow_schema as _from_arrow_schema
 
 if TYPE_CHECKING:
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-# The releases of Spark whose stream of groups `pipeline.stream.arrow_groups` reads and writes.
-KNOWN_SPARK = "4.2."
+# The releases of Spark whose stream of groups `pipeline.stream.arrow_groups` reads and writes. In
+# any other release groups go Spark's own way.
+KNOWN_SPARK = ("4.2.", "4.3.")
 PICKLE_PROTOCOL = pickle_protocol
 
 # --- the driver's JVM ---------------------------------------------------------------------------
@@ -171,7 +172,11 @@ def from_arrow_schema(schema: pa.Schema) -> StructType:
 # Reads a task's stream of groups, and writes what goes back to the JVM.
 Serve = Callable[[IO[bytes], IO[bytes]], None]
 
-_load_for_pandas = ApplyInPandasWithStateSerializer.load_stream
+# What reads and writes a task's stream of groups: up to 4.2 a serializer of its own, with pandas
+# frames in it; from 4.3 on the one of all streams of Arrow batches.
+_SERIALIZER = "ApplyInPandasWithStateSerializer", "ArrowStreamSerializer"
+_Serializer: Any = next(getattr(serializers, n) for n in _SERIALIZER if hasattr(serializers, n))
+_load_as_spark_does = _Serializer.load_stream
 # What serves the next stream; a worker does one task at a time.
 _next: list[Serve] = []
 
@@ -190,7 +195,7 @@ def serve_next(serve: Serve) -> None:
     in the same worker go Spark's way.
     """
     _next[:] = [serve]
-    _replace(ApplyInPandasWithStateSerializer, "load_stream", _load_stream)
+    _replace(_Serializer, "load_stream", _load_stream)
 
 
 def start_arrow_stream(out: IO[bytes]) -> None:
@@ -198,11 +203,9 @@ def start_arrow_stream(out: IO[bytes]) -> None:
     write_int(SpecialLengths.START_ARROW_STREAM, out)  # type: ignore[no-untyped-call]
 
 
-def _load_stream(
-    serializer: ApplyInPandasWithStateSerializer, stream: IO[bytes]
-) -> Iterable[object]:
+def _load_stream(serializer: Any, stream: IO[bytes]) -> Iterable[object]:
     if not _next:
-        return _load_for_pandas(serializer, stream)  # type: ignore[no-any-return,no-untyped-call]
+        return _load_as_spark_does(serializer, stream)  # type: ignore[no-any-return]
     serve = _next.pop()
     _replace(serializer, "dump_stream", lambda _nothing, out: serve(stream, out))
     return ()

@@ -9,13 +9,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark import worker
 from pyspark.serializers import SpecialLengths, read_int
-from pyspark.sql.pandas.serializers import ApplyInPandasWithStateSerializer
+from pyspark.sql.pandas import serializers
 from pyspark.sql.types import BinaryType, StructField, StructType
-from pyspark.worker import wrap_grouped_map_pandas_udf_with_state
 
 from pipeline.stream import arrow_groups
 from pipeline.stream.stateful import GroupFunction
+
+# Whether the groups of applyInPandasWithState have a serializer of their own, as up to Spark 4.2.
+OF_ITS_OWN = hasattr(serializers, "ApplyInPandasWithStateSerializer")
 
 NOW = 1_000_000
 UNTOUCHED = {"updated": False, "removed": False, "timeoutTimestamp": -1}
@@ -122,9 +125,11 @@ def _text(text: str) -> bytes:
     return b"X" + len(encoded).to_bytes(4, "little") + encoded
 
 
-def serializer(rows_a_batch: int = 10_000) -> ApplyInPandasWithStateSerializer:
+def serializer(rows_a_batch: int = 10_000) -> Any:
     """Spark's serializer as its worker makes it."""
-    return ApplyInPandasWithStateSerializer(
+    if not OF_ITS_OWN:
+        return serializers.ArrowStreamSerializer(write_start_stream=True)
+    return serializers.ApplyInPandasWithStateSerializer(
         timezone="UTC",
         safecheck=False,
         assign_cols_by_name=True,
@@ -139,16 +144,22 @@ def serializer(rows_a_batch: int = 10_000) -> ApplyInPandasWithStateSerializer:
 def work(function: GroupFunction, stream: io.BytesIO, rows_a_batch: int = 10_000) -> io.BytesIO:
     """What Spark's worker does for a task: load, map the function over the groups, dump."""
     ser = serializer(rows_a_batch)
-    call = wrap_grouped_map_pandas_udf_with_state(function, _OUTPUT_TYPE, None)
+    if not OF_ITS_OWN:
+        # Its worker maps the batches as a whole, by a function that cannot be called alone.
+        return _dumped(ser, ser.load_stream(stream))
+    call = worker.wrap_grouped_map_pandas_udf_with_state(function, _OUTPUT_TYPE, None)
 
     def mapper(each: tuple[Iterator[Any], Any]) -> Any:
         (first, _), *rest = each[0]
         frames = ([*columns] for columns in itertools.chain([first], (more for more, _ in rest)))
         return call([first[0]], frames, each[1])
 
-    groups = ser.load_stream(stream)
+    return _dumped(ser, map(mapper, ser.load_stream(stream)))
+
+
+def _dumped(ser: Any, results: Any) -> io.BytesIO:
     out = io.BytesIO()
-    ser.dump_stream(map(mapper, groups), out)
+    ser.dump_stream(results, out)
     out.seek(0)
     return out
 

@@ -32,8 +32,9 @@ def coordinator(root: str) -> Iterator[SmallCoordinator]:
 
 @pytest.mark.usefixtures("coordinator")
 def test_what_queries_have_read_is_committed(
-    spark: SparkSession, root: str, tmp_path: Path
+    spark_with_delta: SparkSession, root: str, tmp_path: Path
 ) -> None:
+    spark = spark_with_delta
     orders = str(tmp_path / "orders")
     append(orders, range(20))
     append(orders, range(20, 50))
@@ -54,8 +55,9 @@ def test_what_queries_have_read_is_committed(
 
 @pytest.mark.usefixtures("coordinator")
 def test_a_query_over_a_topics_table_has_that_topics_lag(
-    spark: SparkSession, root: str, tmp_path: Path
+    spark_with_delta: SparkSession, root: str, tmp_path: Path
 ) -> None:
+    spark = spark_with_delta
     orders = str(tmp_path / "orders")
     append(orders, range(50))
     define(root, orders, 2)

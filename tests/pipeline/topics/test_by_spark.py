@@ -35,8 +35,9 @@ def lines_of_readme() -> list[str]:
 
 
 def test_readme_s_lines_read_a_topic_and_what_is_appended_to_it(
-    spark: SparkSession, tmp_path: Path
+    spark_with_delta: SparkSession, tmp_path: Path
 ) -> None:
+    spark = spark_with_delta
     topic = make(str(tmp_path / "root"))
     writer = appender(topic)
     given = batch(1, "a", "b")
