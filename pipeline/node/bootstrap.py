@@ -20,6 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import Transaction, write_deltalake
 
 from pipeline.clock import monotonic
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
     from coordinator.group.partition import PartitionSet
+    from pipeline.delta.data_files import DataFile
 
 log = logging.getLogger(__name__)
 
@@ -111,10 +114,12 @@ def append_bootstrap(
     partition_set: PartitionSet | None,
     transactions: Sequence[Transaction] = (),
     ours: CoordinatorSettings = DEFAULTS,
+    last_row: tuple[str, str] | None = None,
 ) -> None:
     """Append what loads the groups of partitions, then the requests that wait for them.
 
-    Between them is what the groups remember of the requests that were answered.
+    Between them is what the groups remember of the requests that were answered, and after them
+    `last_row`, in a row group of its own.
 
     All of it is one commit, with these transactions. The requests are those up to the handle's
     version. Raises Failure with what DuckDB says.
@@ -127,6 +132,16 @@ def append_bootstrap(
         files += write_remembered(root, target, partition_set, ours)
         waiting = WaitingRequests(engine, root, requests, ours.max_request_size)
         files += write_waiting_requests(waiting, target, partition_set)
+        if last_row is not None:
+            files += _write_row(last_row, target)
         if files or transactions:
             target.rewrite([], files, transactions)
     log.info("took over from the tables in %.1f s", monotonic() - began)
+
+
+def _write_row(row: tuple[str, str], target: TableFiles) -> list[DataFile]:
+    path, local = target.new_file()
+    pq.write_table(pa.table([[each] for each in row], schema=PACKED_SCHEMA), local)
+    file = target.written(path, 1)
+    assert file is not None  # it has a row
+    return [file]

@@ -9,6 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from coordinator.group.batch import BatchSettings
     from pipeline.delta.epoch import Epoch
     from pipeline.stream.bootstrap import Bootstrap
@@ -16,10 +18,31 @@ if TYPE_CHECKING:
 
 
 class RunningQuery(Protocol):
-    """A streaming query that decides for fixed partitions."""
+    """A streaming query that decides for a node's partitions.
+
+    `run` is its number: `pipeline.stream.change.Change` is for one run of the query.
+    """
+
+    run: int
 
     def is_ready(self) -> bool:
-        """Whether the query has every group of the bootstrap that it began with."""
+        """Whether the query has taken in the bootstrap, as far as it is expected to."""
+        ...
+
+    def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
+        """Decide by these settings from the next batch on; `gained` are new to the query.
+
+        A partition that is in `claims` and in `unloading` is decided for until a batch no longer
+        selects its requests. Nobody else may write for the partitions gained any more.
+        """
+        ...
+
+    def is_changed(self) -> bool:
+        """Whether a batch has begun by the settings of the last `change`."""
+        ...
+
+    def expect(self, version: int) -> None:
+        """Be ready only once the bootstrap's table is taken in up to before this version."""
         ...
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
@@ -85,8 +108,8 @@ class StreamEngine(Protocol):
     ) -> RunningQuery:
         """Begin a query at its streaming checkpoint, or at the bootstrap if that is new.
 
-        `selection` says whose requests are read, and `batch` what a batch is decided by. A batch
-        that the streaming checkpoint had planned before keeps what it was planned with
+        `selection` says whose requests are read at first, and `batch` what a batch is decided by. A
+        batch that the streaming checkpoint had planned before keeps what it was planned with
         (`pipeline.stream.pinned_settings`). All writes are made under `epoch`.
         """
         ...

@@ -5,6 +5,10 @@ The stream reads the bootstrap before the requests. A streaming checkpoint begin
 the groups, and the requests that wait for them; for a partition that it gives up an event that
 unloads each group. What a claim brings is one commit, and a transaction of that commit says so: a
 node that is killed has brought in all of a claim or nothing.
+
+If the node's query runs, the commit also says what the query selects from then on
+(`pipeline.stream.change`); `run` is the number of the query's run then, and null before a query
+begins, which is told what it selects.
 """
 
 from __future__ import annotations
@@ -27,13 +31,14 @@ from pipeline.node.bootstrap import (
 )
 from pipeline.node.load_events import groups_with_records
 from pipeline.node.waiting_requests import WaitingRequests
-from pipeline.stream.offset import offset_of
+from pipeline.stream.change import Change, change_row
+from pipeline.stream.offset import Selection, offset_of
 from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
 from pipeline.tables.store import open_table
 from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from coordinator.group.partition import PartitionSet
     from pipeline.node.engine import StreamEngine
@@ -64,7 +69,7 @@ def begun_with(
     if bootstrap is None or offset_of(planned.offset) is None:
         log.warning("the streaming checkpoint is another release's: the tables bring groups back")
         return None
-    return bootstrap, open_appender(bootstrap_uri).last_version(CLAIMS)
+    return bootstrap, newest_claim(bootstrap_uri)
 
 
 def begin_afresh(
@@ -91,21 +96,52 @@ def bring_in(
     partition_set: PartitionSet,
     epoch: int,
     ours: CoordinatorSettings = DEFAULTS,
-) -> None:
+    run: int | None = None,
+    kept: Collection[int] = (),
+) -> int:
     """Append what loads newly claimed partitions: their groups, then the requests that wait.
 
     It is one commit, which also says that the claims up to `epoch` are there, and up to which
     version of `requests` the stream passes over the partitions' requests. The stream may be behind
     that version: without it the stream would decide again what the partitions' former owner has
-    answered.
+    answered. Or it may be beyond that version, and then it has missed requests of the partitions.
+    A `run` selects the partitions `kept` from then on. Returns the version.
     """
     requests = open_table(root, REQUESTS)
     version = requests.version()
+    last_row = None
+    if run is not None:
+        before = dict.fromkeys(partition_set.partitions, version)
+        selection = select(bootstrap_uri, kept, partition_set.of, before)
+        last_row = change_row(Change(run, selection))
     transactions = [Transaction(CLAIMS, epoch)]
     transactions += [
         Transaction(_passed_over(partition), version) for partition in partition_set.partitions
     ]
-    append_bootstrap(root, bootstrap_uri, requests, partition_set, transactions, ours)
+    append_bootstrap(root, bootstrap_uri, requests, partition_set, transactions, ours, last_row)
+    return version
+
+
+def select(
+    bootstrap_uri: str, kept: Collection[int], of: int, brought_in: Mapping[int, int] | None = None
+) -> Selection:
+    """Return what a stream selects that has these partitions, of `of` in all.
+
+    `brought_in` are those that the bootstrap is about to get, each with the version up to which it
+    covers their requests.
+    """
+    partitions = None if len(kept) == of else tuple(sorted(kept))
+    return Selection(partitions, of, {**passed_over(bootstrap_uri, kept), **(brought_in or {})})
+
+
+def newest_claim(bootstrap_uri: str) -> int:
+    """Return the epoch of the newest claim that a bootstrap has what loads its groups of."""
+    return open_appender(bootstrap_uri).last_version(CLAIMS)
+
+
+def bootstrap_end(bootstrap_uri: str) -> int:
+    """Return the version after the last one that a bootstrap's table has."""
+    return open_delta(bootstrap_uri).version() + 1
 
 
 def passed_over(bootstrap_uri: str, partitions: Iterable[int]) -> dict[int, int]:
@@ -124,11 +160,17 @@ def _passed_over(partition: int) -> str:
 
 
 def give_up(
-    root: str, bootstrap_uri: str, partition_set: PartitionSet, ours: CoordinatorSettings = DEFAULTS
+    root: str,
+    bootstrap_uri: str,
+    partition_set: PartitionSet,
+    ours: CoordinatorSettings = DEFAULTS,
+    run: int | None = None,
+    kept: Collection[int] = (),
 ) -> None:
     """Append what unloads partitions: an event for each group with records or a waiting request.
 
-    In other groups nobody waits for an answer; each is forgotten when its next timer is due.
+    In other groups nobody waits for an answer; each is forgotten when its next timer is due. A
+    `run` selects the partitions `kept` only from then on.
     """
     with open_engine() as engine:
         groups = groups_with_records(engine, root, partition_set.partitions)
@@ -136,16 +178,19 @@ def give_up(
             engine, root, open_table(root, REQUESTS), ours.max_request_size
         ).groups()
     groups.update(filter(partition_set.has_group, waiting))
-    _append(bootstrap_uri, ((group, UNLOAD_EVENT) for group in sorted(groups)))
+    rows = [(group, FIRST_KEY + UNLOAD_EVENT) for group in sorted(groups)]
+    if run is not None:
+        selection = select(bootstrap_uri, kept, partition_set.of)
+        rows.insert(0, change_row(Change(run, selection)))
+    _append(bootstrap_uri, rows)
 
 
 def wake(bootstrap_uri: str) -> None:
     """Append an event that makes the stream run a batch, even if nobody asks for anything."""
-    _append(bootstrap_uri, [(START_GROUP, WAKE_EVENT)])
+    _append(bootstrap_uri, [(START_GROUP, FIRST_KEY + WAKE_EVENT)])
 
 
-def _append(bootstrap_uri: str, events: Iterable[tuple[str, str]]) -> None:
-    rows = [(group, FIRST_KEY + event) for group, event in events]
+def _append(bootstrap_uri: str, rows: Sequence[tuple[str, str]]) -> None:
     if rows:
         groups, texts = zip(*rows, strict=True)
         open_appender(bootstrap_uri).append(pa.table([groups, texts], schema=PACKED_SCHEMA))

@@ -1,12 +1,26 @@
-"""A coordinator node: the partitions it owns, and its query, begun anew whenever they change.
+"""A coordinator node: the partitions it owns, and the query that decides for them.
 
 A node looks at the cluster state several times a second and does what
-`coordinator.ownership.decide` says. If its partitions change, it stops its query between two
-batches; control events in the stream's bootstrap unload what it gave up and load what it claimed;
-and the query begins again with the new set, 1 to 2 s later. Requests of the node's other groups
-wait that long, as do requests for a partition under way. No request is answered
-COORDINATOR_LOAD_IN_PROGRESS: a request here is a row that can wait, and the error would cost its
-sender a round trip and a back-off.
+`coordinator.ownership.decide` says. Its partitions change while its query runs: control events in
+the stream's bootstrap unload what the node gives up and load what it has claimed, and an event
+beside them says whose requests the query reads from then on (`pipeline.stream.change`). Requests of
+the node's other groups do not wait for that; requests for a partition under way do. No request is
+answered COORDINATOR_LOAD_IN_PROGRESS: a request here is a row that can wait, and the error would
+cost its sender a round trip and a back-off.
+
+What a change does, one after the other; a node that is killed in between begins its query anew by
+the cluster state, and goes on from its streaming checkpoint:
+
+1. The decision: partitions are claimed, or are being unloaded.
+2. The query decides by the new claims, from a batch on for which they are pinned. A partition that
+   is given up is still among them.
+3. One commit to the bootstrap has what loads or unloads groups, and what the query selects. The
+   batch that reads it is the first without requests of a partition that is given up, and decides
+   nothing for it; or the first with those of a claimed one, from the version on that the commit
+   does not cover. Until that batch has ended, the node says that it needs `requests` from there.
+4. A partition that was given up is released once that batch has ended.
+
+A query is begun when the node starts and has partitions, or is claiming its first.
 """
 
 from __future__ import annotations
@@ -14,6 +28,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from coordinator.config import parse_config
@@ -37,12 +52,20 @@ from pipeline.clock import clock_ms, monotonic
 from pipeline.delta.epoch import Epoch, FencedError
 from pipeline.delta.table import local_folder
 from pipeline.errors import Failure
-from pipeline.node.handover import begin_afresh, begun_with, bring_in, give_up, passed_over, wake
+from pipeline.node.handover import (
+    begin_afresh,
+    begun_with,
+    bootstrap_end,
+    bring_in,
+    give_up,
+    newest_claim,
+    select,
+    wake,
+)
 from pipeline.node.start_folder import bootstrap_uri, stream_uri, take_folder
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence, fence_dead
 from pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch, renewal_interval_s
-from pipeline.stream.offset import Selection
 from pipeline.tables.store import ensure_tables, open_table
 from schemas.records import CoordinatorEvent
 from schemas.tables import REQUESTS
@@ -67,6 +90,17 @@ class QueryHangs(Failure):
     """The query neither ends nor gets on; the message says for how long."""
 
 
+class _Change(Struct, frozen=True):
+    """Partitions that a query that runs gains, or that it gives up.
+
+    `is_written`: the bootstrap has what the change takes, and the query is to read it.
+    """
+
+    claimed: frozenset[int]
+    unload: tuple[int, ...]
+    is_written: bool = False
+
+
 class CoordinatorNode:
     """A running node. `start` makes one; `tick` is to be called again and again."""
 
@@ -87,6 +121,9 @@ class CoordinatorNode:
         self._look_at = 0.0
         self._trim_at = 0.0
         self._said_consumed: int | None = None
+        # The first version of `requests` that the query needs for what it is being brought.
+        self._needed: int | None = None
+        self._changing: _Change | None = None
         self._served: frozenset[int] = frozenset()
         self._cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
         self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
@@ -149,7 +186,9 @@ class CoordinatorNode:
         if now >= self._trim_at:
             self.trim(alive)
             self._trim_at = now + self._trim_interval_s
-        self._look_at = monotonic() + self._look_interval_s
+        # What is being changed goes on as soon as the query has come so far.
+        wait_s = 0.0 if self._changing is not None else self._look_interval_s
+        self._look_at = monotonic() + wait_s
 
     def trim(self, alive: Collection[int] = ()) -> int:
         """Delete what every node has consumed of the log of `requests`; returns how many files."""
@@ -163,6 +202,8 @@ class CoordinatorNode:
     def _say_consumed(self) -> int | None:
         if self.serving is not None:
             version = self.serving.consumed()
+            if version is not None and self._needed is not None:
+                version = min(version, self._needed)
         elif self._cluster.owned_by(self.node.node_id):
             # Its query has not begun yet. The streaming checkpoint that it goes on from may be far
             # behind: if others trimmed the log up to now, its next batch could not be read.
@@ -208,7 +249,12 @@ class CoordinatorNode:
         return [self._event(what, partition) for partition in partitions]
 
     def _carry_out(self, plan: Plan) -> None:
-        if plan.unload:
+        if self._changing is not None:
+            self._go_on(self._changing)
+        elif (plan.unload or plan.claim) and self.serving is not None and not self.is_ready():
+            # One change after the other.
+            return
+        elif plan.unload:
             self._give_up(plan.unload)
         elif plan.claim:
             self._take(plan)
@@ -224,7 +270,7 @@ class CoordinatorNode:
             self._begin()
 
     def _give_up(self, partitions: tuple[int, ...]) -> None:
-        """Unload partitions, then release them to whom they are meant for."""
+        """Unload partitions; `_release` releases them to whom they are meant for."""
         fresh = [p for p in partitions if not self._cluster.partitions[p].unloading]
         if fresh:
             cluster = self._decisions.decide(self._cluster, self._events(UNLOADING, fresh))
@@ -232,9 +278,12 @@ class CoordinatorNode:
                 return
             self._cluster = cluster
         log.info("giving up %d partitions: %s", len(partitions), named(partitions))
-        self._begin(unload=partitions)
-        assert self.serving is not None
-        self.serving.await_ready()
+        if self.serving is None:
+            self._begin(unload=partitions)
+        else:
+            self._change(self.serving, unload=partitions)
+
+    def _release(self) -> None:
         self._cluster, _ = self._decisions.decide_until(
             lambda cluster: self._events(
                 RELEASED, (p for p, s in cluster.owned_by(self.node.node_id).items() if s.unloading)
@@ -251,40 +300,79 @@ class CoordinatorNode:
         if not fence_dead(self._root, self._cluster, plan.fence):
             # The cluster state has more to tell.
             return
-        # Before the claim, so that no batch of this query is planned after it.
-        self._stop_query()
         claimed = self._decisions.decide(self._cluster, self._events(CLAIMED, plan.claim))
+        self._cluster = claimed or self._decisions.read()
         if claimed is not None:
             log.info("claimed %d partitions: %s", len(plan.claim), named(plan.claim))
-        self._cluster = claimed or self._decisions.read()
-        self._begin()
+        if self.serving is None:
+            self._begin()
+        elif claimed is not None:
+            self._change(self.serving)
 
     # --- the query ------------------------------------------------------------------------------
 
     def _begin(self, unload: Collection[int] = ()) -> None:
-        """Begin the query, or begin it anew, with the partitions that are this node's by now."""
+        """Begin the query with the partitions that are this node's by now."""
         began = monotonic()
         kept = self._cluster.kept_by(self.node.node_id)
-        self._stop_query()
         partition_set = None
         if len(kept) < self._num_partitions:
             partition_set = PartitionSet(frozenset(kept), self._num_partitions)
         bootstrap = self._prepare(kept, partition_set)
         if unload:
-            given_up = PartitionSet(frozenset(unload), self._num_partitions)
-            give_up(self._root, self._bootstrap, given_up, self._ours)
+            give_up(self._root, self._bootstrap, self._set_of(unload), self._ours)
         wake(self._bootstrap)
-        selection = Selection(
-            None if partition_set is None else tuple(sorted(kept)),
-            self._num_partitions,
-            passed_over(self._bootstrap, kept),
-        )
+        selection = select(self._bootstrap, kept, self._num_partitions)
         self.serving = self._engine.begin(
             self._checkpoint, bootstrap, selection, self._batch_settings(), self.epoch
         )
         self._progress.watch(self.serving.progress)
         self._served = frozenset(kept)
+        if unload:
+            self._changing = _Change(frozenset(), tuple(unload), is_written=True)
         log.info("query begun for %d partitions after %.1f s", len(kept), monotonic() - began)
+
+    def _change(self, serving: RunningQuery, unload: Collection[int] = ()) -> None:
+        """Have the query that runs decide for the partitions that are this node's by now."""
+        kept = self._cluster.kept_by(self.node.node_id)
+        newest = newest_claim(self._bootstrap)
+        claimed = frozenset(p for p, state in kept.items() if state.epoch > newest)
+        settings = self._batch_settings()
+        claims = {**(settings.claims or {}), **settings.unloading}
+        serving.change(replace(settings, claims=claims), claimed)
+        self._changing = _Change(claimed, tuple(unload))
+
+    def _go_on(self, change: _Change) -> None:
+        """Go on with a change of the query as far as the query has come."""
+        serving = self.serving
+        assert serving is not None  # it is being changed
+        if not change.is_written:
+            if not serving.is_changed():
+                return
+            self._write(serving, change)
+            self._changing = replace(change, is_written=True)
+        if serving.is_ready():
+            self._changing = self._needed = None
+            if change.unload:
+                self._release()
+
+    def _write(self, serving: RunningQuery, change: _Change) -> None:
+        """Have the bootstrap load and unload groups, and say what the query selects."""
+        kept = self._cluster.kept_by(self.node.node_id)
+        where = (self._root, self._bootstrap)
+        if change.claimed:
+            epoch = max(kept[partition].epoch for partition in change.claimed)
+            wanted = self._set_of(change.claimed)
+            covered = bring_in(*where, wanted, epoch, self._ours, serving.run, kept)
+            self._needed = covered + 1
+        if change.unload:
+            give_up(*where, self._set_of(change.unload), self._ours, serving.run, kept)
+        serving.expect(bootstrap_end(self._bootstrap))
+        self._served = frozenset(kept)
+        log.info("%d partitions from now on: %s", len(kept), named(kept))
+
+    def _set_of(self, partitions: Collection[int]) -> PartitionSet:
+        return PartitionSet(frozenset(partitions), self._num_partitions)
 
     def _stop_query(self) -> None:
         """Stop the query, if there is one. Until that is done, it is watched."""
@@ -298,7 +386,7 @@ class CoordinatorNode:
         """Have the stream's bootstrap hold what this node's claims bring with them."""
         newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
         begun = begun_with(self._engine, self._checkpoint, self._bootstrap)
-        if begun is None or (self.serving is None and begun[1] < self._oldest_claim()):
+        if begun is None or begun[1] < self._oldest_claim():
             return begin_afresh(
                 self._engine,
                 self._root,
@@ -311,8 +399,7 @@ class CoordinatorNode:
         bootstrap, loaded = begun
         new = frozenset(p for p, state in kept.items() if state.epoch > loaded)
         if new:
-            wanted = PartitionSet(new, self._num_partitions)
-            bring_in(self._root, self._bootstrap, wanted, newest, self._ours)
+            bring_in(self._root, self._bootstrap, self._set_of(new), newest, self._ours)
         return bootstrap
 
     def _oldest_claim(self) -> int:

@@ -30,13 +30,23 @@ def last_planned(spark: SparkSession, checkpoint: str) -> Planned | None:
     )
     if latest is None:
         return None
-    stream = files.open(latest)
+    return Planned(int(latest.getName()), _offset(spark, files, latest))
+
+
+def planned_offset(spark: SparkSession, checkpoint: str, batch_id: int) -> str:
+    """Return where a batch that was planned ends, as JSON: what its one source gave."""
+    path, files = _hadoop(spark, f"{checkpoint}/offsets/{batch_id}")
+    return _offset(spark, files, path)
+
+
+def _offset(spark: SparkSession, files: Any, path: Any) -> str:
+    stream = files.open(path)
     try:
         # A version, the batch's metadata, and a line for each source.
         text = jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
     finally:
         stream.close()
-    return Planned(int(latest.getName()), str(text).splitlines()[-1])
+    return str(text).splitlines()[-1]
 
 
 def delete_checkpoint(spark: SparkSession, checkpoint: str) -> None:

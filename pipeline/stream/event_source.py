@@ -16,6 +16,11 @@ batch before the batch runs, so a batch that is run again has the same events. T
 before all requests: a group is loaded before its requests are decided. The batch that has the end
 of the bootstrap has requests too, for timers run in every batch, and heartbeats that were written
 before it must renew their sessions first.
+
+Once the query has read all of the bootstrap that it began with, the bootstrap grows by what the
+node's partitions change (`pipeline.stream.change`). Then requests go on beside it, by the selection
+before the change. The batch that reads the change has what it newly selects from the version on
+that the bootstrap does not cover, although the stream is beyond that version (`Offset.missed`).
 """
 
 from __future__ import annotations
@@ -33,10 +38,16 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pipeline.clock import monotonic, sleep
 from pipeline.delta.commit_reader import GoneCheck, open_files
 from pipeline.delta.log import LogGone
-from pipeline.delta.table import local_folder
+from pipeline.delta.table import local_folder, open_delta
 from pipeline.delta.tail import Position, appended
+from pipeline.stream.change import Change, taken_out
 from pipeline.stream.offset import Offset, Selection, from_plain
-from pipeline.stream.packed import AFTER_BOOTSTRAP, PACKED_SCHEMA, STREAM_COLUMNS
+from pipeline.stream.packed import (
+    AFTER_BOOTSTRAP,
+    AFTER_MISSED,
+    PACKED_SCHEMA,
+    STREAM_COLUMNS,
+)
 from pipeline.stream.packing import pack_rows
 from pipeline.stream.request_pages import RefusedRequests, read_pages, refuse_packed
 from pipeline.tables.request_lanes import wanted_row_groups
@@ -75,13 +86,15 @@ class EventsGoneError(RuntimeError):
 class Input(Struct, frozen=True):
     """Which tables a stream reads, where a new streaming checkpoint begins, and how much at once.
 
-    `run` is the number of this run of the query. `selection` says whose requests are wanted; the
-    bootstrap has no others.
+    `run` is the number of this run of the query. `selection` says whose requests are wanted at
+    first; the bootstrap has no others. `bootstrap_end` is the version after the last one that the
+    bootstrap has when the query begins.
     """
 
     requests: str
     bootstrap: str
     bootstrap_version: int
+    bootstrap_end: int
     first_version: int
     wait_ms: int
     max_files: int
@@ -101,13 +114,15 @@ def read_events(
 ) -> DataFrame:
     """Stream the bootstrap and then the `requests` table: columns `group_id` and `events`.
 
-    `selection` says whose requests are wanted; `run` is the number of this run of the query.
+    `selection` says whose requests are wanted at first; `run` is the number of this run of the
+    query.
     """
     spark.dataSource.register(EventSource)
     wanted = Input(
         requests=table_uri(root, REQUESTS),
         bootstrap=bootstrap.uri,
         bootstrap_version=bootstrap.version,
+        bootstrap_end=open_delta(bootstrap.uri).version() + 1,
         first_version=bootstrap.first_version,
         wait_ms=settings.trigger_interval_ms,
         max_files=settings.max_files_per_trigger,
@@ -214,16 +229,69 @@ class EventReader(SimpleDataSourceStreamReader):
         self, start: Offset, end: Offset | None = None
     ) -> tuple[list[pa.RecordBatch], Offset]:
         """A batch from `start`: all up to `end`; without `end`, as much as a batch may have."""
+        wanted = self._input
         found: list[pa.Table] = []
-        bootstrap_end, requests_end = (None, None) if end is None else (end.bootstrap, end.requests)
-        planner = self._input if end is None else end
-        run, selection = planner.run, planner.selection.since(start.requests.version)
-        most = planner.max_request_bytes or self._input.max_request_bytes
-        bootstrap, is_whole = self._advance(found, most, None, start.bootstrap, bootstrap_end)
-        requests = start.requests
-        if is_whole:
-            requests, _ = self._advance(found, most, selection, start.requests, requests_end)
-        return stream_batches(found), Offset(bootstrap, requests, run, selection, most)
+        if end is not None:
+            most = end.max_request_bytes or wanted.max_request_bytes
+            self._advance(found, most, None, start.bootstrap, end.bootstrap)
+            self._read_requests(found, most, end.selection, end.missed, start, end.requests)
+            return stream_batches(found), end
+        most = wanted.max_request_bytes
+        bootstrap, is_whole, change = self._advance(found, most, None, start.bootstrap, None)
+        has_begun = start.run == wanted.run and start.bootstrap >= (wanted.bootstrap_end, 0)
+        if not (is_whole or has_begun):
+            planned = Offset(bootstrap, start.requests, wanted.run, start.selection, most)
+            return stream_batches(found), planned
+        selection = start.selection if has_begun else wanted.selection
+        if change is not None:
+            selection = change.selection
+        if selection is not start.selection:
+            # What was left over was selected as before.
+            self._left_over.pop(wanted.requests, None)
+        missed = selection.missed_by(start.selection, start.requests)
+        selection = selection.since(start.requests.version)
+        requests = self._read_requests(found, most, selection, missed, start, None)
+        planned = Offset(bootstrap, requests, wanted.run, selection, most, missed)
+        return stream_batches(found), planned
+
+    def _read_requests(
+        self,
+        found: list[pa.Table],
+        most: int,
+        selection: Selection,
+        missed: dict[int, int],
+        start: Offset,
+        end: Position | None,
+    ) -> Position:
+        """Add the missed requests and then those from `start` on; return the position after them.
+
+        The missed ones are all there: of a partition that is claimed, what was written while the
+        bootstrap got what loads its groups.
+        """
+        uri = self._input.requests
+        first = AFTER_BOOTSTRAP if found else 1
+        if missed:
+            later = {partition: version - 1 for partition, version in missed.items()}
+            theirs = Selection(tuple(sorted(missed)), selection.of, later)
+            at = Position(min(missed.values()))
+            pages = self._request_events(most, theirs, first, uri, at, start.requests)
+            self._read_all(found, pages, uri, at, start.requests)
+            first = AFTER_MISSED
+        position, _, _ = self._advance(found, most, selection, start.requests, end, first)
+        return position
+
+    def _read_all(
+        self, found: list[pa.Table], pages: _Events, uri: str, at: Position, end: Position
+    ) -> None:
+        try:
+            for events, _, after in pages:
+                at = after
+                if events is not None and events.num_rows:
+                    found.append(events)
+        except FileNotFoundError as error:
+            raise _events_gone(uri, at.version) from error
+        if at < end:
+            raise _events_gone(uri, at.version)
 
     def _advance(
         self,
@@ -232,18 +300,20 @@ class EventReader(SimpleDataSourceStreamReader):
         selection: Selection | None,
         start: Position,
         end: Position | None,
-    ) -> tuple[Position, bool]:
+        first: int = 1,
+    ) -> tuple[Position, bool, Change | None]:
         """Add a table's events to `found`; return the position after them, and if they are all.
 
         They are all there is, or all up to `end`, unless a batch may not have more. The table is
-        `requests`, or the bootstrap if nothing is to be selected from it. Events of more than
-        `most` bytes are refused.
+        `requests`, whose first row has the number `first`, or the bootstrap if nothing is to be
+        selected from it. A change in the bootstrap, which is returned too, counts as its end.
+        Events of more than `most` bytes are refused.
         """
         uri = self._input.bootstrap if selection is None else self._input.requests
         read = functools.partial(self._bootstrap_events, most)
         if selection is not None:
-            first = AFTER_BOOTSTRAP if found else 1
             read = functools.partial(self._request_events, most, selection, first)
+        change: Change | None = None
         is_whole = True
         pages, size, at = 0, 0, start
         begins, left_over = self._left_over.pop(uri, (None, iter(())))
@@ -252,13 +322,22 @@ class EventReader(SimpleDataSourceStreamReader):
             for events, taken, after in found_events:
                 at = after
                 if events is None:
+                    if change is not None:
+                        self._left_over[uri] = at, found_events
+                        break
                     continue
+                if selection is None:
+                    events, seen = taken_out(events)
+                    if seen is not None and end is None and seen.run == self._input.run:
+                        change = seen
                 if events.num_rows:
                     found.append(events)
                 pages += 1
                 size += taken
-                if end is None and (
-                    pages >= self._input.max_files or size >= self._input.max_bytes
+                if (
+                    end is None
+                    and change is None
+                    and (pages >= self._input.max_files or size >= self._input.max_bytes)
                 ):
                     self._left_over[uri] = at, found_events
                     is_whole = False
@@ -267,7 +346,7 @@ class EventReader(SimpleDataSourceStreamReader):
             raise _events_gone(uri, at.version) from error
         if end is not None and at < end:
             raise _events_gone(uri, at.version)
-        return at, is_whole
+        return at, is_whole, change
 
     def _request_events(
         self,

@@ -37,6 +37,22 @@ class Selection(Struct, frozen=True):
         later = {p: last for p, last in self.passed_over.items() if version <= last}
         return replace(self, passed_over=later)
 
+    def has(self, partition: int) -> bool:
+        """Whether requests of an offsets partition are read at all."""
+        return self.partitions is None or partition in self.partitions
+
+    def missed_by(self, before: Selection, at: Position) -> dict[int, int]:
+        """The partitions of which a stream at `at` that read by `before` has not read everything.
+
+        Each with the version of `requests` from which on its requests are wanted: while a running
+        stream's bootstrap gets what loads a partition, the stream goes on with other requests.
+        """
+        return {
+            p: last + 1
+            for p, last in self.passed_over.items()
+            if self.has(p) and not before.has(p) and Position(last + 1) < at
+        }
+
 
 class Offset(Struct, frozen=True):
     """How far a stream has read, as Spark's log of offsets keeps it in JSON.
@@ -45,6 +61,8 @@ class Offset(Struct, frozen=True):
     selected, and its `max.request.size`, None where an earlier release planned the batch. So a
     batch that is run again has the same events, refuses the same requests, and is decided by the
     same settings (`pipeline.stream.pinned_settings`), whatever the node owns by then.
+
+    `missed` is what `Selection.missed_by` gave for the batch: it has these requests, too.
     """
 
     bootstrap: Position
@@ -52,6 +70,7 @@ class Offset(Struct, frozen=True):
     run: int
     selection: Selection
     max_request_bytes: int | None = None
+    missed: dict[int, int] = {}
 
 
 class Planned(Struct, frozen=True):

@@ -12,6 +12,11 @@ The offset of a batch, which Spark logs before the batch runs, names the run tha
 (`pipeline.stream.offset`). So a batch that another run had planned takes what that run had pinned
 for it; all others take what is so now.
 
+The partitions that a run decides for may change while it runs (`change`). The settings then name
+all claims before the stream reads what changes, and are pinned from the next batch on. A partition
+that is given up stays claimed until a batch no longer selects its requests, as the batch's offset
+says: in that batch it is unloaded, and from then on nothing is decided for it.
+
 The driver looks once a batch, before the batch's one action, and hands the settings to the tasks as
 a local property of their job (`pipeline.stream.stateful`): the workers read nothing, and all of
 them know the same. Workers could not take the rows of the catalogue up to the batch's own time,
@@ -22,6 +27,7 @@ a control event for each group, as a load is: it would wake every group for ever
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -44,7 +50,7 @@ from schemas.tables import from_arrow, table_of, to_arrow
 
 if TYPE_CHECKING:
     from pipeline.delta.epoch import Epoch
-    from pipeline.stream.offset import Planned
+    from pipeline.stream.offset import Planned, Selection
 
 # The transaction of the table whose version is the number of the newest run.
 _RUNS = "runs"
@@ -73,7 +79,9 @@ class PinnedSettings:
 
     `settings` are what the run decides by, but for the catalogue of topics and the ACLs, which are
     looked for here. `planned` is the last batch that the streaming checkpoint had planned before
-    this run. Raises FencedError as every writer of a node does, and KeysGone.
+    this run, and `offset_of_batch` returns where a batch that is planned ends, as Spark's log of
+    offsets has it. One thread may change the settings while another one asks for them. Raises
+    FencedError as every writer of a node does, and KeysGone.
     """
 
     def __init__(
@@ -83,6 +91,7 @@ class PinnedSettings:
         settings: BatchSettings,
         planned: Planned | None = None,
         epoch: Epoch | None = None,
+        offset_of_batch: Callable[[int], str] | None = None,
     ) -> None:
         folder, _, name = checkpoint.rstrip("/").rpartition("/")
         self._table = table_of(TableRows(f"{name}-pins", Pin))
@@ -92,6 +101,8 @@ class PinnedSettings:
             raise_epoch(self._uri, epoch)
         self._appender = open_appender(self._uri, epoch)
         self._planned = planned
+        self._offset_of_batch = offset_of_batch
+        self._next: BatchSettings | None = None
         self._looks = Looks(root)
         self._watcher = TopicWatcher(root)
         self._acls = AclWatcher(root)
@@ -104,11 +115,42 @@ class PinnedSettings:
         """Return the settings of a batch, as JSON."""
         if self._planned is not None and batch_id <= self._planned.batch_id:
             return self._of_planned(batch_id, self._planned)
+        changed = self._next
+        if changed is not None:
+            self._decide_by(replace(changed, keys=self._settings.keys))
+        self._decide_by(self._in_force(batch_id))
         text = self._present()
         if text != self._text:
             self._text = text
             self._appender.append(self._pin(self.run, batch_id))
+        if changed is not None and self._next is changed:
+            self._next = None
         return text
+
+    def change(self, settings: BatchSettings) -> None:
+        """Decide by these settings from the next batch on; `keys` stay as they are.
+
+        A partition that is in `claims` and in `unloading` is decided for until a batch no longer
+        selects its requests.
+        """
+        self._next = settings
+
+    def is_changed(self) -> bool:
+        """Whether the settings of the last `change` are pinned."""
+        return self._next is None
+
+    def _in_force(self, batch_id: int) -> BatchSettings:
+        """The settings, less the claims that the batch no longer selects."""
+        settings = self._settings
+        if not (settings.claims or {}).keys() & settings.unloading.keys():
+            return settings
+        assert self._offset_of_batch is not None
+        offset = offset_of(self._offset_of_batch(batch_id))
+        return settings if offset is None else _still_selected(settings, offset.selection)
+
+    def _decide_by(self, settings: BatchSettings) -> None:
+        if settings is not self._settings:
+            self._settings, self._encoded = settings, None
 
     def _present(self) -> str:
         if self._encoded is not None and not self._looks.is_due():
@@ -125,7 +167,8 @@ class PinnedSettings:
         """Pin the settings of a new run; return its number."""
         while True:
             run = self._appender.last_version(_RUNS) + 1
-            if self._appender.append(self._pin(run, 0), _RUNS, run):
+            # From before the first batch, which may have a pin of its own.
+            if self._appender.append(self._pin(run, -1), _RUNS, run):
                 return run
 
     def _pin(self, run: int, batch_id: int) -> object:
@@ -147,8 +190,22 @@ class PinnedSettings:
         if not mine:
             raise LookupError(f"{self._uri} does not say what batch {batch_id} is decided by")
         pinned = _decode(max(mine, key=lambda pin: pin.batch_id).settings)
+        assert offset is not None  # there is no pin of such a batch
+        pinned = _still_selected(pinned, offset.selection)
         _check_keys(pinned, self._settings)
         return _encode(_still_held(pinned, self._settings)).decode()
+
+
+def _still_selected(settings: BatchSettings, selection: Selection) -> BatchSettings:
+    """The settings without claims that are being given up and whose requests are not selected."""
+    if settings.claims is None:
+        return settings
+    claims = {
+        partition: epoch
+        for partition, epoch in settings.claims.items()
+        if partition not in settings.unloading or selection.has(partition)
+    }
+    return settings if claims == settings.claims else replace(settings, claims=claims)
 
 
 def _check_keys(pinned: BatchSettings, now: BatchSettings) -> None:

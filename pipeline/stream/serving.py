@@ -1,4 +1,4 @@
-"""One run of the streaming query: source -> stateful -> sink, for fixed partitions."""
+"""One run of the streaming query: source -> stateful -> sink, for partitions that may change."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from coordinator.group.batch import BatchSettings
     from pipeline.settings import CoordinatorSettings
     from pipeline.stream.bootstrap import Bootstrap
     from pipeline.stream.offset import Offset, Selection
@@ -51,14 +52,21 @@ class Serving:
     """A running query and its sink.
 
     `begin` starts the query, here and again if its source did not start in time. `bootstrap_end` is
-    the version after the last one that the bootstrap's table had at the start.
+    the version after the last one that the bootstrap's table had at the start, and `run` the number
+    of this run of the query.
     """
 
     def __init__(
-        self, begin: Callable[[], StreamingQuery], sink: Sink, root: str, bootstrap_end: int
+        self,
+        begin: Callable[[], StreamingQuery],
+        sink: Sink,
+        root: str,
+        bootstrap_end: int,
+        run: int = 0,
     ) -> None:
         self.query = begin()
         self.sink = sink
+        self.run = run
         self._begin = begin
         self._late_starts = 0
         self._bootstrap_end = bootstrap_end
@@ -79,6 +87,18 @@ class Serving:
             if monotonic() > limit:
                 raise QueryFailed(f"no batch within {timeout_s:g} s")
             sleep(0.02)
+
+    def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
+        """Decide by these settings from the next batch on; see `pipeline.node.engine`."""
+        self.sink.change(batch, gained)
+
+    def is_changed(self) -> bool:
+        """Whether a batch has begun by the settings of the last `change`."""
+        return self.sink.is_changed()
+
+    def expect(self, version: int) -> None:
+        """Be ready only once the bootstrap's table is taken in up to before this version."""
+        self._bootstrap_end = version
 
     def is_ready(self) -> bool:
         """Whether the query has taken in all of the bootstrap, and so has every group of it."""
@@ -118,8 +138,10 @@ class Serving:
 
     def consumed(self) -> int | None:
         """The version of `requests` that a restart may read again; None if it is not known."""
-        began = self._offset("startOffset")
-        return None if began is None else began.requests.version
+        began, ended = self._offset("startOffset"), self._offset("endOffset")
+        if began is None or ended is None:
+            return None
+        return min([began.requests.version, *ended.missed.values()])
 
     def trim(self, version: int) -> int:
         """Delete the log of `requests` before a version; returns how many files."""
@@ -175,7 +197,7 @@ def serve(
 ) -> Serving:
     """Begin the query at its streaming checkpoint, or at the bootstrap if that is new.
 
-    `selection` says whose requests are read; `run` is the number of this run of the query.
+    `selection` says whose requests are read at first; `run` is the number of this run of the query.
     """
     writer = (
         answer(read_events(spark, root, settings, bootstrap, selection, run), make_machine)
@@ -185,7 +207,7 @@ def serve(
         # The source waits, for requests.
         .trigger(processingTime="0 seconds")
     )
-    return Serving(writer.start, sink, root, open_delta(bootstrap.uri).version() + 1)
+    return Serving(writer.start, sink, root, open_delta(bootstrap.uri).version() + 1, run)
 
 
 def innermost(text: str) -> str:

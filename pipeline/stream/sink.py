@@ -13,7 +13,7 @@ in its commit nor, on a local disk, that nobody else has the version it takes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -39,6 +39,7 @@ from schemas.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from coordinator.group.batch import BatchSettings
     from pipeline.settings import CoordinatorSettings
     from pipeline.stream.pinned_settings import PinnedSettings
 
@@ -58,6 +59,7 @@ class Sink:
         epoch: Epoch | None = None,
         pinned: PinnedSettings | None = None,
     ) -> None:
+        self._root = root
         self._epoch = epoch
         self._pinned = pinned
         self._appenders = {
@@ -90,6 +92,20 @@ class Sink:
         appender.forget()
         if self._epoch is not None:
             self._epoch.check(RESPONSES.name, appender.last_version(self._epoch.app_id))
+
+    def change(self, batch: BatchSettings, gained: Collection[int]) -> None:
+        """Decide by these settings from the next batch on, also for partitions that were gained.
+
+        Their former owner has written their last records. For another thread than the batches'.
+        """
+        if gained:
+            self._log.reread(open_table(self._root, OFFSETS_TOPIC), gained)
+        if self._pinned is not None:
+            self._pinned.change(batch)
+
+    def is_changed(self) -> bool:
+        """Whether a batch was begun by the settings of the last `change`."""
+        return self._pinned is None or self._pinned.is_changed()
 
     def write(self, outputs: Iterable[GroupOutput], app_id: str, batch_id: int) -> None:
         """Write the outputs of the groups; a table that has this batch already is left as it is."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from coordinator.group.batch import BatchMachine
 from coordinator.signatures import Signatures
-from pipeline.stream.checkpoint_files import delete_checkpoint, last_planned, move
+from pipeline.stream.checkpoint_files import (
+    delete_checkpoint,
+    last_planned,
+    move,
+    planned_offset,
+)
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.serving import Serving, serve
 from pipeline.stream.sink import Sink
@@ -72,7 +78,8 @@ class SparkEngine:
         """Begin a query; see `pipeline.node.engine.StreamEngine.begin`."""
         batch = replace(batch, keys=self._keys)
         planned = self.last_planned(checkpoint)
-        pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch)
+        offset_of_batch = functools.partial(planned_offset, self._spark, checkpoint)
+        pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch, offset_of_batch)
         self.serving = serve(
             self._spark,
             self._root,

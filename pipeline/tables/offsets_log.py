@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -77,6 +77,10 @@ class OffsetsLog:
         if self._since is None:
             self._since = self._clock()
 
+    def reread(self, handle: DeltaTable, partitions: Collection[int]) -> None:
+        """Take the log offsets of partitions to which others have written until now."""
+        self._next.update(next_offsets(handle, partitions))
+
     def _is_full(self) -> bool:
         if self._since is None:
             return False
@@ -84,14 +88,19 @@ class OffsetsLog:
         return aged or self._size >= self._segment_bytes
 
 
-def next_offsets(handle: DeltaTable) -> dict[int, int]:
-    """Return the next log offset of each offsets partition that has records.
+def next_offsets(handle: DeltaTable, partitions: Collection[int] | None = None) -> dict[int, int]:
+    """Return the next log offset of each offsets partition that has records, None for all.
 
     Reads two columns of the table.
     """
-    query = "SELECT partition, max(log_offset) + 1 AS next FROM log GROUP BY partition"
+    wanted = "" if partitions is None else f"WHERE partition IN ({_listed(partitions)}) "
+    query = f"SELECT partition, max(log_offset) + 1 AS next FROM log {wanted}GROUP BY partition"
     found = to_table(QueryBuilder().register("log", handle).execute(query))
     return {row["partition"]: row["next"] for row in found.to_pylist()}
+
+
+def _listed(partitions: Collection[int]) -> str:
+    return ", ".join(str(int(partition)) for partition in sorted(partitions))
 
 
 def active_segment(handle: DeltaTable) -> tuple[int, int, int | None]:

@@ -17,11 +17,19 @@ from coordinator.group.batch import BatchMachine, BatchResult
 from coordinator.group.dedup import RequestWindow
 from coordinator.group.timers import shift_timers
 from pipeline.delta.commit import Commit
-from pipeline.node import bootstrap, handover, node
+from pipeline.node import bootstrap, handover
 from pipeline.stream.bootstrap import Bootstrap
+from pipeline.stream.offset import Selection
 from pipeline.stream.pinned_settings import PinnedSettings
+from pipeline.tables.offsets_log import OffsetsLog
 from pipeline.trials.simulation import faults, trial
-from pipeline.trials.simulation.checks import ANSWERED_ONCE, PROMISES, SAME_AGAIN, SESSIONS
+from pipeline.trials.simulation.checks import (
+    ANSWERED_ONCE,
+    OFFSETS_RISE,
+    PROMISES,
+    SAME_AGAIN,
+    SESSIONS,
+)
 from pipeline.trials.simulation.engine import PLANNED
 from pipeline.trials.simulation.faults import Fault
 from pipeline.trials.simulation.files import CRASH_AFTER, PAUSE, CommitFault
@@ -152,10 +160,36 @@ LAGGING = Plan(
 @pytest.mark.slow
 def test_it_finds_that_a_claimed_partition_s_requests_are_decided_again(monkeypatch):
     """The stream of the new owner lags behind what the former one has answered."""
-    monkeypatch.setattr(node, "passed_over", lambda _uri, _partitions: {})
+    monkeypatch.setattr(handover, "select", lambda _uri, kept, of, *_: Selection(tuple(kept), of))
     # A group would know the commits and joins among them again; not so the heartbeats.
     monkeypatch.setattr(bootstrap, "write_remembered", lambda *_: [])
     assert "was answered twice" in broken(LAGGING).text
+
+
+# Partitions go to and fro between two nodes whose queries run.
+MOVING = Plan(
+    1,
+    events=3_000,
+    nodes=2,
+    script=tuple(
+        Fault(3_000 + 1_000 * turn, faults.MOVE, node_id=1 + turn % 2, number=each)
+        for turn in range(3)
+        for each in range(PARTITIONS // 2)
+    ),
+)
+
+
+@pytest.mark.slow
+def test_it_finds_that_requests_are_missed_while_a_bootstrap_is_written(monkeypatch):
+    """The stream of the new owner is beyond what the bootstrap covers."""
+    monkeypatch.setattr(Selection, "missed_by", lambda *_: {})
+    assert "requests are not answered" in broken(MOVING).text
+
+
+@pytest.mark.slow
+def test_it_finds_that_a_claimed_partition_s_log_offsets_are_those_of_a_former_claim(monkeypatch):
+    monkeypatch.setattr(OffsetsLog, "reread", lambda *_: None)
+    assert broken(MOVING).promise == OFFSETS_RISE
 
 
 @pytest.mark.slow
@@ -262,6 +296,7 @@ def test_a_session_is_not_shorter_by_what_the_clock_is_set_back(monkeypatch):
     ("plan", "met"),
     [
         (LAGGING, "moves asked for"),
+        (MOVING, "decisions: released"),
         (TAKEN_OVER, "requests repeated"),
         (RETUNED, "batches run again"),
         (CUT_OFF, "batches run again"),

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from coordinator.config import parse_config
 from coordinator.group.batch import BatchMachine, BatchSettings, GroupOutput
+from pipeline.delta.table import open_delta
 from pipeline.node.bootstrap import prepare_bootstrap
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.event_source import EventReader, Input
@@ -94,6 +95,7 @@ class Answering:
                 requests=table_uri(self._root, REQUESTS),
                 bootstrap=bootstrap.uri,
                 bootstrap_version=bootstrap.version,
+                bootstrap_end=open_delta(bootstrap.uri).version() + 1,
                 first_version=bootstrap.first_version,
                 wait_ms=0,
                 max_files=settings.max_files_per_trigger,

@@ -93,6 +93,12 @@ class StreamingCheckpoint:
             raise ConcurrentUpdate(f"batch {batch.batch_id} is planned already")
         self.latest = batch
 
+    def offset_of(self, batch_id: int) -> str:
+        """Where a batch that is planned ends."""
+        assert self.latest is not None
+        assert self.latest.batch_id == batch_id
+        return msgspec.json.encode(self.latest.end).decode()
+
     def commit(self, batch: PlannedBatch, groups: dict[str | None, Stored]) -> None:
         """Keep the state after a batch, and add it to the commit log; raises ConcurrentUpdate."""
         if self.committed >= batch.batch_id:
@@ -370,8 +376,7 @@ class SimulatedEngine:
         found = self._checkpoints.get(checkpoint)
         if found is None or found.latest is None:
             return None
-        offset = msgspec.json.encode(found.latest.end).decode()
-        return Planned(found.latest.batch_id, offset)
+        return Planned(found.latest.batch_id, found.offset_of(found.latest.batch_id))
 
     def delete_checkpoint(self, checkpoint: str) -> None:
         """Delete a streaming checkpoint or the folder of one, if it is there."""
@@ -407,12 +412,14 @@ class SimulatedEngine:
             self._checkpoints[checkpoint] = kept
         self.listener.on_query(kept.query_id, self.process.name, self._settings.node_id)
         planned = self.last_planned(checkpoint)
-        pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch)
+        pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch, kept.offset_of)
         sink = Sink(self._root, self._settings, epoch=epoch, pinned=pinned)
+        bootstrap_end = open_delta(bootstrap.uri).version() + 1
         wanted = Input(
             requests=table_uri(self._root, REQUESTS),
             bootstrap=bootstrap.uri,
             bootstrap_version=bootstrap.version,
+            bootstrap_end=bootstrap_end,
             first_version=bootstrap.first_version,
             # The simulated query waits for requests, not the reader.
             wait_ms=1,
@@ -424,7 +431,7 @@ class SimulatedEngine:
         )
         interval_ms = self._settings.trigger_interval_ms
         query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink, interval_ms)
-        return Serving(lambda: query, sink, self._root, open_delta(bootstrap.uri).version() + 1)
+        return Serving(lambda: query, sink, self._root, bootstrap_end, pinned.run)
 
 
 def _told(offset: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,9 @@ from pipeline.stream.offset import Offset, Planned, Selection
 class FakeQuery:
     """A query that is ready at once, and ends a batch whenever it is asked how it gets on."""
 
-    def __init__(self, selection: Selection, batch: BatchSettings) -> None:
+    def __init__(self, run: int, selection: Selection, batch: BatchSettings) -> None:
+        self.run = run
+        self.changes: list[BatchSettings] = []
         self.selection = selection
         self.batch = batch
         self.hangs = False
@@ -26,6 +29,15 @@ class FakeQuery:
 
     def is_ready(self) -> bool:
         return True
+
+    def change(self, batch: BatchSettings, _gained: Collection[int]) -> None:
+        self.changes.append(batch)
+
+    def is_changed(self) -> bool:
+        return True
+
+    def expect(self, _version: int) -> None:
+        pass
 
     def await_ready(self, _timeout_s: float = 120.0) -> None:
         pass
@@ -88,5 +100,5 @@ class FakeEngine:
     ) -> FakeQuery:
         offset = Offset(Position(bootstrap.version), Position(0), len(self.queries), selection)
         self.planned[checkpoint] = Planned(7, msgspec.json.encode(offset).decode())
-        self.queries.append(FakeQuery(selection, batch))
+        self.queries.append(FakeQuery(len(self.queries), selection, batch))
         return self.queries[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from coordinator.config import GroupCoordinatorConfig
@@ -13,6 +15,7 @@ from pipeline import clock
 from pipeline.bench.machine import START, MachineGroup
 from pipeline.node.node import CoordinatorNode, QueryHangs, batch_settings, start
 from pipeline.ownership.decision_log import DecisionLog
+from pipeline.ownership.partitions import move
 from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.tables.request_log import RequestLog
 from schemas.messages import RequestEvent
@@ -91,6 +94,42 @@ def test_a_node_that_has_not_begun_does_not_say_that_it_has_read_all(root: str):
     finally:
         again.abandon()
         joined.abandon()
+
+
+def test_a_partition_that_comes_and_goes_begins_no_query_anew(root: str):
+    """A query that is begun anew has all groups of its node wait for one to two seconds."""
+    engines = {number: FakeEngine() for number in (1, 2)}
+    nodes = {number: start(engines[number], root, node_settings(number)) for number in (1, 2)}
+    try:
+        decisions = DecisionLog(root)
+        until(nodes, lambda: len(decisions.read().owned_by(2)) == 25)
+        begun = [engine.queries[-1] for engine in engines.values()]
+        for to in (2, 1, 2):
+            move(decisions, 0, to)
+            until(nodes, lambda to=to: 0 in decisions.read().owned_by(to))
+        for number, engine in engines.items():
+            assert engine.queries == [begun[number - 1]], "the query that it began at first"
+            assert not begun[number - 1].stopped
+        epoch = decisions.read().partitions[0].epoch
+        gained, given_up = begun[1].changes[-1], begun[0].changes[-1]
+        assert (gained.claims or {})[0] == epoch
+        assert 0 not in gained.unloading
+        assert 0 in given_up.unloading, "it is decided for until no request of it is read"
+        assert (given_up.claims or {})[0] == given_up.unloading[0]
+    finally:
+        for node in nodes.values():
+            node.abandon()
+
+
+def until(nodes: dict[int, CoordinatorNode], holds: Callable[[], bool]) -> None:
+    for _ in range(100):
+        if holds():
+            return
+        clock.sleep(0.02)
+        for node in nodes.values():
+            node._look_at = 0.0
+            node.tick()
+    raise AssertionError("it did not come to pass")
 
 
 def node_settings(node_id: int) -> Settings:

@@ -17,13 +17,14 @@ from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from coordinator.group.batch import BatchMachine
-from coordinator.group.control import WAKE_EVENT
+from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from coordinator.group.partition import partition_for
 from pipeline.delta import commit_reader
 from pipeline.delta.layout import Layout
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.tail import Position
 from pipeline.stream import request_pages
+from pipeline.stream.change import Change, change_row
 from pipeline.stream.event_source import EventReader, EventsGoneError, Input
 from pipeline.stream.offset import Selection, offset_of
 from pipeline.stream.packed import FIRST_KEY, KEY_WIDTH, NO_TIME, PACKED_SCHEMA, unpack
@@ -36,6 +37,9 @@ from schemas.messages import Malformed, RequestEvent, decode_request
 from schemas.tables import REQUESTS, to_requests
 from tests.pipeline.damage import damage, spoil
 from tests.pipeline.rows import heartbeat
+
+# A bootstrap that is never read to its end: nobody asks for requests before it is.
+NEVER = 1 << 30
 
 
 @pytest.fixture
@@ -59,6 +63,7 @@ def read(root: str, tmp_path: Path, bootstrap: LocalAppender):
             requests=table_uri(root, REQUESTS),
             bootstrap=str(tmp_path / "bootstrap"),
             bootstrap_version=1,
+            bootstrap_end=NEVER,
             first_version=1,
             wait_ms=1,
             max_files=100,
@@ -233,6 +238,116 @@ def test_what_another_has_answered_before_the_claim_is_passed_over(log, read):
     )
     _, after = read(selection=Selection((0, 1), 2, {1: 2})).read(end)
     assert offset_of(after).selection.passed_over == {}, "it is behind the stream by then"
+
+
+def of_two(count: int = 8) -> tuple[list[str], list[str]]:
+    """Groups of partition 0 and of partition 1, of two partitions."""
+    groups = [f"group-{n}" for n in range(count)]
+    return tuple([g for g in groups if partition_for(g, 2) == p] for p in (0, 1))
+
+
+def load(group: str) -> tuple[str, str]:
+    return group, FIRST_KEY + f'{{"request_id":"load {group}"}}'
+
+
+def brought(bootstrap: LocalAppender, *rows: tuple[str, str]) -> None:
+    bootstrap.append(
+        pa.table([list(each) for each in zip(*rows, strict=True)], schema=PACKED_SCHEMA)
+    )
+
+
+def taken(reader: EventReader, at: dict[str, Any]) -> tuple[list[pa.RecordBatch], dict[str, Any]]:
+    batch, end = reader.read(at)
+    return list(batch), end
+
+
+def test_a_running_stream_reads_a_claimed_partition_from_where_the_bootstrap_ends(
+    log, bootstrap, read
+):
+    """Meanwhile the stream has gone on with the requests of its other partitions."""
+    (mine, *_), (gained, *_) = of_two()
+    reader = read(selection=Selection((0,), 2), run=3, bootstrap_end=1)
+    log.append([heartbeat("1", mine), heartbeat("another's", gained)])
+    _, at = reader.read(reader.initialOffset())
+    # The node looks for what waits in version 1, and writes for a while.
+    log.append([heartbeat("2", mine), heartbeat("missed", gained)])
+    batch, at = taken(reader, at)
+    assert ids(batch) == ["2"]
+    brought(bootstrap, load(gained))
+    log.append([heartbeat("3", mine), heartbeat("missed too", gained)])
+    batch, at = taken(reader, at)
+    assert sorted(ids(batch)) == ["3", f"load {gained}"], "not before the change"
+    brought(bootstrap, change_row(Change(3, Selection(None, 2, {1: 1}))))
+    log.append([heartbeat("4", mine), heartbeat("new", gained)])
+    batch, end = taken(reader, at)
+    assert sorted(ids(batch)) == ["4", "missed", "missed too", "new"]
+    theirs = [row for each in batch for row in each.to_pylist() if row["group_id"] == gained]
+    assert [json.loads(each)["request_id"] for each in unpack([theirs[0]["events"]])] == [
+        "missed",
+        "missed too",
+        "new",
+    ]
+    assert offset_of(end).missed == {1: 2}, "until it has ended, version 2 is needed"
+    # It is run again when the node owns nothing any more.
+    again = read(selection=Selection((), 2), run=4, bootstrap_end=3)
+    assert sorted(events(again.readBetweenOffsets(at, end))) == sorted(events(batch))
+    log.append([heartbeat("5", mine), heartbeat("newer", gained)])
+    batch, end = taken(reader, end)
+    assert sorted(ids(batch)) == ["5", "newer"]
+    assert offset_of(end).missed == {}
+
+
+def test_a_node_that_was_killed_before_the_change_was_read_misses_nothing(log, bootstrap, read):
+    """Its next query is told at once what it selects, and passes over the change."""
+    (mine, *_), (gained, *_) = of_two()
+    reader = read(selection=Selection((0,), 2), run=3, bootstrap_end=1)
+    log.append([heartbeat("another's", gained)])
+    log.append([heartbeat("missed", gained), heartbeat("1", mine)])
+    _, at = reader.read(reader.initialOffset())
+    selected = Selection((0, 1), 2, {1: 1})
+    brought(bootstrap, load(gained))
+    brought(bootstrap, change_row(Change(3, selected)))
+    brought(bootstrap, (mine, FIRST_KEY + WAKE_EVENT))
+    log.append([heartbeat("new", gained)])
+    later = read(selection=selected, run=4, bootstrap_end=4, max_files=1)
+    found = []
+    for _ in range(5):
+        start, (batch, at) = at, taken(later, at)
+        assert events(later.readBetweenOffsets(start, at)) == events(batch)
+        found += [json.loads(text[KEY_WIDTH:]).get("request_id") for _, text in events(batch)]
+    assert found == [f"load {gained}", None, "missed", "new"]
+
+
+def test_a_partition_is_unloaded_in_the_batch_that_reads_no_more_requests_of_it(
+    log, bootstrap, read
+):
+    (mine, *_), lost = of_two()
+    reader = read(selection=Selection(None, 2), run=3, bootstrap_end=1, max_files=1)
+    unloads = [(group, FIRST_KEY + UNLOAD_EVENT) for group in lost]
+    brought(bootstrap, change_row(Change(3, Selection((0,), 2))), *unloads)
+    log.append([heartbeat("1", mine), *(heartbeat(f"to {group}", group) for group in lost)])
+    start = reader.initialOffset()
+    batch, end = taken(reader, start)
+    said = [(group, json.loads(text[KEY_WIDTH:])) for group, text in events(batch)]
+    assert {group for group, what in said if what == {"control": "unload"}} == set(lost)
+    assert [what["request_id"] for _, what in said if "request_id" in what] == ["1"]
+    assert offset_of(end).selection == Selection((0,), 2)
+    assert events(read(run=4).readBetweenOffsets(start, end)) == events(batch)
+
+
+def test_the_stream_goes_on_while_a_large_bootstrap_is_read(log, bootstrap, read):
+    (mine, *_), (gained, *_) = of_two()
+    reader = read(selection=Selection((0,), 2), run=3, bootstrap_end=1, max_files=2)
+    for number in range(5):
+        brought(bootstrap, (gained, FIRST_KEY + f'{{"request_id":"load {number}"}}'))
+    brought(bootstrap, change_row(Change(3, Selection(None, 2, {1: 0}))))
+    at, found = reader.initialOffset(), []
+    for number in range(3):
+        log.append([heartbeat(f"{number}", mine), heartbeat(f"gained {number}", gained)])
+        batch, at = taken(reader, at)
+        found.append(sorted(ids(batch)))
+    assert found[:2] == [["0", "load 0", "load 1"], ["1", "load 2", "load 3"]]
+    assert found[2] == ["2", "gained 0", "gained 1", "gained 2", "load 4"]
 
 
 def test_what_names_no_group_is_partition_0_s(root, read):

@@ -82,6 +82,44 @@ def test_a_batch_that_is_run_again_decides_nothing_for_what_was_lost_since(
     assert of(second, 6) == again
 
 
+def test_a_change_is_in_force_from_the_next_batch_on(root: str, checkpoint: str) -> None:
+    running = PinnedSettings(root, checkpoint, OURS)
+    assert of(running, 0) == OURS
+    gained = msgspec.structs.replace(OURS, claims={0: 4, 3: 5, 1: 9})
+    running.change(gained)
+    assert not running.is_changed(), "what is written for it now may not be read yet"
+    assert of(running, 1) == gained
+    assert running.is_changed()
+    for batch, settings in ((0, OURS), (1, gained), (2, gained)):
+        assert of(PinnedSettings(root, checkpoint, gained, planned(running, batch)), batch) == (
+            msgspec.structs.replace(settings)
+        )
+
+
+def test_a_partition_is_decided_for_until_a_batch_reads_no_more_requests_of_it(
+    root: str, checkpoint: str
+) -> None:
+    selected = {1: Selection((0, 3), 8), 2: Selection((0,), 8), 3: Selection((0,), 8)}
+
+    def offset(batch: int) -> str:
+        at = Offset(Position(0), Position(0), 0, selected[batch])
+        return msgspec.json.encode(at).decode()
+
+    running = PinnedSettings(root, checkpoint, OURS, offset_of_batch=offset)
+    of(running, 0)
+    running.change(msgspec.structs.replace(OURS, unloading={3: 5}))
+    assert of(running, 1).claims == {0: 4, 3: 5}
+    # Killed in batch 2: before it had asked for its settings, and after that.
+    later = msgspec.structs.replace(OURS, claims={0: 4}, unloading={3: 5})
+    for _ in range(2):
+        again = PinnedSettings(root, checkpoint, later, Planned(2, offset(2)))
+        assert (of(again, 2).claims, of(again, 2).unloading) == ({0: 4}, {3: 5})
+        again = PinnedSettings(root, checkpoint, later, Planned(1, offset(1)))
+        assert of(again, 1).claims == {0: 4, 3: 5}
+        assert (of(running, 2).claims, of(running, 2).unloading) == ({0: 4}, {3: 5})
+    assert of(running, 3).claims == {0: 4}
+
+
 def test_a_batch_that_is_run_again_knows_the_same_topics(root: str, checkpoint: str) -> None:
     create_topic(root, "orders", 6)
     running = PinnedSettings(root, checkpoint, OURS)
