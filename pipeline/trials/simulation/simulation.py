@@ -6,12 +6,12 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from pipeline import background, clock
 from pipeline.delta import local_appender, log_trim
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
+from pipeline.node import handover
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.partitions import move
 from pipeline.settings import CoordinatorSettings, Settings
@@ -152,11 +153,23 @@ class Simulation:
                 stack.enter_context(self._files.installed())
                 stack.enter_context(self._upkeep.installed())
                 stack.enter_context(replaced(local_appender, "CHECKPOINT_EVERY", 25))
+                stack.enter_context(replaced(handover, "append_bootstrap", self._write_slowly()))
                 # Ages of files are the real store's: a run that took long would be another run.
                 stack.enter_context(replaced(log_trim, "GRACE_S", 0.0))
                 yield
         finally:
             random.setstate(chance)
+
+    def _write_slowly(self) -> Callable[..., None]:
+        """What writes a bootstrap for a query that runs, and goes on meanwhile."""
+        chance = self.world.rng("bootstraps")
+        write = handover.append_bootstrap
+
+        def write_slowly(*arguments: Any) -> None:
+            self.world.sleep(chance.uniform(0.0, 1.5))
+            write(*arguments)
+
+        return write_slowly
 
     def _begin(self) -> None:
         chance = self.world.rng("machines")
