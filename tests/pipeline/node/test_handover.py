@@ -5,13 +5,25 @@ from __future__ import annotations
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from coordinator.group.partition import PartitionSet
+from coordinator.group.control import UNLOAD_EVENT
+from coordinator.group.partition import PartitionSet, partition_for
 from pipeline.delta import table_files
+from pipeline.delta.commit_reader import open_files
+from pipeline.delta.tail import Position, appended
 from pipeline.node.bootstrap import prepare_bootstrap
-from pipeline.node.handover import CLAIMS, begin_afresh, begun_with, bring_in, passed_over
+from pipeline.node.handover import (
+    CLAIMS,
+    begin_afresh,
+    begun_with,
+    bootstrap_end,
+    bring_in,
+    give_up,
+    passed_over,
+)
 from pipeline.stream.bootstrap import Bootstrap
-from pipeline.stream.offset import Planned
-from pipeline.stream.packed import PACKED_SCHEMA
+from pipeline.stream.change import Change, change_row
+from pipeline.stream.offset import Planned, Selection
+from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
 from pipeline.tables.request_log import RequestLog
 from tests.pipeline.rows import heartbeat
 
@@ -86,6 +98,32 @@ def test_whoever_is_killed_before_that_commit_has_brought_in_nothing(root, monke
     assert begun_with(engine, "checkpoint", uri) == (Bootstrap(uri, 1, 1), 4)
     bring_in(root, uri, PartitionSet({0, 1}, 2), 9)
     assert DeltaTable(uri).to_pyarrow_table().num_rows == 1
+
+
+def test_a_query_that_runs_is_told_what_it_selects_after_what_loads_groups(root):
+    uri = f"{root}/bootstrap"
+    begin_afresh(Checkpoints(), root, "checkpoint", uri, PartitionSet({0}, 3), 4)
+    RequestLog(root).append([heartbeat("waits", group_of(1))])
+    at = Position(bootstrap_end(uri))
+    assert bring_in(root, uri, PartitionSet({1}, 3), 9, run=7, kept={0, 1}) == 1
+    (waits,), (change,) = pages(uri, at)
+    assert waits[0] == group_of(1)
+    assert change == change_row(Change(7, Selection((0, 1), 3, {1: 1})))
+    # It is given up: in the batch that reads no more requests of it, its groups are unloaded.
+    at = Position(bootstrap_end(uri))
+    give_up(root, uri, PartitionSet({1}, 3), run=7, kept={0})
+    (rows,) = pages(uri, at)
+    unload = (group_of(1), FIRST_KEY + UNLOAD_EVENT)
+    assert rows == [change_row(Change(7, Selection((0,), 3))), unload]
+
+
+def group_of(partition: int) -> str:
+    return next(g for g in map("g{}".format, range(99)) if partition_for(g, 3) == partition)
+
+
+def pages(uri: str, start: Position) -> list[list[tuple[str, str]]]:
+    found = (rows for rows, _ in appended(open_files(uri), start, PACKED_SCHEMA.names))
+    return [[tuple(row.values()) for row in rows.to_pylist()] for rows in found if rows is not None]
 
 
 def _killed(*_args):
