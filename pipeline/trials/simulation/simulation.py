@@ -20,6 +20,7 @@ from pipeline.delta import local_appender, log_trim
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
 from pipeline.node import handover
+from pipeline.node.bootstrap import append_bootstrap
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.partitions import move
 from pipeline.settings import CoordinatorSettings, Settings
@@ -163,11 +164,10 @@ class Simulation:
     def _write_slowly(self) -> Callable[..., None]:
         """What writes a bootstrap for a query that runs, and goes on meanwhile."""
         chance = self.world.rng("bootstraps")
-        write = handover.append_bootstrap
 
         def write_slowly(*arguments: Any) -> None:
             self.world.sleep(chance.uniform(0.0, 1.5))
-            write(*arguments)
+            append_bootstrap(*arguments)
 
         return write_slowly
 
