@@ -204,6 +204,7 @@ def reading_s(root: str, share: Selection, first: int) -> float:
             requests=uri,
             bootstrap=uri,
             bootstrap_version=open_table(root, REQUESTS).version() + 1,
+            bootstrap_end=open_table(root, REQUESTS).version() + 1,
             first_version=first,
             wait_ms=0,
             max_files=1,
