@@ -302,11 +302,14 @@ class CoordinatorNode:
             return
         claimed = self._decisions.decide(self._cluster, self._events(CLAIMED, plan.claim))
         self._cluster = claimed or self._decisions.read()
-        if claimed is not None:
-            log.info("claimed %d partitions: %s", len(plan.claim), named(plan.claim))
+        if claimed is None:
+            # Somebody else has decided something. Without partitions, the query would go on from a
+            # streaming checkpoint whose next batch others may have trimmed the log of.
+            return
+        log.info("claimed %d partitions: %s", len(plan.claim), named(plan.claim))
         if self.serving is None:
             self._begin()
-        elif claimed is not None:
+        else:
             self._change(self.serving)
 
     # --- the query ------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from pipeline.delta import local_appender
 from pipeline.delta.actions import parse_commit
+from pipeline.delta.layout import Layout, write_parquet
 from pipeline.trials.simulation.clocks import BEGIN_MS
 from pipeline.trials.simulation.world import Process, Stopped, World
 
@@ -102,6 +104,7 @@ class Files:
             for owner, name, value in (
                 (os, "link", self.create_commit),
                 (pq, "write_table", self.write_table),
+                (local_appender, "write_parquet", self.write_parquet),
                 (Path, "unlink", unlink_path),
                 (Path, "read_bytes", read_path),
                 (uuid, "uuid4", self.new_name),
@@ -141,11 +144,21 @@ class Files:
 
     def write_table(self, rows: Any, target: Any, **options: Any) -> None:
         """`pyarrow.parquet.write_table`."""
+        self._write(rows, target, lambda: self._write_table(rows, target, **options))
+
+    def write_parquet(self, target: Any, layout: Layout, leave_out: Sequence[str]) -> None:
+        """`pipeline.delta.layout.write_parquet`, where it does not write by `write_table`."""
+        if layout.row_groups is None:
+            write_parquet(target, layout, leave_out)
+            return
+        self._write(layout.rows, target, lambda: write_parquet(target, layout, leave_out))
+
+    def _write(self, rows: pa.Table, target: Any, write: Callable[[], None]) -> None:
         ours = self._before(Path(target))
         outcome = self._meet_fault(DATA_FILE) if ours else None
         if outcome in (FAIL, ANSWER_LOST, UNKNOWN):
             raise OSError(errno.ENOSPC, "no space left", str(target))
-        self._write_table(rows, target, **options)
+        write()
         if outcome == CRASH_AFTER:
             self._crash()
         if ours:

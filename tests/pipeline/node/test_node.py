@@ -96,6 +96,20 @@ def test_a_node_that_has_not_begun_does_not_say_that_it_has_read_all(root: str):
         joined.abandon()
 
 
+def test_a_node_whose_claim_is_refused_begins_no_query(root: str, monkeypatch: pytest.MonkeyPatch):
+    """It has no partitions, so nobody keeps the log for its streaming checkpoint's next batch."""
+    engine = FakeEngine()
+    node = CoordinatorNode(engine, root, node_settings(1))
+    try:
+        with monkeypatch.context() as others:
+            others.setattr(node._decisions, "decide", lambda *_: None)
+            node.tick()
+        assert not engine.queries
+        until({1: node}, lambda: len(engine.queries) == 1)
+    finally:
+        node.abandon()
+
+
 def test_a_partition_that_comes_and_goes_begins_no_query_anew(root: str):
     """A query that is begun anew has all groups of its node wait for one to two seconds."""
     engines = {number: FakeEngine() for number in (1, 2)}
