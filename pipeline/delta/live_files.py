@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from pipeline.delta.commit_reader import GoneCheck, noted_checkpoint, open_files, read_commit
+from pipeline.delta.file_actions import FileAction, LiveFile
 from pipeline.delta.log import LogGone
 from pipeline.errors import Failure
 
@@ -21,32 +22,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 
-class LiveFile(Struct, frozen=True, rename="camel"):
-    """A file of a table, as its add action has it; `stats` is JSON. Times in ms."""
-
-    path: str
-    size: int = 0
-    modification_time: int = 0
-    partition_values: dict[str, str | None] = {}
-    stats: str | None = None
-
-
-class _Removed(Struct):
-    path: str
-
-
-class _Transaction(Struct, rename="camel"):
-    app_id: str
-    version: int
-
-
-class _Action(Struct, rename="camel"):
-    add: LiveFile | None = None
-    remove: _Removed | None = None
-    txn: _Transaction | None = None
-
-
-_decode_action = msgspec.json.Decoder(_Action).decode
+_decode_action = msgspec.json.Decoder(FileAction).decode
 _COLUMNS = ["add", "txn"]
 
 
@@ -122,7 +98,7 @@ class LiveFiles:
         return Change(added, [], transactions, everything=True)
 
 
-def _change(actions: list[_Action]) -> Change:
+def _change(actions: list[FileAction]) -> Change:
     added = [
         msgspec.structs.replace(action.add, path=unquote(action.add.path))
         for action in actions

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
+from pipeline.delta.file_actions import FileAction, LiveFile, Transaction
 from pipeline.delta.log import LogGone, last_checkpoint, next_content
 from pipeline.errors import Failure
 
@@ -22,23 +23,6 @@ Ask = Callable[[str], list[tuple[Any, ...]]]
 
 # A table of a later reader version may have files whose rows are not the table's.
 _READER_VERSION = 1
-
-
-class PlainFile(Struct, frozen=True, rename="camel"):
-    """A file of a table, as its add action has it; `stats` is JSON."""
-
-    path: str
-    partition_values: dict[str, str | None] = {}
-    stats: str | None = None
-
-
-class _Removed(Struct):
-    path: str
-
-
-class _Transaction(Struct, rename="camel"):
-    app_id: str
-    version: int
 
 
 class _MetaData(Struct, rename="camel"):
@@ -51,10 +35,7 @@ class _Protocol(Struct, rename="camel"):
     min_reader_version: int
 
 
-class _Action(Struct, rename="camel"):
-    add: PlainFile | None = None
-    remove: _Removed | None = None
-    txn: _Transaction | None = None
+class _Action(FileAction, rename="camel"):
     meta_data: _MetaData | None = None
     protocol: _Protocol | None = None
 
@@ -74,7 +55,7 @@ class PlainTable:
         self.fields: list[dict[str, Any]] = []
         self.partition_by: list[str] = []
         self.properties: dict[str, str | None] = {}
-        self.files: dict[str, PlainFile] = {}
+        self.files: dict[str, LiveFile] = {}
         self.transactions: dict[str, int] = {}
         self.reader_version = 0
 
@@ -158,9 +139,9 @@ def _take_checkpoint(table: PlainTable, checkpoint: Path, ask: Ask) -> None:
     ) in rows:
         if file is not None:
             given = dict(zip(names or (), values or (), strict=True))
-            table.take(_Action(add=PlainFile(file, given, stats)))
+            table.take(_Action(add=LiveFile(file, partition_values=given, stats=stats)))
         elif app_id is not None:
-            table.take(_Action(txn=_Transaction(app_id, version)))
+            table.take(_Action(txn=Transaction(app_id, version)))
         elif schema is not None:
             properties = dict(zip(keys or (), settings or (), strict=True))
             table.take(_Action(meta_data=_MetaData(schema, columns or [], properties)))

@@ -74,13 +74,13 @@ def is_local(uri: str) -> bool:
 
 def store_packages(location: str) -> list[str]:
     """Return the Maven coordinates that Hadoop needs to reach a URI; none for a folder."""
-    store = _STORES.get(urlparse(_in_hadoop(location)).scheme)
+    store = _store_of(location)
     return [] if store is None else [store.package.format(hadoop=_hadoop_version())]
 
 
 def store_class(location: str) -> str | None:
     """Return the Java class by which Hadoop reaches a URI, None if Spark has it or nobody knows."""
-    store = _STORES.get(urlparse(location).scheme)
+    store = _store_of(location)
     return None if store is None else store.file_system
 
 
@@ -100,6 +100,10 @@ def store_settings(location: str) -> dict[str, str]:
         "path.style.access": "true",
     }
     return {f"spark.hadoop.fs.s3a.{key}": text for key, text in hadoop.items() if text}
+
+
+def _store_of(uri: str) -> _Store | None:
+    return _STORES.get(urlparse(_in_hadoop(uri)).scheme)
 
 
 def _in_hadoop(uri: str) -> str:

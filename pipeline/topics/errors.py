@@ -30,3 +30,12 @@ class UnknownTopicOrPartition(Failure):
 
 class OffsetOutOfRange(Failure):
     """The offset is not between the partition's log start and log end. Kafka's error 1."""
+
+
+def check_range(topic: str, partition: int, offset: int, log_start: int, log_end: int) -> None:
+    """Raise OffsetOutOfRange for an offset that is not between log start and log end."""
+    if not log_start <= offset <= log_end:
+        raise OffsetOutOfRange(
+            f"topic {topic!r} has no offset {offset} in partition {partition}, only "
+            f"{log_start} to {log_end}"
+        )

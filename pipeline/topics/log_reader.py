@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from pipeline.topics.errors import OffsetOutOfRange
+from pipeline.topics.errors import check_range
 from pipeline.topics.record import Record
 from pipeline.topics.row_groups import plain_types
 from pipeline.topics.segments import PartitionSegments, Segments
@@ -90,11 +90,7 @@ class LogReader:
     def check_range(self, partition: int, offset: int) -> None:
         """Raise OffsetOutOfRange for an offset that is not between log start and log end."""
         log = self._segments.partition(partition)
-        if not log.log_start <= offset <= log.log_end:
-            raise OffsetOutOfRange(
-                f"topic {self.topic.topic!r} has no offset {offset} in partition {partition}, only "
-                f"{log.log_start} to {log.log_end}"
-            )
+        check_range(self.topic.topic, partition, offset, log.log_start, log.log_end)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
         """Return the first offset of this time or later, and its timestamp; None without one."""

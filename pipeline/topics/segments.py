@@ -30,7 +30,8 @@ from pipeline.topics.producer_state import ProducerBatch, Producers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pipeline.delta.live_files import Change, LiveFile
+    from pipeline.delta.file_actions import LiveFile
+    from pipeline.delta.live_files import Change
 
 
 class Segment(Struct, frozen=True):

@@ -16,7 +16,7 @@ from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
 from pipeline.topics.columns import Columns, as_bytes
 from pipeline.topics.definition import column_types
-from pipeline.topics.errors import OffsetOutOfRange, TableReplaced
+from pipeline.topics.errors import TableReplaced, check_range
 from pipeline.topics.indexer import Indexer
 from pipeline.topics.record import Record
 from pipeline.topics.row_groups import OpenFile
@@ -139,11 +139,7 @@ class TableReader:
         return self._made_indexer
 
     def _check_range(self, partition: int, index: PartitionIndex, offset: int) -> None:
-        if not index.log_start <= offset <= index.log_end:
-            raise OffsetOutOfRange(
-                f"topic {self.topic.topic!r} has no offset {offset} in partition {partition}, only "
-                f"{index.log_start} to {index.log_end}"
-            )
+        check_range(self.topic.topic, partition, offset, index.log_start, index.log_end)
 
     # --- rows -------------------------------------------------------------------------------------
 
