@@ -6,6 +6,7 @@ answers are Kafka's, errors included: by them the tools print what they print ag
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -37,11 +38,17 @@ from kafka.protocol.consumer.group import (
 )
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
+from pipeline.clock import clock_ms
+from pipeline.gateway import call
 from pipeline.gateway.brokers import Broker
 from pipeline.monitor import catalog
 from pipeline.monitor.table_files import files_query
+from pipeline.tables.store import open_table
 from schemas.errors import ErrorCode
+from schemas.tables import REQUESTS
+from tests.pipeline import small
 from tests.pipeline.gateway.raw import Client, connected
+from tests.pipeline.gateway.running import gateway
 
 NOBODY = -1
 NO_EPOCH = -1
@@ -227,6 +234,38 @@ def test_a_live_group_is_neither_reset_nor_deleted(client: Client) -> None:
         ErrorCode.NON_EMPTY_GROUP,
         ErrorCode.GROUP_ID_NOT_FOUND,
     ]
+
+
+def groups_deleted(client: Client, *groups: str) -> list[int]:
+    answer = client.ask(DeleteGroupsRequest(groups_names=list(groups)), DeleteGroupsResponse, 2)
+    return [each.error_code for each in answer.results]
+
+
+def test_what_a_coordinator_would_delete_too_late_stays(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client waits 30 s: by the clock of this coordinator 31 s pass between two decisions."""
+    commit(client, "late", {0: 4, 1: 5})
+    with monkeypatch.context() as slow:
+        times = itertools.count(clock_ms(), round(1000 * call.ADMIN_TIMEOUT_S) + 1_000)
+        slow.setattr(small, "clock_ms", times.__next__)
+        assert groups_deleted(client, "late") == [ErrorCode.REQUEST_TIMED_OUT]
+        assert offsets_deleted(client, "late", {"orders": [0]}) == (ErrorCode.REQUEST_TIMED_OUT, {})
+    assert committed(client, "late") == [{("orders", 0): 4, ("orders", 1): 5}]
+    assert offsets_deleted(client, "late", {"orders": [0]}) == (0, {("orders", 0): 0})
+    assert groups_deleted(client, "late") == [0]
+
+
+def test_nothing_is_asked_of_a_coordinator_that_did_not_say_what_time_it_is(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that starts the next day deletes nothing: it finds no request to delete."""
+    monkeypatch.setattr(call, "ADMIN_TIMEOUT_S", 0.05)
+    with gateway(root) as broker, connected(broker) as client:
+        assert groups_deleted(client, "g", "h") == [ErrorCode.REQUEST_TIMED_OUT] * 2
+        assert offsets_deleted(client, "g", {"orders": [0]}) == (ErrorCode.REQUEST_TIMED_OUT, {})
+    asked = open_table(root, REQUESTS).to_pyarrow_table(columns=["api"])
+    assert asked.column("api").to_pylist() == ["find_coordinator"] * 3
 
 
 def test_a_topic_is_created_by_the_number_of_partitions_that_the_broker_has(
