@@ -53,7 +53,12 @@ _TO_READ_S = 0.1
 
 
 class _Turn:
-    """A frame that is being answered, and its place among the connection's answers."""
+    """A frame that is being answered, and its place among the connection's answers.
+
+    What runs for it knows it, to tell it the answer. Once told it forgets what ran, or each request
+    would be freed by the garbage collector only: ten thousand of them took it 0.1 s, in which the
+    gateway answered nobody.
+    """
 
     __slots__ = ("_connection", "answer", "error", "frame", "is_over", "is_taken_in", "running")
 
@@ -76,11 +81,11 @@ class _Turn:
             self._connection.go_on()
 
     def answered(self, answer: bytes | None) -> None:
-        self.is_over, self.answer = True, answer
+        self.is_over, self.answer, self.running = True, answer, None
         self._connection.answer_soon()
 
     def failed(self, error: Exception) -> None:
-        self.is_over, self.error = True, error
+        self.is_over, self.error, self.running = True, error, None
         self._connection.answer()
 
 

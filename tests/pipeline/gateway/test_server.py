@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 from collections.abc import Iterator
 
@@ -68,6 +69,22 @@ def test_versions_that_are_too_new_are_told_which_there_are(client: Client) -> N
 def test_a_heartbeat_is_decided_in_each_version(client: Client, version: int) -> None:
     answer = client.ask(heartbeat(), HeartbeatResponse, version)
     assert answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_answered_requests_are_no_garbage(client: Client) -> None:
+    """The collector would have to find them, and the gateway stands still meanwhile."""
+    many = 60
+    client.ask(heartbeat(), HeartbeatResponse, 4)
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(many):
+            client.send(heartbeat(), 4)
+        for _ in range(many):
+            client.receive(HeartbeatResponse, 4)
+        assert gc.collect() < many
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("version", range(10))
