@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import math
 import random
 import threading
 import time
@@ -34,6 +33,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from pipeline.client.accumulator import Accumulator, Batch, Delivery
+from pipeline.client.pace import Pace
 from pipeline.client.producer_settings import ProducerSettings
 from pipeline.client.sender import Sender
 from pipeline.clock import clock_ms
@@ -55,8 +55,6 @@ _GONE = (TableNotFoundError, FileNotFoundError, NotADirectoryError)
 # What encoding a request can raise: a number is too large, a text is not valid Unicode.
 _UNWRITABLE = (msgspec.MsgspecError, pa.ArrowException, OverflowError, TypeError, ValueError)
 _JITTER = 0.2
-# The time between two batches that hasten, ms: each commit costs every reader a file.
-_HASTE_MS = 25
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -102,9 +100,7 @@ class _Lane:
         self.app_id = f"producer-{uuid.uuid4()}"
         self.version = 0
         self.wake = threading.Condition(lock)
-        # When the last batch was taken, ms of the steady clock, and whether the next one hastens.
-        self.taken_at = -math.inf
-        self.hastens = False
+        self.pace = Pace()
 
 
 class RequestProducer:
@@ -201,9 +197,19 @@ class RequestProducer:
         """
         with self._lock:
             for lane in self._lanes:
-                if not lane.hastens and lane.accumulator.ready_at() is not None:
-                    lane.hastens = True
+                if lane.accumulator.ready_at() is not None:
+                    lane.pace.hasten()
                     lane.wake.notify()
+
+    def meet(self, reads_at: float | None) -> None:
+        """Write what waits so that who reads requests now, and at `reads_at`, has it soon.
+
+        `reads_at` in ms of `time.monotonic`, None if it is not known (`Pace.meet`).
+        """
+        with self._lock:
+            for lane in self._lanes:
+                lane.pace.meet(reads_at)
+                lane.wake.notify()
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Write what was sent so far without lingering, and wait for it.
@@ -286,6 +292,7 @@ class RequestProducer:
                 error = raised
             lane.version += 1
             with self._lock:
+                lane.pace.written(_now_ms())
                 self._used -= batch.size
                 self._room.notify_all()
             for event, delivery in zip(batch.events, batch.deliveries, strict=True):
@@ -301,17 +308,16 @@ class RequestProducer:
         """Wait for the next batch that is due; None when the producer is closed and empty."""
         with self._lock:
             while True:
-                ready_at = lane.accumulator.ready_at()
-                if ready_at is None:
+                lingers_until = lane.accumulator.ready_at()
+                if lingers_until is None:
                     if self._closed:
                         return None
                     lane.wake.wait()
                     continue
-                if lane.hastens:
-                    ready_at = min(ready_at, lane.taken_at + _HASTE_MS)
+                ready_at = lane.pace.ready_at(lingers_until)
                 now = _now_ms()
                 if ready_at <= now or self._closed or self._flushing or self._blocked:
-                    lane.taken_at, lane.hastens = now, False
+                    lane.pace.taken(now)
                     return lane.accumulator.take()
                 lane.wake.wait((ready_at - now) / 1000)
 

@@ -4,16 +4,20 @@ A client is one producer and one response reader; a process needs one for all it
 
 `linger.ms` is the longest that a request waits for others. A request that nothing is ahead of is
 written at once. While answers are waited for, the coordinator is at work on a micro-batch, and
-requests gather; when answers come, it is about to read what the next one has, and the requests are
-written. (Nagle's algorithm, RFC 896, with an answer for an acknowledgement.)
+requests gather until shortly before the batch is expected to end (`pipeline.client.answer_rhythm`):
+what is written then is in the next one. Until the batches' rhythm is known, and when the
+coordinator may have found no requests of this client, they are written when answers come. (Nagle's
+algorithm, RFC 896, with an answer for an acknowledgement.)
 """
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING
 
+from pipeline.client.answer_rhythm import AnswerRhythm
 from pipeline.client.producer import RequestProducer
 from pipeline.client.response_reader import ResponseReader
 from pipeline.errors import Failure
@@ -38,7 +42,8 @@ class RequestClient:
 
     def __init__(self, root: str, settings: ProducerSettings | None = None) -> None:
         self._root = root
-        self._reader = ResponseReader(root, on_answers=self._hasten)
+        self._rhythm = AnswerRhythm()
+        self._reader = ResponseReader(root, on_answers=self._answered)
         try:
             self._producer = RequestProducer(root, settings)
         except BaseException:
@@ -102,11 +107,12 @@ class RequestClient:
             self._reader.forget(event.request_id)
             raise
         if self._reader.waiting == 1:
+            self._rhythm.pause()
             self._producer.hasten()
 
-    def _hasten(self) -> None:
-        """Answers have come: the coordinator is about to look for requests."""
-        self._producer.hasten()
+    def _answered(self) -> None:
+        """Answers have come: the coordinator looks for requests now, and after the next ones."""
+        self._producer.meet(self._rhythm.answered(time.monotonic() * 1000))
 
 
 class _Sent:

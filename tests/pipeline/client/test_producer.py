@@ -199,6 +199,14 @@ def test_who_hastens_a_producer_ends_the_linger(root: str) -> None:
             assert written.result(SOON_S).request_id == name
 
 
+def test_who_says_when_requests_are_read_ends_the_linger(root: str) -> None:
+    with producer(root, **{"linger.ms": NEVER_MS}) as writer:
+        for name, reads_at in (("a", None), ("b", 0.0)):
+            written = writer.send(heartbeat(name))
+            writer.meet(reads_at)
+            assert written.result(SOON_S).request_id == name
+
+
 def test_a_full_batch_is_written_though_the_linger_is_long(root: str) -> None:
     with producer(root, **{"linger.ms": NEVER_MS, "batch.size": 1}) as writer:
         assert writer.send(heartbeat("a")).result(SOON_S).request_id == "a"

@@ -1,0 +1,108 @@
+"""When a client's requests are written: shortly before the coordinator looks for them."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeline.client.answer_rhythm import AnswerRhythm
+from pipeline.client.pace import EARLIER_MS, LEAST_MS, Pace
+
+LINGERS_UNTIL = 10_000.0
+
+
+def beating(*times: float) -> float | None:
+    rhythm = AnswerRhythm()
+    expected = [rhythm.answered(time) for time in times]
+    return expected[-1]
+
+
+def written(pace: Pace, at: float, took_ms: float = 0) -> None:
+    pace.taken(at)
+    pace.written(at + took_ms)
+
+
+# --- the rhythm of answers ----------------------------------------------------------------------
+
+
+def test_the_next_answers_are_expected_after_one_of_the_shorter_intervals() -> None:
+    assert beating(0, 100, 200) is None, "two intervals tell nothing"
+    assert beating(0, 100, 200, 300) == 400
+    assert beating(0, 90, 190, 390, 490, 1_490) == 1_490 + 100
+
+
+def test_intervals_of_long_ago_are_forgotten() -> None:
+    times = [0.0, 10, 20, 30] + [30.0 + 200 * number for number in range(1, 9)]
+    assert beating(*times) == times[-1] + 200
+
+
+def test_a_time_in_which_nothing_was_asked_is_no_interval() -> None:
+    rhythm = AnswerRhythm()
+    for time in (0, 100, 200, 300):
+        rhythm.answered(time)
+    rhythm.pause()
+    assert rhythm.answered(5_000) == 5_100
+
+
+# --- the pace of batches ------------------------------------------------------------------------
+
+
+def test_without_a_reader_a_batch_lingers() -> None:
+    assert Pace().ready_at(LINGERS_UNTIL) == LINGERS_UNTIL
+
+
+def test_a_batch_is_written_before_the_reader_reads() -> None:
+    pace = Pace()
+    written(pace, at=0, took_ms=7)
+    pace.meet(300)
+    assert pace.ready_at(LINGERS_UNTIL) == 300 - 7 - EARLIER_MS
+    assert pace.ready_at(lingers_until=200) == 200, "the linger is the longest wait"
+
+
+def test_a_reader_that_found_nothing_goes_on_looking() -> None:
+    pace = Pace()
+    written(pace, at=0)
+    pace.meet(300)
+    pace.meet(600)
+    assert pace.ready_at(LINGERS_UNTIL) == LEAST_MS, "at once, but for the batch before"
+    written(pace, at=400)
+    assert pace.ready_at(LINGERS_UNTIL) == 600 - EARLIER_MS, "once: then it has something to read"
+
+
+def test_a_reader_without_a_rhythm_is_met_now() -> None:
+    pace = Pace()
+    written(pace, at=0)
+    pace.meet(None)
+    assert pace.ready_at(LINGERS_UNTIL) == LEAST_MS
+    written(pace, at=100)
+    assert pace.ready_at(LINGERS_UNTIL) == LINGERS_UNTIL
+
+
+def test_a_late_reader_is_met_again_and_again_but_less_and_less_often() -> None:
+    pace = Pace()
+    written(pace, at=0)
+    pace.meet(300)
+    times = []
+    for _ in range(4):
+        times.append(pace.ready_at(LINGERS_UNTIL))
+        written(pace, at=times[-1])
+    first = 300 - EARLIER_MS
+    assert times == [first, first + 25, first + 25 + 50, first + 25 + 50 + 100]
+
+
+def test_who_hastens_has_nobody_to_meet() -> None:
+    pace = Pace()
+    written(pace, at=0)
+    pace.meet(300)
+    pace.hasten()
+    assert pace.ready_at(LINGERS_UNTIL) == LEAST_MS
+    written(pace, at=100)
+    assert pace.ready_at(LINGERS_UNTIL) == LINGERS_UNTIL
+
+
+@pytest.mark.parametrize("reads_at", [None, 300])
+def test_batches_keep_their_distance(reads_at: float | None) -> None:
+    """Each commit is a file for every reader."""
+    pace = Pace()
+    written(pace, at=290)
+    pace.meet(reads_at)
+    assert pace.ready_at(LINGERS_UNTIL) == 290 + LEAST_MS
