@@ -1,12 +1,13 @@
 """Kafka's protocol through a gateway: answer time, members held, and records consumed.
 
-Answer time: the load of `answer`, written as rows and sent through sockets, in turns, to one
-coordinator. Members held: as many as get every heartbeat of 3 s answered before the next one is
-due, with no error, at sessions of 45 s; there are 10,000 more at a time until they are not. They
-share a thousand connections. Consumed: the rows of a Delta table of 100 bytes each, by one
-confluent-kafka consumer, once they are indexed. Produced: as many such records, by one
-confluent-kafka producer with acks=all and its defaults; the time of an acknowledgement is that of
-one record every 20 ms.
+Answer time: the load of `answer` in turns to one coordinator: written as rows, which are timed from
+their commit as in `answer`; written by a Python program's client, and sent through sockets, which
+are both timed from the program's call. Members held: as many as get every heartbeat of 3 s answered
+before the next one is due, with no error, at sessions of 45 s; there are 10,000 more at a time
+until they are not. They share a thousand connections. Consumed: the rows of a Delta table of 100
+bytes each, by one confluent-kafka consumer, once they are indexed. Produced: as many such records,
+by one confluent-kafka producer with acks=all and its defaults; the time of an acknowledgement is
+that of one record every 20 ms.
 
 The gateway's CPU a request is that of its process during the members' heartbeats. Where the driver,
 which is one thread, reaches its core, the report says so: the figure is then a lower bound.
@@ -35,12 +36,13 @@ from msgspec import Struct
 from pipeline.bench.broker import HOST, broker
 from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, Member
 from pipeline.bench.kafka_libs import ADVICE, kafka_libs
-from pipeline.bench.paced import GROUPS, INTERVAL_S, MEMBERS, p50_and_p99, pace
+from pipeline.bench.paced import GROUPS, INTERVAL_S, MEMBERS, p50_and_p99, pace, pace_client
 from pipeline.bench.rebalance import form
 from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
 from pipeline.bench.socket_fleet import SocketFleet
 from pipeline.bench.wire import await_coordinator
+from pipeline.client import RequestClient
 from pipeline.errors import Failure
 from pipeline.node.process import end
 from pipeline.topics import create_table_topic
@@ -68,7 +70,7 @@ _BATCH_ROWS = 100_000
 # The driver lags behind its own schedule by so much of an interval: it is the limit.
 _LAG = 0.1
 
-ROWS, GATEWAY, KAFKA = "rows", "gateway", "kafka"
+ROWS, CLIENT, GATEWAY, KAFKA = "rows, from their commit", "client, from send", "gateway", "kafka"
 
 
 class Figures(Struct):
@@ -89,20 +91,23 @@ class Figures(Struct):
 
 
 class GatewayReport(Report):
-    """Rows and the gateway on one coordinator; `kafka` is None where no jars of it are named."""
+    """Three ways to one coordinator; `kafka` is None where no jars of it are named."""
 
     written: Figures
+    client: Figures
     gateway: Figures
     kafka: Figures | None
 
     def rows(self) -> list[Figures]:
         """The ways that were measured."""
-        return [self.written, self.gateway, *([] if self.kafka is None else [self.kafka])]
+        ours = [self.written, self.client, self.gateway]
+        return [*ours, *([] if self.kafka is None else [self.kafka])]
 
     def aims(self) -> list[Aim]:
         """Through the socket nearly as soon; half as many records a second as Kafka."""
         aims = [
             Aim("p50 over that of rows", "ms", 15, self.gateway.p50_ms - self.written.p50_ms),
+            Aim("p50 over that of a client", "ms", 15, self.gateway.p50_ms - self.client.p50_ms),
             Aim("CPU of the gateway a heartbeat", "us", 60, self.gateway.cpu_us),
         ]
         if self.kafka is not None:
@@ -135,9 +140,10 @@ def bench_gateway(load: Load, libs: Path | None, say: Callable[[str], None]) -> 
     with running(COORDINATOR) as (process, root), serving(root) as (port, pid):
         fleet = Fleet(root, GROUPS, MEMBERS, "rows", LONGEST_SESSION_MS)
         form(fleet)
-        with SocketFleet(HOST, port) as sockets:
+        with SocketFleet(HOST, port) as sockets, RequestClient(root) as client:
             sockets.grow(_groups("gateway", GROUPS, MEMBERS, LONGEST_SESSION_MS))
             by_rows: list[float] = []
+            by_client: list[float] = []
             by_gateway: list[float] = []
             say(f"gateway: warm-up, {load.warm_up:.0f} s")
             pace(fleet, load.warm_up / 2, process)
@@ -145,13 +151,15 @@ def bench_gateway(load: Load, libs: Path | None, say: Callable[[str], None]) -> 
             for number in range(load.rounds):
                 say(f"gateway: round {number + 1} of {load.rounds}")
                 by_rows += pace(fleet, load.seconds, process)[0]
+                by_client += pace_client(client, fleet.members, load.seconds, process)
                 by_gateway += _beat(sockets, load.seconds, INTERVAL_S)
         written = Figures(ROWS, *p50_and_p99(by_rows, ROWS))
+        sent = Figures(CLIENT, *p50_and_p99(by_client, CLIENT))
         through = Figures(GATEWAY, *p50_and_p99(by_gateway, GATEWAY))
         consume_table(through, root, port, load.records, say)
         produce(through, port, load.records, say)
         _hold(through, port, pid, load, say)
-    return GatewayReport(written, through, kafka)
+    return GatewayReport(written, sent, through, kafka)
 
 
 def _kafka(port: int, pid: int, load: Load, say: Callable[[str], None]) -> Figures:

@@ -2,22 +2,25 @@
 
 Requests that have come due are committed every `linger_s`. An answer's time runs from the beginning
 of its request's commit until a reader of `responses` has the answer: what a request waits for its
-commit, half of `linger_s` on average, is no part of it.
+commit, half of `linger_s` on average, is no part of it. Of `pace_client`, whose requests go through
+a `RequestClient`, it runs from `submit` until the client has the answer.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from statistics import median, quantiles
 
-from pipeline.bench.fleet import Fleet
+from pipeline.bench.fleet import Fleet, Member
+from pipeline.client import RequestClient
 from pipeline.delta.table import local_folder
 from pipeline.errors import Failure
 from pipeline.node.process import CoordinatorProcess
-from schemas.messages import RequestEvent
+from schemas.messages import RequestEvent, Response
 
 GROUPS = 5
 MEMBERS = 20
@@ -96,6 +99,58 @@ def _pace(
             times.append(time.perf_counter() - handed_over)
         meanwhile(times)
         time.sleep(_POLL_S)
+
+
+class _Waiting:
+    """A request of `pace_client`: when it was sent, and where its answer's time goes, s."""
+
+    __slots__ = ("_answered", "_sent_at")
+
+    def __init__(self, answered: deque[float | BaseException]) -> None:
+        self._answered = answered
+        self._sent_at = time.perf_counter()
+
+    def set_running_or_notify_cancel(self) -> bool:
+        return True
+
+    def set_result(self, response: Response, /) -> None:
+        taken = time.perf_counter() - self._sent_at
+        wrong = Failure(f"{response.request_id} was answered {response.error_code}")
+        self._answered.append(wrong if response.error_code else taken)
+
+    def set_exception(self, error: BaseException, /) -> None:
+        self._answered.append(error)
+
+
+def pace_client(
+    client: RequestClient, members: Sequence[Member], seconds: float, process: CoordinatorProcess
+) -> list[float]:
+    """Let members heartbeat through one client; return the answer times, s. Raises Failure.
+
+    Answers that take longer than ten seconds are left out.
+    """
+    began = time.perf_counter()
+    due = [began + INTERVAL_S * i / len(members) for i in range(len(members))]
+    answered: deque[float | BaseException] = deque()
+    sent = 0
+    while True:
+        now = time.perf_counter()
+        for i, member in enumerate(members):
+            if due[i] <= now < began + seconds:
+                due[i] += INTERVAL_S
+                client.submit(member.heartbeat(), _Waiting(answered))
+                sent += 1
+        process.check()
+        is_over = now >= began + seconds
+        if is_over and (len(answered) == sent or now > began + seconds + _LAST_ANSWERS_S):
+            break
+        time.sleep(_POLL_S)
+    times = []
+    for each in answered:
+        if isinstance(each, BaseException):
+            raise each
+        times.append(each)
+    return times
 
 
 def p50_and_p99(times: list[float], what: str, least: int = LEAST_ANSWERS) -> tuple[float, float]:

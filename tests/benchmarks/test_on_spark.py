@@ -90,6 +90,7 @@ def test_a_gateway_is_measured(one_start: None) -> None:
         assert figures.records_per_s > 0
         assert figures.cpu_us > 0
     assert report.written.p50_ms > 0
+    assert report.client.p50_ms > 0
 
 
 def test_throughput_is_measured(one_start: None) -> None:
