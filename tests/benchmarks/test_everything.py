@@ -61,6 +61,7 @@ def test_every_bench_is_one_of_all() -> None:
             commands[name].make_context(name, [*options, "--json"])
 
 
+@pytest.mark.slow
 def test_each_bench_runs_as_a_command_and_a_failure_stops_none(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     said: list[str] = []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from pipeline.bench.fleet import Fleet
 from pipeline.bench.flood import TableFlood
 from pipeline.bench.rebalance import form
@@ -19,6 +21,7 @@ class Running:
         pass
 
 
+@pytest.mark.slow
 def test_every_heartbeat_is_answered_once(tmp_path: Path) -> None:
     root = str(tmp_path)
     ensure_tables(root)

@@ -11,6 +11,7 @@ from pipeline.bench.socket_fleet import SocketFleet
 from tests.pipeline.gateway.running import coordinator, gateway
 
 
+@pytest.mark.slow
 def test_members_on_sockets_join_heartbeat_and_are_counted(root: str) -> None:
     groups = [[Member(f"g{g}", f"g{g}-{m}", 10_000) for m in range(3)] for g in range(3)]
     with (

@@ -15,6 +15,7 @@ from pipeline.bench.machine import PLANS, MachineGroup, bench_machine, make_mach
 from pipeline.errors import Failure
 
 
+@pytest.mark.slow
 def test_every_load_is_measured_beside_its_floor() -> None:
     said: list[str] = []
     report = bench_machine(1, 100, said.append)

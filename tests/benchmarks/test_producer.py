@@ -11,6 +11,7 @@ from pipeline.cli.bench import show
 from pipeline.errors import Failure
 
 
+@pytest.mark.slow
 def test_a_longer_linger_makes_fewer_commits_and_later_acknowledgements(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -78,6 +78,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return dict(zip(programs, map(json.loads, ended.stdout.splitlines()), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_module_imports_spark_or_pandas(package: str, loaded: dict[str, Any]) -> None:
     ours, heavy = loaded[package]

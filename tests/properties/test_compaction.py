@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
@@ -48,6 +49,7 @@ STEP = st.one_of(
 )
 
 
+@pytest.mark.slow
 @FIXED
 @given(
     steps=st.lists(STEP, min_size=5, max_size=40),

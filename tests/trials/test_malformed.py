@@ -14,6 +14,8 @@ from pipeline.trials.malformed.files import MalformedFiles, Owed
 from pipeline.trials.malformed.healthy import GROUP, HealthyGroup
 from pipeline.trials.malformed.trial import MalformedReport, run_malformed
 
+pytestmark = pytest.mark.slow
+
 LONG = 1_000_000
 
 
@@ -30,7 +32,6 @@ def run(events: int) -> MalformedReport:
     return report
 
 
-@pytest.mark.slow
 def test_six_thousand_malformed_requests() -> None:
     run(6_000)
 

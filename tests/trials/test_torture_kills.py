@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.trials.torture.faults import DRIVER, JVM, LOSS, MOVE, NODE, PAUSE, WORKER
+from pipeline.trials.torture.faults import DRIVER, JVM, LOSS, MOVE, PAUSE, WORKER
 from pipeline.trials.torture.run import CHECK, torture
 
 # A check waits until every coordinator is ready: a minute of starts for each check.
-FIVE_KILLS = (
+FOUR_KILLS = (
     *((JVM,), (MOVE,), (DRIVER,), CHECK),
-    # The worker last: what became of its batch is seen before anything else is done to its node.
-    *((LOSS,), (WORKER,), CHECK),
-    # One stands still for longer than its lease, and the one that takes over is killed.
-    *((PAUSE,), (NODE,), CHECK),
+    # One stands still for longer than its lease, and the one that takes over is killed. The worker
+    # last: what became of its batch is seen before anything else is done to its node.
+    *((PAUSE,), (LOSS,), (WORKER,), CHECK),
 )
 
 
 @pytest.mark.spark
 @pytest.mark.timeout(1_800)
-def test_every_promise_holds_after_five_kills() -> None:
-    report = torture(None, None, print, seed=1, nodes=2, script=FIVE_KILLS)
-    assert report.kills == {"driver": 1, "jvm": 1, "worker": 1, "node": 2}
+def test_every_promise_holds_after_four_kills() -> None:
+    report = torture(None, None, print, seed=1, nodes=2, script=FOUR_KILLS)
+    assert report.kills == {"driver": 1, "jvm": 1, "worker": 1, "node": 1}
     assert report.others.get("pause") == 1
-    assert (report.checks, report.lost_checkpoints >= 1) == (3, True)
+    assert (report.checks, report.lost_checkpoints >= 1) == (2, True)
     assert min(report.acknowledged, report.records, report.members) > 0

@@ -39,6 +39,8 @@ from schemas.tables import (
 )
 from tests.pipeline.small import SmallCoordinator
 
+pytestmark = pytest.mark.slow
+
 NODE = {"small": 1}
 KEY = Key("g", "t", 0)
 

@@ -154,6 +154,7 @@ def timed(
     return given
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("uniform", [True, False], ids=["alike", "different topics"])
 @pytest.mark.parametrize("name", ALL)
 def test_a_thousand_members_and_ten_thousand_partitions_take_less_than_a_second(

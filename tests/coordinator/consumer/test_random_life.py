@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
@@ -120,6 +121,7 @@ HAPPENINGS: tuple[Callable[[Life, int], None], ...] = (
 STEPS = st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 200), st.integers(0, 15_000))
 
 
+@pytest.mark.slow
 @examples(12, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(STRATEGIES), st.integers(0, 1_000), st.lists(STEPS, max_size=15))
 def test_left_alone_the_living_divide_the_partitions(

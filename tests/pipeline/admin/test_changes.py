@@ -32,6 +32,8 @@ from tests.pipeline.asking import ask
 from tests.pipeline.small import SmallCoordinator
 from tests.roots import make_tables
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> Iterator[str]:

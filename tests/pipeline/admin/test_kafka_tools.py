@@ -25,6 +25,8 @@ from tests.pipeline.offsets_log import Log
 from tests.pipeline.offsets_log import commit as commit_record
 from tests.pipeline.small import SmallCoordinator
 
+pytestmark = pytest.mark.slow
+
 ACTIONS = {
     "--list": ["groups", "list"],
     "--describe": ["groups", "describe"],

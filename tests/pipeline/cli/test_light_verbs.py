@@ -80,6 +80,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     return dict(zip(VERBS, said, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_of_groups_imports_little(verb: str, loaded: dict[str, list[str]]) -> None:
     modules = loaded[verb]

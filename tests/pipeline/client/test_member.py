@@ -32,6 +32,8 @@ from pipeline.client import TopicPartition as Tp
 from pipeline.tables.topics import alter_topic, create_topic
 from tests.pipeline.small import SmallCoordinator
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 30.0
 BROKER = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1_000}
 T = [Tp("t", number) for number in range(4)]

@@ -34,6 +34,8 @@ from pipeline.topics import (
 )
 from tests.pipeline.small import SmallCoordinator
 
+pytestmark = pytest.mark.slow
+
 WAIT_S = 30.0
 BROKER = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1_000}
 QUICK = {"heartbeat_interval_ms": 200, "retry_backoff_ms": 10, "auto_commit_interval_ms": 100}

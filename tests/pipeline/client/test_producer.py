@@ -212,6 +212,7 @@ def test_a_full_batch_is_written_though_the_linger_is_long(root: str) -> None:
         assert writer.send(heartbeat("a")).result(SOON_S).request_id == "a"
 
 
+@pytest.mark.slow
 def test_many_threads_write_each_request_once(root: str) -> None:
     with producer(root, **{"max.in.flight.requests.per.connection": 2}) as writer:
 

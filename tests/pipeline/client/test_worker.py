@@ -23,6 +23,8 @@ from pipeline.tables.topics import UnknownTopic, alter_topic, create_topic
 from pipeline.topics import create_table_topic
 from tests.pipeline.small import SmallCoordinator
 
+pytestmark = pytest.mark.slow
+
 BROKER = {"group.initial.rebalance.delay.ms": 0}
 QUICK = {"heartbeat.interval.ms": 200, "auto.commit.interval.ms": 100}
 

@@ -76,6 +76,7 @@ def test_both_ways_share_one_ledger(folder):
     assert ids(folder) == ["a", "c"]
 
 
+@pytest.mark.slow
 def test_appends_of_several_writers_all_arrive(folder):
     def write(name: str) -> None:
         mine = LocalAppender(folder)

@@ -48,6 +48,7 @@ def drop(handle: DeltaTable, **fields: object) -> Rewrite:
     return Rewrite(data_files(handle)[:1], [], **fields)
 
 
+@pytest.mark.slow
 def test_however_many_appends_come_first_one_attempt_is_enough(folder):
     handle = open_delta(str(folder))
     later = [f"later-{i:03}" for i in range(ATTEMPTS + 10)]

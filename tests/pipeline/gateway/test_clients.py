@@ -31,6 +31,7 @@ def address(broker: Broker) -> str:
     return f"{broker.host}:{broker.port}"
 
 
+@pytest.mark.slow
 def test_two_of_kafka_python_share_the_partitions(broker: Broker) -> None:
     both = [
         KafkaConsumer(

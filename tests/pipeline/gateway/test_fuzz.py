@@ -21,6 +21,8 @@ from tests.pipeline.gateway.raw import Client, connected
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.pipeline.gateway.test_limits import become_member
 
+pytestmark = pytest.mark.slow
+
 GROUP = "undisturbed"
 
 

@@ -13,6 +13,8 @@ from pipeline.topics import create_table_topic
 from tests.pipeline.gateway.consumer_process import ConsumerProcess
 from tests.pipeline.gateway.running import coordinator, gateway
 
+pytestmark = pytest.mark.slow
+
 PARTITIONS = 6
 WAIT_S = 90.0
 LARGE = pytest.mark.long

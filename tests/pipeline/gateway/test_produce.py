@@ -37,6 +37,8 @@ from pipeline.topics import LogAppender, Record, TableTopics, create_log_topic
 from tests.pipeline.gateway.raw import connected, heartbeat
 from tests.pipeline.gateway.running import coordinator, gateway
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def root(empty_root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:

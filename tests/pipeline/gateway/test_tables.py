@@ -53,6 +53,7 @@ def broker(root_of: str, table: str) -> Iterator[Broker]:
         yield running
 
 
+@pytest.mark.slow
 def test_librdkafka_reads_every_row_once(broker: Broker) -> None:
     consumer = confluent_kafka.Consumer(
         {
@@ -159,6 +160,7 @@ def test_an_offset_that_is_not_there_is_out_of_range(broker: Broker) -> None:
     consumer.close()
 
 
+@pytest.mark.slow
 def test_a_table_that_was_replaced_is_not_served_under_its_old_offsets(
     broker: Broker, root_of: str, tmp_path: Path
 ) -> None:

@@ -188,6 +188,7 @@ def test_a_reset_is_committed_for_a_group_that_nobody_has_created(client: Client
     assert (found.error_code, found.group_state, found.members) == (0, "Empty", [])
 
 
+@pytest.mark.slow
 def test_groups_are_listed_by_state_and_by_type(client: Client) -> None:
     commit(client, "empty", {0: 1})
     joined(client, "stable")

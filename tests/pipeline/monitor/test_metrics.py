@@ -27,6 +27,8 @@ from schemas.tables import GROUP_EVENTS, RESPONSES, to_arrow, to_events
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.topics.logs import appender, batch, make
 
+pytestmark = pytest.mark.slow
+
 # From kminion's docs/metrics.md and prometheus/exporter.go, of those that are exported here.
 KMINION = {
     "kminion_kafka_consumer_group_info": "group_id protocol protocol_type state coordinator_id",

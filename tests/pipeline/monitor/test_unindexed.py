@@ -67,6 +67,7 @@ def test_a_topics_own_table_is_its_own_index(root: str) -> None:
     assert unindexed_since(root) is None
 
 
+@pytest.mark.slow
 def test_whoever_asks_for_the_lag_is_told_and_can_index(
     root: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ def test_a_clock_that_stepped_back_stops_nobody(log: Log) -> None:
     assert ask(log, "verdict, lag_seconds") == ("OK", 85.0)
 
 
+@pytest.mark.slow
 def test_of_a_topic_that_is_no_table_there_is_no_verdict(log: Log) -> None:
     log.append(commit("g", 1, NOW_MS, ("elsewhere", 0)))
     assert ask(log, "verdict, reason") == (None, "the ends of the topic are not known")

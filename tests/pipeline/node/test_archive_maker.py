@@ -85,6 +85,7 @@ def test_those_of_an_earlier_java_or_spark_are_deleted(archive: Path, recorded: 
     assert left == {archive.name, "coordinator-elsewhere-x.jsa", "spark-1.jsa"}
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_coordinator_beside_which_it_is_made(archive: Path) -> None:
     maker = ArchiveMaker("tests.pipeline.node.slow_maker")
     maker.begin(archive)

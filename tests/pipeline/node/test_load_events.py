@@ -8,6 +8,7 @@ from collections.abc import Collection
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from deltalake import write_deltalake
 
 from coordinator.group.control import decode_control, readable_records
@@ -121,6 +122,7 @@ def test_a_log_too_large_for_the_memory_is_taken_in_buckets_of_whole_groups(root
     }
 
 
+@pytest.mark.slow
 def test_one_group_may_hold_a_hundred_thousand_offsets(root):
     log = Log(root)
     value = OffsetCommitValue(1, -1, "m" * 100, 5)
@@ -164,6 +166,7 @@ def test_rows_of_nobody_and_of_unknown_types_are_left_out_and_named(root, caplog
     ]
 
 
+@pytest.mark.slow
 def test_strings_that_are_not_utf8_are_replaced_and_nothing_else_is(root, caplog):
     """Only another writer than a coordinator writes such strings."""
     log = write_rich_log(root)

@@ -110,6 +110,7 @@ def test_a_node_whose_claim_is_refused_begins_no_query(root: str, monkeypatch: p
         node.abandon()
 
 
+@pytest.mark.slow
 def test_a_partition_that_comes_and_goes_begins_no_query_anew(root: str):
     """A query that is begun anew has all groups of its node wait for one to two seconds."""
     engines = {number: FakeEngine() for number in (1, 2)}

@@ -22,6 +22,7 @@ def of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packaging, "_distributions", lambda: [distribution("msgspec")])
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("of_one")
 def test_python_imports_the_project_and_its_packages_from_the_archive(tmp_path: Path) -> None:
     told: list[str] = []

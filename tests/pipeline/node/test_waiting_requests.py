@@ -212,6 +212,7 @@ def test_files_of_other_writers_may_lack_columns_and_have_wider_types(root):
     assert sorted(waiting_of(root)) == [nameless, waits]
 
 
+@pytest.mark.slow
 def test_ids_of_any_type_wait(root):
     """A file that the stream gets past must not keep a coordinator from starting either."""
     rows = to_requests([heartbeat("a", "g"), heartbeat("b", "h")])

@@ -283,6 +283,7 @@ def test_large_records_make_smaller_batches(root: str, tmp_path: Path, monkeypat
 # --- again ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @FORMATS
 def test_an_import_that_is_repeated_writes_nothing(
     root: str, other: str, tmp_path: Path, ending: str
@@ -298,6 +299,7 @@ def test_an_import_that_is_repeated_writes_nothing(
     assert len(rows(other)) == 18
 
 
+@pytest.mark.slow
 def test_an_interrupted_import_goes_on_where_it_stopped(
     root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

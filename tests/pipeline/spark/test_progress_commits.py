@@ -196,6 +196,7 @@ def test_of_other_sources_and_states_nothing_is_committed(description: str, end:
     assert read_source(description, end) is None
 
 
+@pytest.mark.slow
 def test_a_version_of_a_users_table_is_the_offsets_of_its_topic(root: str, tmp_path: Any) -> None:
     table = str(tmp_path / "rows")
     append(table, range(10))

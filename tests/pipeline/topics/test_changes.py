@@ -54,6 +54,7 @@ def test_a_commit_that_changes_rows_ends_the_topic_before_it(
         assert [record.key for record in records(each, 0)] == [b"id-%d" % n for n in range(11)]
 
 
+@pytest.mark.slow
 def test_a_topic_is_begun_anew_at_offsets_after_all_others(root: str, uri: str) -> None:
     define(root, uri, 1)
     follower = opened(root)

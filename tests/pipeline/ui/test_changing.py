@@ -22,6 +22,8 @@ from tests.pipeline.offsets_log import commit as record
 from tests.pipeline.small import SmallCoordinator
 from tests.pipeline.ui.asking import ADDRESS, KEY, browser, changing, rows_of, text
 
+pytestmark = pytest.mark.slow
+
 ORIGIN = {"origin": ADDRESS}
 FORM = {"id": "g", "aim": "shift-by", "value": "-15"}
 

@@ -28,6 +28,8 @@ from schemas.tables import GROUP_EVENTS, RESPONSES, to_arrow, to_events
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.ui.asking import ADDRESS, browser, links, rows_of, text
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = str(Path(__file__).parents[2] / "golden" / "0.1.0" / "root")
 BAD = "<script>alert(1)</script>\"'&/../ü\n🙂"
 

@@ -19,6 +19,8 @@ from pipeline.errors import Failure
 from pipeline.ui.server import Address, serve
 from tests.pipeline.offsets_log import Log, commit
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = str(Path(__file__).parents[2] / "golden" / "0.1.0" / "root")
 
 

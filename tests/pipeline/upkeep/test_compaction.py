@@ -86,6 +86,7 @@ def test_a_record_superseded_only_in_the_active_segment_stays(log: Log):
     assert log.read() == log.records
 
 
+@pytest.mark.slow
 def test_a_later_compaction_cleans_the_clean_segment_with_the_new_ones(log: Log):
     for offset in range(4):
         log.append(commit("g", offset, offset), commit(f"g{offset}x", 1, 1))
@@ -297,6 +298,7 @@ def appended(first: int, segment: int) -> pa.Table:
     return to_arrow(OFFSETS_TOPIC, records, {"segment": pa.array([segment] * 5, pa.int64())})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [LocalAppender, RemoteAppender])
 def test_a_writer_beside_it_loses_no_append_and_a_reader_no_record(tmp_path: Path, kind: type):
     make_tables(str(tmp_path))

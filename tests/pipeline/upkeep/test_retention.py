@@ -168,6 +168,7 @@ def test_few_files_large_files_and_files_of_no_partition_are_left_as_they_are():
     assert list(packs([*few, *large, *stray])) == []
 
 
+@pytest.mark.slow
 def test_packing_keeps_rows_and_their_age_and_a_reader_that_lags_gets_them_once(root: str):
     names = [f"{i:02}" for i in range(2 * LEAST_FILES)]
     tail = follow(table_uri(root, REQUESTS), ["request_id"])
@@ -185,6 +186,7 @@ def test_packing_keeps_rows_and_their_age_and_a_reader_that_lags_gets_them_once(
     assert seen.column("request_id").to_pylist() == [*names, "more"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "column"),
     [("heartbeat", pa.array([1.5])), ("client_id", pa.array([b"caf\xe9"]).view(pa.string()))],
@@ -207,6 +209,7 @@ def test_a_file_that_does_not_fit_its_table_stays_and_the_others_are_packed(
     assert len(left) == result.files_before + result.files_after - 1, "no file that is nobody's"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", [spoil, partial(damage, column="request_id")])
 def test_a_damaged_file_stays_and_the_others_are_packed(root: str, harm: Callable[[str], str]):
     ask(root, *(str(number) for number in range(LEAST_FILES)))

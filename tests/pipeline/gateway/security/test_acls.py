@@ -134,6 +134,7 @@ def code_of(future: Any) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_who_may_read_consumes(broker: Broker) -> None:
     consumer = confluent_kafka.Consumer(
         as_user(broker, ALICE, group_id="billing", auto_offset_reset="earliest")
