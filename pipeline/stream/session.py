@@ -46,7 +46,7 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from pipeline.errors import Failure
-from pipeline.stream import class_archive
+from pipeline.stream import class_archive, fork_server
 from pipeline.stream.checkpoint_location import (
     checkpoint_location,
     is_local,
@@ -89,6 +89,8 @@ STATE_STORES = {
 LOCAL_ONLY = ("spark.sql.streaming.checkpointFileManagerClass",)
 _DELTA_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 _LOG_LEVEL = "spark.log.level"
+# What Spark sets in the environment of its Python processes.
+_ENV = "spark.executorEnv."
 # How long the last lines of a JVM that has ended are waited for.
 _LAST_WORDS_S = 5.0
 # The settings of a session that reads and writes Delta tables. The log of a small table is read in
@@ -181,7 +183,7 @@ def _new_session(wanted: dict[str, str], master: str, jvm_log: JvmLog | None) ->
     if _is_submitted():
         return _session_of_submit(wanted, jvm_log)
     java = check_java()
-    _prepare_workers()
+    _prepare_workers(wanted, master)
     options = [wanted.get(class_archive.DRIVER_OPTIONS, "")]
     archive = class_archive.archive_path(java)
     if class_archive.may_use(wanted) and archive.exists():
@@ -313,13 +315,16 @@ def java_version(text: str) -> int | None:
 # --- Python workers -----------------------------------------------------------------------------
 
 
-def _prepare_workers() -> None:
-    # Without it Spark starts the first "python3" on the PATH, which lacks these packages.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+def _prepare_workers(wanted: dict[str, str], master: str) -> None:
     here = str(Path(__file__).resolve().parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if here not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, paths)])
+    # Without it Spark starts the first "python3" on the PATH, which lacks these packages.
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    if sys.platform == "linux" and master.startswith("local"):
+        theirs = [(k.removeprefix(_ENV), v) for k, v in wanted.items() if k.startswith(_ENV)]
+        os.environ["PYSPARK_PYTHON"] = fork_server.begin(tuple(theirs)).python
 
 
 # --- spark-submit -------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ moves to a new release looks here first:
 * the driver's JVM, through py4j: how it is launched, what it writes, what it does as it ends, and
   Hadoop's properties in it;
 * the Spark schema of an Arrow one;
+* the modules that Spark's Python processes import;
 * the worker's end of applyInPandasWithState: which serializer reads and writes a task's stream, and
   how the stream begins. What travels in it is `pipeline.stream.arrow_groups`'.
 
@@ -166,6 +167,20 @@ def from_arrow_schema(schema: pa.Schema) -> StructType:
     """Return the Spark schema that Arrow columns of these types have in Spark."""
     return _from_arrow_schema(schema)
 
+
+# --- Python processes ---------------------------------------------------------------------------
+
+# What the Python processes of a query import. Not the modules that they run (`pyspark.daemon`, and
+# of a stream's source `python_streaming_source_runner`): Python warns of a module that is to be run
+# and has been imported.
+WORKER_MODULES = (
+    "pyspark.worker",
+    "pyspark.sql.datasource_internal",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.streaming.datasource",
+)
 
 # --- a worker's stream of groups ----------------------------------------------------------------
 

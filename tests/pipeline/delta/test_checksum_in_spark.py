@@ -6,13 +6,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from pipeline.delta.local_appender import LocalAppender
 
 pytestmark = pytest.mark.spark
 
 
-def test_a_table_with_a_comment_can_be_described_after_an_append(spark, tmp_path: Path) -> None:
+def test_a_table_with_a_comment_can_be_described_after_an_append(
+    spark_with_delta: SparkSession, tmp_path: Path
+) -> None:
+    spark = spark_with_delta
     table = f"delta.`{tmp_path}`"
     spark.sql(f"CREATE TABLE {table} (n BIGINT COMMENT 'a number', p STRING) USING delta")
     appender = LocalAppender(tmp_path)

@@ -1,0 +1,184 @@
+"""The Python processes that Spark starts, forked from one that has imported what they need.
+
+A query starts five Python processes and their workers one after the other. Each imports Spark's
+worker, pandas, Arrow and this package anew: 6.7 s of CPU of a start of 18.9, while the JVM waits.
+The fork server imports all of it once, beside the start of the JVM, and each further process is a
+fork of it. Spark is to start `ForkServer.python` instead of Python: a script that runs
+`pipeline.stream.stand_in`. If the server has ended, the script starts Python.
+
+The server has no threads but those by which the allocators of Arrow and delta-rs tidy up, and these
+allocators know what a fork is. It imports, and calls nothing of what it imports: delta-rs's runtime
+and Arrow's pools begin in the forks. It listens in a folder that only this user can enter, and ends
+with its input, which is when the driver ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import importlib
+import marshal
+import os
+import runpy
+import select
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from pipeline.stream.spark_internals import WORKER_MODULES
+
+# What this package's functions import in Spark's processes.
+_OURS = ("pipeline.stream.event_source", "pipeline.stream.stateful")
+# The server's name in the list of processes.
+NAME = "fork-server"
+_STREAMS = 3
+
+
+class ForkServer:
+    """A server that has imported `modules`; `python` is the script that stands in for Python.
+
+    What the C library and Python read as they start is read once, in the server: `environment` is
+    what is to be so in all forks. Modules that cannot be imported are left to the forks.
+    """
+
+    def __init__(self, environment: Mapping[str, str], modules: Iterable[str]) -> None:
+        folder = tempfile.mkdtemp(prefix="group-coordinator-python-")
+        address = f"{folder}/socket"
+        # Who comes before the imports are done waits for them, and does not import for itself.
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(address)
+            listener.listen()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(listener.fileno()), folder, *modules],
+                stdin=subprocess.PIPE,
+                env={**os.environ, **environment},
+                pass_fds=[listener.fileno()],
+                preexec_fn=_ignore_interrupts,
+            )
+        stand_in = Path(__file__).with_name("stand_in.py")
+        command = [sys.executable, "-IS", str(stand_in), address, sys.executable]
+        script = Path(folder) / "python"
+        script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+        script.chmod(0o700)
+        self.python = str(script)
+
+    def end(self) -> None:
+        """End the server; its forks go on."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait()
+
+
+@functools.cache
+def begin(environment: tuple[tuple[str, str], ...]) -> ForkServer:
+    """Start this process's server, if it has none; it ends with this process.
+
+    `environment` is what Spark sets for its Python processes beside the driver's own environment.
+    """
+    # As Spark sets them, where the user does not: a worker has one core, and hashes are the same.
+    spark = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
+    server = ForkServer({**spark, **dict(environment)}, (*WORKER_MODULES, *_OURS))
+    atexit.register(server.end)
+    return server
+
+
+def _ignore_interrupts() -> None:
+    # Ctrl-C reaches all processes of a terminal; the driver ends those that it has started.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def main(fd: int, folder: str, modules: Iterable[str]) -> None:
+    """Fork a process for each that asks, until the input ends."""
+    _rename(NAME)
+    with socket.socket(fileno=fd) as listener:
+        for name in modules:
+            # Another release of Spark may not have it.
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
+        # Spark collects garbage after each task: frozen objects are left out, also in the forks,
+        # and a page of memory that is not written to stays shared.
+        gc.collect()
+        gc.freeze()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        poll = select.poll()
+        poll.register(sys.stdin, select.POLLIN)
+        poll.register(listener, select.POLLIN)
+        while sys.stdin.fileno() not in dict(poll.poll()):
+            asker, _ = listener.accept()
+            with asker:
+                if os.fork() == 0:
+                    listener.close()
+                    _become(asker)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _become(asker: socket.socket) -> NoReturn:
+    """Be the process that was asked for."""
+    status = 1
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        arguments = _take_over(asker)
+        asker.sendall(os.getpid().to_bytes(4, "big"))
+        status = _run(*arguments)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        asker.sendall(bytes([status]))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _take_over(asker: socket.socket) -> list[str]:
+    """Take the asker's streams, folder and environment; return its arguments."""
+    size, fds, _, _ = socket.recv_fds(asker, 4, _STREAMS)
+    task = b""
+    while len(task) < int.from_bytes(size, "big"):
+        task += asker.recv(1 << 16)
+    folder, arguments, environment = marshal.loads(task)
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    known = set(sys.path)
+    added = environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [each for each in added if each and each not in known]
+    _rename("python")
+    return [str(each) for each in arguments]
+
+
+def _run(option: str, what: str, *arguments: str) -> int:
+    """Run a module or a program, as Python does by -m and -c; return the status."""
+    try:
+        if option == "-m":
+            sys.argv = [what, *arguments]
+            runpy.run_module(what, run_name="__main__", alter_sys=True)
+        elif option == "-c":
+            sys.argv = ["-c", *arguments]
+            exec(compile(what, "<string>", "exec"), {"__name__": "__main__"})
+        else:
+            raise ValueError(f"Spark starts Python by {option!r}, and not by -m or -c")
+    except SystemExit as end:
+        return end.code % 256 if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+def _rename(name: str) -> None:
+    """Give this process a name in the list of processes, by which its work is known."""
+    Path("/proc/self/comm").write_text(name)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -1,0 +1,101 @@
+"""Processes that are asked for as Python's, and are forks of one that has imported already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipeline.node.process_tree import FORK_SERVER
+from pipeline.stream import fork_server
+from pipeline.stream.fork_server import ForkServer
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are Linux's")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    made = ForkServer({}, ["colorsys", "no_such_module"])
+    yield made
+    made.end()
+
+
+def ask(server: ForkServer, *arguments: str, **how: object) -> subprocess.CompletedProcess[str]:
+    command = [server.python, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **how)  # type: ignore[call-overload,no-any-return]
+
+
+def test_what_the_server_has_imported_is_there(server: ForkServer) -> None:
+    assert ask(server, "-c", "import sys; print('colorsys' in sys.modules)").stdout == "True\n"
+
+
+def test_a_process_has_the_streams_folder_and_environment_of_who_asks(
+    server: ForkServer, tmp_path: Path
+) -> None:
+    (tmp_path / "asked_for.py").write_text(
+        "import os, sys\n"
+        "assert __name__ == '__main__'\n"
+        "print(os.getcwd(), sys.argv[1:], os.environ, sys.stdin.read())\n"
+        "sys.exit('to standard error')\n"
+    )
+    environment = {"ONLY": "this", "PYTHONPATH": str(tmp_path)}
+    done = ask(server, "-m", "asked_for", "a", "b", cwd=tmp_path, env=environment, input="x")
+    assert f"{tmp_path} ['a', 'b']" in done.stdout
+    assert "'ONLY': 'this'" in done.stdout and "HOME" not in done.stdout
+    assert done.stdout.endswith(" x\n")
+    assert done.returncode == 1
+
+
+def test_a_status_is_told(server: ForkServer) -> None:
+    assert ask(server, "-c", "raise SystemExit(7)").returncode == 7
+
+
+def test_an_error_goes_to_who_asks(server: ForkServer) -> None:
+    done = ask(server, "-c", "1 / 0")
+    assert (done.returncode, "ZeroDivisionError" in done.stderr) == (1, True)
+
+
+def test_a_process_that_is_killed_is_no_success(server: ForkServer) -> None:
+    program = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+    assert ask(server, "-c", program).returncode == 1
+
+
+def test_sigterm_is_passed_on(server: ForkServer) -> None:
+    program = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+        "print('runs', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    process = subprocess.Popen([server.python, "-c", program], stdout=subprocess.PIPE)
+    with process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 3
+
+
+def test_without_a_server_python_itself_is_started() -> None:
+    server = ForkServer({}, ["colorsys"])
+    script = Path(server.python)
+    stayed = script.read_text()
+    server.end()
+    assert not script.parent.exists()
+    script.parent.mkdir()
+    script.write_text(stayed)
+    script.chmod(0o700)
+    done = ask(server, "-c", "import sys; print('colorsys' in sys.modules, sys.executable)")
+    shutil.rmtree(script.parent)
+    assert done.stdout == f"False {sys.executable}\n"
+
+
+def test_its_name_is_the_one_by_which_workers_are_found(server: ForkServer) -> None:
+    parent = ask(server, "-c", "import os; print(os.getppid())").stdout
+    assert Path(f"/proc/{int(parent)}/comm").read_text().strip() == FORK_SERVER == fork_server.NAME
+    assert int(parent) != os.getpid()
