@@ -10,7 +10,7 @@ from pipeline.trials import found
 from pipeline.trials.found import Found
 from pipeline.trials.kept import HERE, Kept, read
 from pipeline.trials.malformed.trial import MalformedReport
-from pipeline.trials.simulation import checks
+from pipeline.trials.simulation import promises
 from pipeline.trials.simulation.trial import Report
 from pipeline.trials.simulation.world import NO_BUG
 from pipeline.trials.torture.run import TortureReport
@@ -38,36 +38,36 @@ set back or forward; partitions move; upkeep runs in between. Every commit is he
 was promised the moment it stands. A run that breaks a promise is shrunk to the faults that it
 takes. The same seed is the same run."""
 SIMULATED_PROMISES = {
-    checks.ANSWERED_ONCE: (
+    promises.ANSWERED_ONCE: (
         "Once all is quiet no request is without an answer or has two, and nothing is answered "
         "that nobody asked. A repetition may be decided again after the dedup window, or by "
         "another coordinator."
     ),
-    checks.COMMITTED: (
+    promises.COMMITTED: (
         "A fetch returns the newest offset of the log, or one that its own batch wrote; in the "
         "end SQL over the offsets topic returns the same."
     ),
-    checks.RECORD_FIRST: (
+    promises.RECORD_FIRST: (
         "A commit or a sync is answered without an error only when its record stands."
     ),
-    checks.OFFSETS_RISE: (
+    promises.OFFSETS_RISE: (
         "A record's log offset is above those of all records before it in its partition."
     ),
-    checks.GENERATIONS_RISE: (
+    promises.GENERATIONS_RISE: (
         "No record and no answered join has a generation below the newest that is recorded."
     ),
-    checks.SESSIONS: (
+    promises.SESSIONS: (
         "A member expires only when its session has passed since it was heard of, and no "
         "heartbeat of it waits."
     ),
-    checks.ONE_OWNER: (
+    promises.ONE_OWNER: (
         "Only the owner of a partition writes records, answers and events of the partition's "
         "groups."
     ),
-    checks.SAME_AGAIN: (
+    promises.SAME_AGAIN: (
         "A batch that was cut off after it had written something gives its groups the same outputs."
     ),
-    checks.ONE_MEMBER: (
+    promises.ONE_MEMBER: (
         "No two consumers are assigned a partition in one generation of their group."
     ),
     NO_BUG: (

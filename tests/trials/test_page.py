@@ -16,7 +16,7 @@ from pipeline.trials.kept import keep, read
 from pipeline.trials.malformed import trial
 from pipeline.trials.malformed.trial import MalformedReport
 from pipeline.trials.page import PAGE, render
-from pipeline.trials.simulation.checks import PROMISES, RECORD_FIRST
+from pipeline.trials.simulation.promises import PROMISES, RECORD_FIRST
 from pipeline.trials.simulation.trial import Finding, Report
 from pipeline.trials.torture.run import TortureReport
 

@@ -23,16 +23,16 @@ from pipeline.stream.offset import Selection
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.tables.offsets_log import OffsetsLog
 from pipeline.trials.simulation import faults, trial
-from pipeline.trials.simulation.checks import (
+from pipeline.trials.simulation.engine import PLANNED
+from pipeline.trials.simulation.faults import Fault
+from pipeline.trials.simulation.files import CRASH_AFTER, PAUSE, CommitFault
+from pipeline.trials.simulation.promises import (
     ANSWERED_ONCE,
     OFFSETS_RISE,
     PROMISES,
     SAME_AGAIN,
     SESSIONS,
 )
-from pipeline.trials.simulation.engine import PLANNED
-from pipeline.trials.simulation.faults import Fault
-from pipeline.trials.simulation.files import CRASH_AFTER, PAUSE, CommitFault
 from pipeline.trials.simulation.simulation import PARTITIONS, Outcome, Plan
 from pipeline.trials.simulation.trial import (
     EVENTS_A_RUN,

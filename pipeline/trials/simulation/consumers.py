@@ -10,7 +10,7 @@ from coordinator.consumer.events import AssignPartitions, CommitDone
 from coordinator.consumer.positions import OffsetAndMetadata
 from coordinator.consumer.settings import parse_settings
 from pipeline.clock import monotonic
-from pipeline.trials.simulation.checks import ONE_MEMBER
+from pipeline.trials.simulation.promises import ONE_MEMBER
 from pipeline.trials.simulation.workload import TOPIC, TOPIC_PARTITIONS, Client, Offsets
 
 if TYPE_CHECKING:

@@ -34,13 +34,15 @@ from pipeline.tables.topics import (
     read_counts,
 )
 from pipeline.trials.simulation import faults
-from pipeline.trials.simulation.checks import ANSWERED_ONCE, Key, Observer
+from pipeline.trials.simulation.checks import Observer
 from pipeline.trials.simulation.clients import ClientProcess, ForeignProcess, SlowReader
 from pipeline.trials.simulation.clocks import MachineClock
 from pipeline.trials.simulation.consumers import Assignments, ConsumerMember
 from pipeline.trials.simulation.faults import Fault, draw_faults
 from pipeline.trials.simulation.files import CRASH_BEFORE, CommitFault, Files, replaced
+from pipeline.trials.simulation.groups_log import Key
 from pipeline.trials.simulation.nodes import ActorBackground, NodeHost
+from pipeline.trials.simulation.promises import ANSWERED_ONCE
 from pipeline.trials.simulation.upkeep import HORIZON_MS, Upkeep
 from pipeline.trials.simulation.workload import (
     TOPIC,
