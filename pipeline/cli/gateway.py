@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 _END_S = 15.0
 _ASK_AGAIN_S = 1.0
 # The garbage collector looks at new objects when there are so many (Python: 700).
-_YOUNG_OBJECTS = 50_000
+_YOUNG_OBJECTS = 200_000
 # How long a thread keeps the interpreter while others wait, s (Python: 0.005).
 _SWITCH_S = 0.0005
 _ALL_ADDRESSES = ("0.0.0.0", "::")
@@ -127,7 +127,10 @@ def _collect_seldom() -> None:
     """Let the garbage collector look less often: reference counts free nearly all that is made.
 
     By Python's defaults the collector took half the time in which heartbeats are read, as it went
-    again and again through what waits for answers.
+    again and again through what waits for answers. It finds no garbage there: a request that is
+    answered is freed at once (`pipeline.gateway.connection`). When it looked at every
+    50,000 new objects, 10,000 heartbeats/s had it do so three times in ten seconds, for up to 46
+    ms.
     """
     gc.collect()
     gc.freeze()

@@ -1,10 +1,15 @@
 """When the coordinator looks for requests next, told by when its answers came before.
 
-A coordinator decides micro-batches one after the other: it looks for requests some 10 ms after it
-has written the answers of a batch, and takes what is there. What comes a moment later waits for a
-whole batch. A client that writes when it has seen answers comes a moment later: on two cores the
-look is 5 to 10 ms after the answers are written, and the requests are written 10 to 15 ms after it.
-So the requests are to be written just before the next answers are expected.
+A coordinator decides micro-batches one after the other: just after it has written the answers of a
+batch it looks for requests, and takes what is there. What comes a moment later waits for a whole
+batch. A client that writes when it has seen answers comes that moment later. So the requests are to
+be written just before the next answers are expected.
+
+A batch at 2,000 heartbeats/s through a gateway, medians in ms since its look for requests, on two
+cores: 8 they are read, 41 its frame is there (planned, logged), 97 its groups are decided, 104 its
+answers are written, 110 the next look. A client that writes upon answers had seen them at 112, and
+its requests were written at 123. They were read 79 later at the median, and now 25: the p50 of an
+answer was 254, and is 181.
 """
 
 from __future__ import annotations
