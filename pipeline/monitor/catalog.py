@@ -66,6 +66,8 @@ _BEFORE = {
     LOG_SEGMENTS: _COMMITS_FIRST,
 }
 
+# What DuckDB's RuntimeError says when a signal has come during a query.
+_INTERRUPTED = "Query interrupted"
 # How many values a query names at most.
 _MOST_NAMED = 100
 
@@ -147,8 +149,17 @@ class Catalog:
         self._held.add(name)
 
     def _run(self, sql: str, ask: Callable[[], T]) -> T:
-        """Make what a text names, and ask."""
-        self._provide(sql)
+        """Make what a text names, and ask. A query that Ctrl-C ends raises KeyboardInterrupt."""
+        try:
+            self._provide(sql)
+            return self._answer(ask)
+        except RuntimeError as error:
+            # DuckDB takes the signal and says so by an error that is none of its own kinds.
+            if str(error) != _INTERRUPTED:
+                raise
+            raise KeyboardInterrupt from None
+
+    def _answer(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except duckdb.InvalidInputException:
@@ -240,12 +251,21 @@ class Catalog:
         self._show_plain(name, rows, f"FROM {name}_rows")
 
     def _show_plain(self, name: str, rows: TableRows, query: str) -> None:
-        """Show the rows of a query. Times become plain UTC: DuckDB needs an extension for zones."""
-        times = [field for field, type_ in sql_columns(rows).items() if type_ == stored.TIMESTAMP]
-        casts = ", ".join(f'CAST("{time}" AS TIMESTAMP) AS "{time}"' for time in times)
-        plain = f"REPLACE ({casts})" if casts else ""
+        """Show the rows of a query. Times become plain UTC: DuckDB needs an extension for zones.
+
+        Columns come in the order of this release, and then those that a later release has: a table
+        that was upgraded has them in another order than a new one.
+        """
+        columns = sql_columns(rows)
+        shown = ", ".join(
+            f'CAST("{field}" AS TIMESTAMP) AS "{field}"'
+            if type_ == stored.TIMESTAMP
+            else f'"{field}"'
+            for field, type_ in columns.items()
+        )
+        others = ", ".join(f'"{field}"' for field in columns)
         self._connection.execute(
-            f"CREATE OR REPLACE VIEW {name} AS SELECT * {plain} FROM ({query})"
+            f"CREATE OR REPLACE VIEW {name} AS SELECT {shown}, * EXCLUDE ({others}) FROM ({query})"
         )
 
     def _ask(self, sql: str) -> list[tuple[Any, ...]]:

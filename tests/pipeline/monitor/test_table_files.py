@@ -112,10 +112,14 @@ def test_a_file_that_lacks_a_column_which_its_table_was_given_later(
     open_appender(table_uri(root, GROUP_EVENTS)).append(after)
     catalog = Catalog(root)
     query = "SELECT * FROM group_events ORDER BY event"
-    found = catalog.query(query).rows
+    told = catalog.query(query)
+    found = told.rows
     assert [row[2] for row in found] == ["a", "b"]
     assert by_arrow == ["group_events"]
     assert catalog.query(query).rows == found == through_arrow(root, query, monkeypatch)
+    assert told.columns == GROUP_EVENTS.schema.names
+    in_table = DeltaTable(table_uri(root, GROUP_EVENTS)).schema().to_arrow()
+    assert in_table.names != told.columns, "the column came to the end of the table"
 
 
 def test_a_file_of_requests_lacks_what_no_request_of_it_has(

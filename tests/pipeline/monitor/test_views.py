@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,18 @@ def test_a_commit_at_a_time_without_a_date_hides_no_other_group(log: Log, time: 
         None,
         "1970-01-09T00:00:00",
     ]
+
+
+def test_ctrl_c_ends_a_query_as_it_ends_python(log: Log) -> None:
+    """Not by DuckDB's RuntimeError, which `watch` would show as a bug."""
+
+    def interrupted() -> None:
+        threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        endless = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(1000000) b"
+        Catalog(log.root).query(endless)
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
 
 
 # --- lag ------------------------------------------------------------------------------------------
