@@ -60,5 +60,7 @@ def metrics(
 
 
 def _await_eof(ended: threading.Event) -> None:
-    sys.stdin.buffer.read()
+    # Not by `sys.stdin`: Python's end aborts while a thread waits within that.
+    while os.read(sys.stdin.fileno(), 1):
+        continue
     ended.set()

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 import urllib.request
 from importlib import resources
@@ -232,6 +235,19 @@ def test_prometheus_reads_what_is_served(log: Log) -> None:
         text = answer.read().decode()
     names = {family.name for family in text_string_to_metric_families(text)}
     assert {gauge.name for gauge in GAUGES} <= names
+
+
+@pytest.mark.slow
+def test_a_server_that_is_told_to_stop_says_nothing_of_its_input(log: Log) -> None:
+    """It waits for the end of its input, which `run` holds open, and a signal ends it first."""
+    command = [sys.executable, "-m", "pipeline", "metrics", "--root", log.root, "--until-eof"]
+    pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "--listen", "127.0.0.1:0"], **pipes) as process:
+        assert process.stderr is not None
+        assert "tells of" in process.stderr.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr.read() == ""
+        assert process.wait() == 0
 
 
 def test_the_dashboard_asks_only_for_what_is_exported(told: list[Metric]) -> None:
