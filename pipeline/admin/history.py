@@ -62,7 +62,10 @@ def plan_undo(root: str, group_id: str) -> GroupPlan:
         .rows
     )
     if not rows:
-        raise Failure(f"group {group_id!r} has no reset to undo")
+        raise Failure(
+            f"group {group_id!r} has no reset to undo; what another tool has changed is put back "
+            "by going back to a time"
+        )
     changes, notes = [], []
     known_since = clock_ms() - UpkeepSettings().offsets_history_retention_ms
     for topic, partition, now, before, changed_at in rows:

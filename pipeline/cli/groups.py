@@ -122,7 +122,9 @@ def groups_describe(
             typer.echo()
         print_columns(columns, mine)
         if states[group_id] in ("Empty", "Dead"):
-            tell(f"group {group_id!r} has no active members")
+            tell(f"Consumer group {group_id!r} has no active members.")
+        elif states[group_id] != "Stable":
+            tell(f"Warning: Consumer group {group_id!r} is rebalancing.")
     if not members and not state:
         unindexed = described.unindexed_topics(catalog.query, {row.topic for row in rows})
         for topic, since in unindexed.items():
