@@ -14,7 +14,7 @@ _MOST_POINTS = 300
 class Trend(Struct, frozen=True):
     """A value over time within a box of `width` x `height`; `line` and `area` are SVG paths.
 
-    Consecutive values are joined by steps: between two commits a group stands still.
+    Consecutive values are joined by straight lines.
     """
 
     width: int
@@ -47,7 +47,7 @@ def trend(
 
     line = [f"M{x(first)} {y(thinned[0][1])}"]
     for at, value in thinned[1:]:
-        line.append(f"H{x(at)}V{y(value)}")
+        line.append(f"L{x(at)} {y(value)}")
     path = "".join(line)
     area = f"{path}V{height}H0Z"
     return Trend(width, height, path, area, first, last, highest, thinned[-1][1])

@@ -10,6 +10,7 @@ from msgspec import Struct
 from pipeline.admin.described import unindexed_topics
 from pipeline.ui.audit import AuditFilter, AuditPage, list_changes
 from pipeline.ui.charts import Trend, trend
+from pipeline.ui.lag import LagHistory, read_lag_history
 from pipeline.ui.timeline import Chapter, tell
 
 if TYPE_CHECKING:
@@ -24,13 +25,8 @@ _COMMITS = 20
 _CHANGES = 20
 # Partitions that a page lists at a time.
 PARTITIONS = 500
-# The newest lags of a group that its trends are drawn from.
-_LAGS = 20_000
 _CHART = (720, 140)
 _SPARK = (110, 22)
-
-# The lag of each partition over time.
-_History = dict[tuple[str, int], list[tuple[datetime, int]]]
 
 
 class Member(Struct, frozen=True):
@@ -93,6 +89,11 @@ class GroupPage(Struct, frozen=True):
         return next((p.reason for p in self.partitions if p.verdict == verdict), None)
 
     @property
+    def without_end(self) -> list[str]:
+        """The topics whose ends are not known."""
+        return sorted({each.topic for each in self.partitions if each.log_end_offset is None})
+
+    @property
     def is_known(self) -> bool:
         """Whether the group exists, or any table still tells of it."""
         return bool(self.head or self.chapters or self.commits or self.changes.rows)
@@ -114,7 +115,10 @@ def read_group(snapshot: Snapshot, group_id: str) -> GroupPage:
         group_id,
         _EVENTS,
     )
-    history = _lag_history(snapshot, group_id, lags)
+    unindexed = unindexed_topics(
+        lambda sql, values: snapshot.query(sql, *values), {row["topic"] for row in lags}
+    )
+    history = read_lag_history(snapshot, group_id, unindexed)
     return GroupPage(
         group_id=group_id,
         head=heads[0] if heads else None,
@@ -122,10 +126,8 @@ def read_group(snapshot: Snapshot, group_id: str) -> GroupPage:
         partitions=_partitions(lags, members, history),
         partition_count=heads[0]["partitions"] if heads else 0,
         coordinator=_coordinator(snapshot, group_id),
-        unindexed=unindexed_topics(
-            lambda sql, values: snapshot.query(sql, *values), {row["topic"] for row in lags}
-        ),
-        lag_trend=trend(_total(history), *_CHART),
+        unindexed=unindexed,
+        lag_trend=trend(history.of_all, *_CHART),
         chapters=tell(events)[:_CHAPTERS],
         commits=snapshot.rows(
             "SELECT * FROM offset_history WHERE group_id = ? ORDER BY written_at DESC, "
@@ -167,40 +169,8 @@ def _holds(assignment: Iterable[dict[str, Any]] | None) -> dict[str, list[int]] 
     return {each["topic"]: sorted(each["partitions"]) for each in assignment}
 
 
-def _lag_history(snapshot: Snapshot, group_id: str, lags: Iterable[dict[str, Any]]) -> _History:
-    """The lag of each partition at each commit that is known, and now, in order of time."""
-    rows = snapshot.query(
-        'SELECT topic, "partition", written_at, lag FROM lag_history '
-        "WHERE group_id = ? AND lag IS NOT NULL ORDER BY written_at DESC LIMIT ?",
-        group_id,
-        _LAGS,
-    ).rows
-    history: _History = {}
-    for topic, number, at, lag in reversed(rows):
-        history.setdefault((topic, number), []).append((at, lag))
-    for row in lags:
-        points = history.get((row["topic"], row["partition"]))
-        # A clock that was set back: the last commit is of a time that has not come yet.
-        if points and row["lag"] is not None and points[-1][0] < snapshot.at:
-            points.append((snapshot.at, row["lag"]))
-    return history
-
-
-def _total(history: _History) -> list[tuple[datetime, int]]:
-    """The lag of the whole group, each time that a partition's changed."""
-    steps = sorted((at, key, lag) for key, points in history.items() for at, lag in points)
-    latest: dict[tuple[str, int], int] = {}
-    totals: dict[datetime, int] = {}
-    total = 0
-    for at, key, lag in steps:
-        total += lag - latest.get(key, 0)
-        latest[key] = lag
-        totals[at] = total
-    return list(totals.items())
-
-
 def _partitions(
-    rows: Iterable[dict[str, Any]], members: Iterable[Member], history: _History
+    rows: Iterable[dict[str, Any]], members: Iterable[Member], history: LagHistory
 ) -> list[Partition]:
     owners = {
         (topic, number): member.client_id
@@ -211,7 +181,7 @@ def _partitions(
     return [
         Partition(
             owner=owners.get((row["topic"], row["partition"])),
-            trend=trend(history.get((row["topic"], row["partition"]), ()), *_SPARK),
+            trend=trend(history.of_partitions.get((row["topic"], row["partition"]), ()), *_SPARK),
             **{
                 name: row[name]
                 for name in Partition.__struct_fields__

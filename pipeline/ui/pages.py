@@ -23,6 +23,7 @@ from pipeline.ui.words import (
     spans,
     tone,
     utc,
+    width,
 )
 
 STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}
@@ -60,6 +61,7 @@ def environment() -> Environment:
         tone=tone,
         parts=spans,
         clip=clip,
+        width=width,
     )
     made.globals.update(
         url=url,

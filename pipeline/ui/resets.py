@@ -55,7 +55,7 @@ class ResetForm(Struct, frozen=True):
         """The reset in a few words."""
         of = f" of {self.topic}" if self.topic else ""
         value = f" {self.value}" if AIMS[self.aim] else ""
-        return f"reset the offsets{of} {self.aim}{value}"
+        return f"reset the offsets{of} ({self.aim}{value})"
 
     def plan(self, root: str, group_id: str) -> GroupPlan:
         """What the reset would change. Raises Failure."""

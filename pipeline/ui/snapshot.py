@@ -34,7 +34,8 @@ _SHARE = 10
 PATIENCE_S = 30.0
 _TOO_OLD = 6
 
-# The worst verdict of its partitions is a group's.
+# The worst verdict of its partitions is a group's. Why a group is Stable tells nobody anything: its
+# leader has synced; what its members want to know is why they were rebalanced before.
 _OVERVIEW = """
 WITH positions AS (
     SELECT
@@ -50,13 +51,20 @@ WITH positions AS (
     FROM verdicts GROUP BY group_id
 )
 SELECT
-    groups.*,
+    groups.* REPLACE (
+        CASE WHEN groups.state = 'Stable' THEN coalesce(rebalanced.reason, groups.reason)
+             ELSE groups.reason END AS reason
+    ),
     coalesce(partitions, 0) AS partitions,
     lag,
     lag_seconds,
     coalesce(topics, []) AS topics,
     verdict
 FROM groups LEFT JOIN positions USING (group_id)
+LEFT JOIN (
+    SELECT group_id, arg_max(reason, "at") AS reason FROM group_events
+    WHERE event = 'transition' AND to_state = 'PreparingRebalance' GROUP BY group_id
+) rebalanced USING (group_id)
 ORDER BY group_id
 """
 # The topics that groups have committed.

@@ -30,6 +30,8 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 _BYTES_SHOWN = 24
 _ITEMS_SHOWN = 100
 _CLIPPED = 500
+# A name of more characters is broken into lines, so that a table's other columns stay in sight.
+_LONG = 40
 
 
 def brief(value: bytes | Sequence[Any]) -> str:
@@ -45,6 +47,11 @@ def clip(text: Any) -> str:
     """A text that a client chose, to a length that a page can bear: it may have megabytes."""
     said = str(text)
     return said if len(said) <= _CLIPPED else f"{said[:_CLIPPED]} … ({len(said):,} characters)"
+
+
+def width(text: Any) -> str:
+    """The class of a table's cell, by the length of the name that is in it."""
+    return "long" if len(str(text or "")) > _LONG else "short"
 
 
 def number(value: int | float | None) -> str:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
-import uvicorn
-from selenium.webdriver import ActionChains, Chrome, ChromeOptions, ChromeService
+from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from pipeline.ui.app import Access, make_app
-from pipeline.ui.snapshot import HeldSnapshot
+from pipeline.ui.app import Access
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.small import SmallCoordinator
 from tests.pipeline.ui.asking import KEY
+from tests.pipeline.ui.chromium import CHROMIUM, DRIVER, opened_chromium, served
 from tests.pipeline.ui.many import write_groups
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 GOLDEN = str(Path(__file__).parents[2] / "golden" / "0.1.0" / "root")
 GROUPS = 100_000
 
@@ -36,35 +31,10 @@ pytestmark = [
 ]
 
 
-@contextmanager
-def served(root: str, access: Access | None = None) -> Iterator[str]:
-    """The address of a server of a root's pages, in a thread."""
-    config = uvicorn.Config(
-        make_app(HeldSnapshot(root), access), port=0, log_config=None, lifespan="off"
-    )
-    server = uvicorn.Server(config)
-    thread = Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.01)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join()
-
-
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    options = ChromeOptions()
-    options.binary_location = CHROMIUM or ""
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for argument in ("--headless=new", "--no-sandbox", "--window-size=1280,900"):
-        options.add_argument(argument)
-    browser = Chrome(options=options, service=ChromeService(DRIVER))
-    yield browser
-    browser.quit()
+    with opened_chromium() as browser:
+        yield browser
 
 
 def seen(browser: Any) -> str:

@@ -124,11 +124,11 @@ def test_events_of_a_later_release_are_told_by_their_own_name() -> None:
 # --- charts ---------------------------------------------------------------------------------------
 
 
-def test_a_chart_steps_from_value_to_value() -> None:
+def test_a_chart_goes_straight_from_value_to_value() -> None:
     points = [(AT + timedelta(seconds=5 * place), lag) for place, lag in enumerate((0, 10, 5))]
     drawn = trend(points, 100, 20, 0)
     assert drawn is not None
-    assert drawn.line == "M0.0 20.0H50.0V0.0H100.0V10.0"
+    assert drawn.line == "M0.0 20.0L50.0 0.0L100.0 10.0"
     assert (drawn.highest, drawn.last) == (10, 5)
 
 
@@ -142,7 +142,7 @@ def test_many_points_become_few_and_keep_the_highest() -> None:
     points = [(AT + timedelta(seconds=n), 1000 if n == 777 else 1) for n in range(10_000)]
     drawn = trend(points, 100, 20)
     assert drawn is not None
-    assert drawn.line.count("H") <= 301
+    assert drawn.line.count("L") <= 301
     assert drawn.highest == 1000
 
 

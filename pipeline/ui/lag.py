@@ -1,0 +1,136 @@
+"""A group's lag over time, by partition and in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from pipeline.ui.snapshot import Snapshot
+
+# The newest commits of a group that its lags are told by.
+_COMMITS = 20_000
+# A silence is seen if it is longer than this part of the time that is shown.
+_SILENCE = 50
+# The moments at which silences are looked at, of each partition: fewer where partitions are many.
+_MOMENTS, _FEWEST_MOMENTS, _MOST_OF_ALL = 100, 10, 20_000
+
+_Key: TypeAlias = "tuple[str, int]"
+_Point: TypeAlias = "tuple[datetime, int]"
+_ENDS = """
+SELECT end_at(
+    epoch_ms(moments."at"), log_end_offset, next_end_offset, epoch_ms(topic_timeline."at"),
+    epoch_ms(next_at)
+)
+FROM (
+    SELECT unnest($1) AS place, unnest($2) AS topic, unnest($3)::INTEGER AS "partition",
+           unnest($4)::TIMESTAMP AS "at"
+) moments
+ASOF LEFT JOIN topic_timeline
+ON topic_timeline.topic = moments.topic AND topic_timeline."partition" = moments."partition"
+AND moments."at" >= topic_timeline."at"
+ORDER BY place
+"""
+
+
+class _Moment(Struct, frozen=True):
+    """A moment within a silence, at which `committed` was the last commit of the partition."""
+
+    key: _Key
+    at: datetime
+    committed: int
+
+
+class LagHistory(Struct, frozen=True):
+    """The lag of each partition (topic, number) over time, and of all together: (time, records).
+
+    Between two points of a partition the lag is taken to have changed evenly. Two points of one
+    time are the lag before a commit and the lag after it.
+    """
+
+    of_partitions: Mapping[_Key, list[_Point]]
+    of_all: list[_Point]
+
+
+def read_lag_history(
+    snapshot: Snapshot, group_id: str, unindexed: Mapping[str, datetime]
+) -> LagHistory:
+    """Return the lag at each commit that is known, and in silences how it grew meanwhile.
+
+    While a group commits often, what it has not committed yet is no lag that anybody worries about:
+    the points are its commits. Where it was silent for long, and where it is silent now, the lag
+    follows the end of the topic. That end is known up to now, or to the time in `unindexed` since
+    when the topic's table has rows that are not indexed. Raises QueryError.
+    """
+    rows = snapshot.query(
+        'SELECT topic, "partition", written_at, committed_offset, lag FROM lag_history '
+        "WHERE group_id = ? AND lag IS NOT NULL ORDER BY written_at DESC, log_offset DESC LIMIT ?",
+        group_id,
+        _COMMITS,
+    ).rows
+    commits: dict[_Key, list[tuple[datetime, int, int]]] = {}
+    for topic, number, at, committed, lag in reversed(rows):
+        commits.setdefault((topic, number), []).append((at, committed, lag))
+    known_to = {key: min(snapshot.at, unindexed.get(key[0], snapshot.at)) for key in commits}
+    moments = list(_moments(commits, known_to))
+    points: dict[_Key, list[tuple[datetime, bool, int]]] = {
+        key: [(at, True, lag) for at, _, lag in each] for key, each in commits.items()
+    }
+    for moment, end in zip(moments, _ends(snapshot, moments), strict=True):
+        points[moment.key].append((moment.at, False, max(0, end - moment.committed)))
+    for each in points.values():
+        each.sort()
+    return LagHistory(
+        {key: [(at, lag) for at, _, lag in each] for key, each in points.items()}, _sum(points)
+    )
+
+
+def _moments(
+    commits: Mapping[_Key, list[tuple[datetime, int, int]]], known_to: Mapping[_Key, datetime]
+) -> Iterator[_Moment]:
+    """The moments to look at in the silences of each partition, its end included."""
+    if not commits:
+        return
+    first = min(each[0][0] for each in commits.values())
+    span = max(known_to.values()) - first
+    if span <= timedelta(0):
+        return
+    count = max(_FEWEST_MOMENTS, min(_MOMENTS, _MOST_OF_ALL // len(commits)))
+    grid = [first + span * place / count for place in range(1, count)]
+    for key, each in commits.items():
+        ends = [at for at, _, _ in each[1:]] + [known_to[key]]
+        for (began, committed, _), ended in zip(each, ends, strict=True):
+            if ended - began > span / _SILENCE:
+                yield from (_Moment(key, at, committed) for at in grid if began < at < ended)
+                yield _Moment(key, ended, committed)
+
+
+def _ends(snapshot: Snapshot, moments: list[_Moment]) -> list[int]:
+    """Where each moment's partition ended then."""
+    if not moments:
+        return []
+    columns: list[list[Any]] = [
+        list(range(len(moments))),
+        [moment.key[0] for moment in moments],
+        [moment.key[1] for moment in moments],
+        [moment.at for moment in moments],
+    ]
+    return [end or 0 for (end,) in snapshot.query(_ENDS, *columns).rows]
+
+
+def _sum(points: Mapping[_Key, Iterable[tuple[datetime, bool, int]]]) -> list[_Point]:
+    """The lag of all partitions, each time that one of them is known anew."""
+    steps = sorted(
+        (at, is_after, key, lag) for key, each in points.items() for at, is_after, lag in each
+    )
+    latest: dict[_Key, int] = {}
+    totals: dict[tuple[datetime, bool], int] = {}
+    total = 0
+    for at, is_after, key, lag in steps:
+        total += lag - latest.get(key, 0)
+        latest[key] = lag
+        totals[at, is_after] = total
+    return [(at, lag) for (at, _), lag in totals.items()]
