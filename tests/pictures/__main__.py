@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ from pipeline.clock import clock_ms
 from tests.pictures.history import VirtualClock, write_history
 from tests.pipeline.ui.chromium import opened_chromium, served
 
-FOLDER = Path(__file__).parents[2] / "pipeline" / "ui"
+FOLDER = Path(__file__).absolute().parents[2] / "pipeline" / "ui"
 _WIDTH = 1280
 # What a reader of README sees of a page, px; the group's page goes on below.
-_HEIGHTS = {"groups.png": 760, "group.png": 1660}
+_HEIGHTS = {"groups.png": 760, "group.png": 1680}
 
 
 def take(browser: Any, address: str, name: str) -> None:
@@ -33,7 +34,9 @@ def take(browser: Any, address: str, name: str) -> None:
 def main() -> None:
     """Make the history, serve its pages, and take both pictures."""
     with tempfile.TemporaryDirectory() as folder:
-        root, now = str(Path(folder) / "groups"), clock_ms()
+        # The pages name the root as it is given: not by a path of this machine.
+        os.chdir(folder)
+        root, now = "groups", clock_ms()
         write_history(root, now)
         # The pages are of the moment at which the history ends.
         bars = "--hide-scrollbars"
