@@ -7,62 +7,38 @@ DIR/job.py --root ROOT --config FILE` on a cluster (`pipeline.node.shipped`).
 from __future__ import annotations
 
 import argparse
-import gc
 import logging
-import math
 import os
 import signal
 import sys
 import threading
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalake.exceptions import DeltaError
 from msgspec import Struct
-from py4j.protocol import Py4JError
 
-from coordinator.config import ConfigError
-from coordinator.group.batch import BatchMachine
-from pipeline.clock import clock_ms, monotonic
-from pipeline.errors import Failure, WrongCall
+from pipeline.clock import monotonic
+from pipeline.errors import WrongCall
 from pipeline.logs import LogFormat, ProcessLog, default_file
-from pipeline.node.archive_maker import ArchiveMaker
-from pipeline.node.diagnosis import one_line
 from pipeline.node.executors import PackagesMissing, check_executors
-from pipeline.node.node import CoordinatorNode, start
 from pipeline.node.preflight import check_start
 from pipeline.node.process_tree import jvm_of
 from pipeline.settings import load_settings
 from pipeline.stream.jvm_log import JvmLog
-from pipeline.stream.session import (
-    JavaMissing,
-    SparkNotStarted,
-    create_session,
-    missing_archive,
-    with_location,
-)
-from pipeline.stream.spark_engine import SparkEngine
+from pipeline.stream.session import JavaMissing, SparkNotStarted, begin_session
 from pipeline.stream.spark_internals import before_jvm_ends, end_quietly
-from pipeline.tables.request_keys import read_keys
-from pipeline.upkeep.schedule import Upkeep
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from coordinator.signatures import RequestKey
     from pipeline.settings import Settings
     from pipeline.stream.stateful import MachineFactory
 
 log = logging.getLogger(__name__)
 
-# What ends a start with one line rather than a traceback.
-START_ERRORS = (Failure, ConfigError, DeltaError, OSError)
-# A coordinator that has just started has its own to do, and may be stopped at once.
-_ARCHIVE_AFTER_S = 30.0
 # How long a JVM that is told to end waits for the coordinator's own end: the batch under way, 10 s
 # at most, and what it says to others.
 _JVM_WAITS_S = 60
@@ -149,19 +125,19 @@ def run(
     try:
         process_log.keep(logs.file or default_file(root, f"node-{node_id}"))
         log.info("node %d starts on %s%s", node_id, root, _where(process_log))
-        spark = create_session(settings, root, master, jvm_log)
+        begun = begin_session(settings, root, master, jvm_log)
+        # Imports of 0.7 s of CPU, while the JVM starts.
+        from pipeline.node import coordinating
+
+        spark = begun.finish()
         jvm_log.started()
         stop.with_jvm(spark)
         log.info("Spark %s runs on %s", spark.version, spark.sparkContext.master)
         try:
             check_executors(spark)
-            keys = _keys(settings)
-            make_machine = make_machine or partial(BatchMachine, None, keys or ())
-            engine = SparkEngine(spark, root, settings.coordinator, make_machine, keys)
-            coordinator = start(engine, root, with_location(settings, root, spark))
-            upkeep = Upkeep(root, settings.upkeep, clock_ms)
-            archive = partial(missing_archive, settings, root) if makes_archive else _nothing
-            _watch(coordinator, stop.asked, upkeep, began, archive)
+            coordinating.coordinate(
+                spark, root, settings, make_machine, stop.asked, began, makes_archive
+            )
         finally:
             jvm_log.ending()
             spark.stop()
@@ -175,11 +151,13 @@ def run(
         # Before there are tables, whose state would say more.
         process_log.fail(" ".join(str(error).split()))
         return 1
-    except (*START_ERRORS, Py4JError) as error:
+    except _what_ends_it() as error:
         if stop.asked.is_set():
             # Who stops a process often stops its children with it: the JVM was first to go.
             log.warning("the JVM ended before the query was stopped; its batch will be run again")
             return 0
+        from pipeline.node.diagnosis import one_line
+
         process_log.fail(one_line(error, root), str(error))
         return 1
     finally:
@@ -201,57 +179,11 @@ def _end_jvm() -> None:
             os.kill(jvm, signal.SIGTERM)
 
 
-def _keys(settings: Settings) -> tuple[RequestKey, ...] | None:
-    """The keys by which principals are believed; None if all are. Raises KeysError."""
-    path = settings.coordinator.requests_keys_file
-    return tuple(read_keys(path)) if path else None
+def _what_ends_it() -> tuple[type[Exception], ...]:
+    """What ends a coordinator with one line rather than a traceback."""
+    from pipeline.node.coordinating import ERRORS
 
-
-def _nothing() -> None:
-    return None
-
-
-def _watch(
-    coordinator: CoordinatorNode,
-    stop: threading.Event,
-    upkeep: Upkeep,
-    began: float,
-    archive: Callable[[], Path | None],
-) -> None:
-    announced = False
-    maker, make_at = ArchiveMaker(), math.inf
-    try:
-        while not stop.wait(0.1 if announced else 0.02):
-            coordinator.tick()
-            if not announced and coordinator.is_ready():
-                print("ready", flush=True)
-                log.info("ready after %.1f s", monotonic() - began)
-                announced = True
-                _set_aside()
-                make_at = monotonic() + _ARCHIVE_AFTER_S
-            if monotonic() > make_at:
-                maker.begin(archive())
-                make_at = math.inf
-            if coordinator.does_upkeep():
-                upkeep.run_due(clock_ms())
-        coordinator.stop()
-        log.info("stopped; other nodes need not wait for its lease to end")
-    finally:
-        maker.stop()
-        coordinator.abandon()
-        upkeep.stop()
-        # Libraries call what the interpreter's end does not collect a leak.
-        gc.unfreeze()
-
-
-def _set_aside() -> None:
-    """Have the garbage collector leave alone what is there at the start.
-
-    It is nearly all there is, libraries mostly. To go through it took 70 to 100 ms every minute, in
-    which no batch went on.
-    """
-    gc.collect()
-    gc.freeze()
+    return ERRORS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

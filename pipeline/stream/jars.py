@@ -54,26 +54,41 @@ def start_with_jars(wanted: dict[str, str], start: Start) -> SparkSession:
     without one of those it names, Ivy resolves again. Waits while another process resolves. Raises
     OSError if Ivy's folder cannot be written.
     """
-    if not wanted.get(PACKAGES) or runs_jvm():
+    if runs_jvm():
         # A JVM that runs already has resolved what it was started with, and resolves no more.
         return start(wanted)
-    folder = Path(wanted.get(IVY_FOLDER) or Path.home() / _DEFAULT_FOLDER)
-    asked = msgspec.json.encode([wanted.get(key) for key in _ASKED])
-    found = folder / f"group-coordinator-{hashlib.sha256(asked).hexdigest()[:16]}.json"
-    jars = _read(found)
-    if jars is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / "group-coordinator.lock").open("ab") as lock:
+    known = with_known_jars(wanted)
+    if known is None:
+        found = _found(wanted)
+        found.parent.mkdir(parents=True, exist_ok=True)
+        with (found.parent / "group-coordinator.lock").open("ab") as lock:
             _await(lock)
             # Another process may have resolved them while this one waited for the lock.
-            jars = _read(found)
-            if jars is None:
+            known = with_known_jars(wanted)
+            if known is None:
                 log.info("fetching Spark's packages, once for this machine: %s", wanted[PACKAGES])
                 spark = start(wanted)
                 _write(found, spark.sparkContext.getConf().get(_JARS) or "")
                 return spark
+    return start(known)
+
+
+def with_known_jars(wanted: dict[str, str]) -> dict[str, str] | None:
+    """The settings with files instead of packages; None where Ivy has to resolve them first."""
+    if not wanted.get(PACKAGES):
+        return wanted
+    jars = _read(_found(wanted))
+    if jars is None:
+        return None
     named = {key: value for key, value in wanted.items() if key != PACKAGES}
-    return start({**named, _JARS: ",".join(jars)})
+    return {**named, _JARS: ",".join(jars)}
+
+
+def _found(wanted: dict[str, str]) -> Path:
+    """The file that says what Ivy has found for these settings."""
+    folder = Path(wanted.get(IVY_FOLDER) or Path.home() / _DEFAULT_FOLDER)
+    asked = msgspec.json.encode([wanted.get(key) for key in _ASKED])
+    return folder / f"group-coordinator-{hashlib.sha256(asked).hexdigest()[:16]}.json"
 
 
 def _await(lock: IO[bytes]) -> None:

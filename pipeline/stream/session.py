@@ -25,7 +25,6 @@ project's writers and delta-rs link, and never replace a commit.
 from __future__ import annotations
 
 import atexit
-import functools
 import logging
 import os
 import re
@@ -55,9 +54,12 @@ from pipeline.stream.checkpoint_location import (
     store_settings,
 )
 from pipeline.stream.hadoop import forget_clusters, spare_forks
-from pipeline.stream.jars import EXCLUDES, PACKAGES, start_with_jars
+from pipeline.stream.jars import EXCLUDES, PACKAGES, start_with_jars, with_known_jars
 from pipeline.stream.spark_internals import (
+    BegunJvm,
     JvmEnded,
+    begin_jvm,
+    connect_jvm,
     has_class,
     launch_jvm,
     log_as,
@@ -120,6 +122,80 @@ class JarsMissing(Failure):
     """Spark runs without jars of Delta or of a store; the message says what to ask for."""
 
 
+class SessionStart:
+    """A session that is being started; see `begin_session`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        root: str,
+        master: str | None,
+        jvm_log: JvmLog | None,
+        delta: bool,
+    ) -> None:
+        self._active = SparkSession.getActiveSession()
+        if self._active is not None:
+            master = self._active.sparkContext.master
+        elif _is_submitted():
+            # That JVM knows the master and the settings that spark-submit was given.
+            launch_jvm()
+            master = master or SparkConf().get("spark.master")
+        self._master = master or MASTER
+        self._location = checkpoint_location(settings, root, self._master)
+        self._delta = delta
+        self._jvm_log = jvm_log
+        self._wanted = spark_settings(settings, self._location, delta)
+        self._jvm: BegunJvm | None = None
+        if self._active is None and not _is_submitted():
+            _prepare(self._wanted, self._master)
+            known = with_known_jars(self._wanted)
+            if known is not None and jvm_log is not None and not runs_jvm():
+                self._wanted = known
+                self._jvm = _begin_jvm(known, jvm_log)
+
+    def finish(self) -> SparkSession:
+        """Return the session, once it is there. Raises as `create_session` does."""
+        wanted = self._wanted
+        if self._active is not None:
+            spark = self._active
+            _apply(spark, wanted)
+        elif _is_submitted():
+            spark = _session_of_submit(wanted, self._jvm_log)
+        elif self._jvm is not None:
+            spark = self._build(wanted)
+        else:
+            spark = start_with_jars(wanted, self._build)
+        _check_jars(spark, wanted, self._location, self._delta)
+        if is_local(self._location):
+            spare_forks(spark, packages(self._delta))
+            if self._active is None:
+                forget_clusters(spark)
+        return spark
+
+    def _build(self, settings: dict[str, str]) -> SparkSession:
+        if self._jvm_log is not None and not runs_jvm():
+            _connect(self._jvm or _begin_jvm(settings, self._jvm_log), self._jvm_log)
+        builder = SparkSession.builder
+        for key, value in settings.items():
+            builder = builder.config(key, value)
+        return builder.getOrCreate()
+
+
+def begin_session(
+    settings: Settings,
+    root: str,
+    master: str | None = None,
+    jvm_log: JvmLog | None = None,
+    delta: bool = False,
+) -> SessionStart:
+    """Begin to start a session; see `create_session`, which also waits for it.
+
+    With a `jvm_log` the JVM starts meanwhile, unless Spark's packages have to be fetched first.
+    Raises JavaMissing, and SparkNotStarted.
+    """
+    return SessionStart(settings, root, master, jvm_log, delta)
+
+
 def create_session(
     settings: Settings,
     root: str,
@@ -135,27 +211,7 @@ def create_session(
     where Spark runs already, or under a spark-submit, without the packages of Delta, if wanted, or
     of the store that holds streaming checkpoints.
     """
-    active = SparkSession.getActiveSession()
-    if active is None:
-        if _is_submitted():
-            # That JVM knows the master and the settings that spark-submit was given.
-            launch_jvm({})
-        master = master or _submitted_master() or MASTER
-    else:
-        master = active.sparkContext.master or MASTER
-    location = checkpoint_location(settings, root, master)
-    wanted = spark_settings(settings, location, delta)
-    if active is None:
-        spark = _new_session(wanted, master, jvm_log)
-    else:
-        spark = active
-        _apply(spark, wanted)
-    _check_jars(spark, wanted, location, delta)
-    if is_local(location):
-        spare_forks(spark, wanted[PACKAGES])
-        if active is None:
-            forget_clusters(spark)
-    return spark
+    return begin_session(settings, root, master, jvm_log, delta).finish()
 
 
 def with_location(settings: Settings, root: str, spark: SparkSession) -> Settings:
@@ -170,18 +226,12 @@ def with_location(settings: Settings, root: str, spark: SparkSession) -> Setting
     return replace(settings, coordinator=ours)
 
 
-def _submitted_master() -> str | None:
-    """The master that spark-submit was given; None without spark-submit, whose JVM is found."""
-    return SparkConf().get("spark.master") if _is_submitted() else None
-
-
 def _is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _new_session(wanted: dict[str, str], master: str, jvm_log: JvmLog | None) -> SparkSession:
-    if _is_submitted():
-        return _session_of_submit(wanted, jvm_log)
+def _prepare(wanted: dict[str, str], master: str) -> None:
+    """Complete the settings of a session that is to be started here."""
     java = check_java()
     _prepare_workers(wanted, master)
     options = [wanted.get(class_archive.DRIVER_OPTIONS, "")]
@@ -190,29 +240,24 @@ def _new_session(wanted: dict[str, str], master: str, jvm_log: JvmLog | None) ->
         options.append(class_archive.use(archive))
     with resources.as_file(resources.files("conf") / "log4j2.properties") as log4j2:
         options.append(f"-Dlog4j2.configurationFile={log4j2.as_uri()}")
-        wanted[class_archive.DRIVER_OPTIONS] = " ".join(filter(None, options))
-        wanted |= {"spark.app.name": APP_NAME, "spark.master": master}
-        return start_with_jars(wanted, functools.partial(_build, jvm_log))
+    wanted[class_archive.DRIVER_OPTIONS] = " ".join(filter(None, options))
+    wanted |= {"spark.app.name": APP_NAME, "spark.master": master}
 
 
-def _build(jvm_log: JvmLog | None, settings: dict[str, str]) -> SparkSession:
-    if jvm_log is not None and not runs_jvm():
-        _launch(settings, jvm_log)
-    builder = SparkSession.builder
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
-
-
-def _launch(settings: dict[str, str], jvm_log: JvmLog) -> None:
+def _begin_jvm(settings: dict[str, str], jvm_log: JvmLog) -> BegunJvm:
     pipe = jvm_log.pipe()
     try:
-        launch_jvm(settings, pipe)
-    except JvmEnded as error:
+        return begin_jvm(settings, pipe)
+    finally:
         os.close(pipe)
+
+
+def _connect(jvm: BegunJvm, jvm_log: JvmLog) -> None:
+    try:
+        connect_jvm(jvm)
+    except JvmEnded as error:
         jvm_log.await_end(_LAST_WORDS_S)
         raise SparkNotStarted(f"Spark did not start: {jvm_log.cause or error}") from error
-    os.close(pipe)
 
 
 def spark_settings(settings: Settings, location: str, delta: bool = False) -> dict[str, str]:

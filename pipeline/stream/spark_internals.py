@@ -16,16 +16,30 @@ told to ignore.
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import signal
 import socketserver
+import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterable
-from typing import IO, TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import pyspark
-from pyspark import SparkConf, SparkContext, accumulators
-from pyspark.errors import PySparkRuntimeError
+from pyspark import SparkContext, accumulators
+from pyspark.find_spark_home import _find_spark_home
 from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
-from pyspark.serializers import SpecialLengths, pickle_protocol, write_int
+from pyspark.serializers import (
+    SpecialLengths,
+    UTF8Deserializer,
+    pickle_protocol,
+    read_int,
+    write_int,
+)
 from pyspark.sql.pandas import serializers
 from pyspark.sql.pandas.types import from_arrow_schema as _from_arrow_schema
 
@@ -63,20 +77,71 @@ class JvmEnded(RuntimeError):
     """The JVM that was launched ended before it could be spoken to."""
 
 
-def launch_jvm(settings: dict[str, str], stderr: int | None = None) -> None:
-    """Start the driver's JVM with these settings, or find that of spark-submit.
+class BegunJvm(NamedTuple):
+    """A JVM that has been started, and the folder in which it says how it is spoken to."""
 
-    What a JVM that is started here writes to standard error goes to the file descriptor `stderr`.
-    pyspark would start it with the first session, and have it share this process's standard error.
-    Raises JvmEnded.
+    process: subprocess.Popen[bytes]
+    folder: str
+
+
+_CONNECTION = "connection"
+_PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
+_POLL_S = 0.01
+
+
+def begin_jvm(settings: dict[str, str], stderr: int) -> BegunJvm:
+    """Start the driver's JVM with these settings, without waiting until it can be spoken to.
+
+    What it writes to standard error goes to the file descriptor `stderr`. It ends with its input,
+    which is when this process ends. pyspark would start it with the first session, wait for it, and
+    have it share this process's standard error.
     """
-    conf = SparkConf(loadDefaults=False)
-    conf.setAll(list(settings.items()))
-    streams = {} if stderr is None else {"stderr": stderr}
+    command = [f"{_find_spark_home()}/bin/spark-submit"]
+    for key, value in settings.items():
+        command += ["--conf", f"{key}={value}"]
+    folder = tempfile.mkdtemp()
+    told = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{folder}/{_CONNECTION}"}
+    process = subprocess.Popen(
+        command + shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")),
+        stdin=subprocess.PIPE,
+        stderr=stderr,
+        env={**os.environ, **told},
+        preexec_fn=_ignore_interrupts,
+    )
+    return BegunJvm(process, folder)
+
+
+def _ignore_interrupts() -> None:
+    # Ctrl-C reaches all processes of a terminal: this one ends its JVM.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def connect_jvm(begun: BegunJvm) -> None:
+    """Have this process's sessions be in a JVM that was begun. Raises JvmEnded."""
+    connection = Path(begun.folder) / _CONNECTION
     try:
-        gateway = launch_gateway(conf, streams)  # type: ignore[no-untyped-call]
-    except PySparkRuntimeError as error:
-        raise JvmEnded(str(error)) from error
+        while not connection.is_file():
+            if begun.process.poll() is not None:
+                raise JvmEnded(f"the JVM ended with status {begun.process.returncode}")
+            time.sleep(_POLL_S)
+        with connection.open("rb") as said:
+            port = read_int(said)  # type: ignore[no-untyped-call]
+            secret = UTF8Deserializer().loads(said)  # type: ignore[no-untyped-call]
+    finally:
+        shutil.rmtree(begun.folder, ignore_errors=True)
+    os.environ |= {_PORT: str(port), _SECRET: secret}
+    try:
+        launch_jvm()
+    finally:
+        del os.environ[_PORT], os.environ[_SECRET]
+    # The JVM's input is open as long as this is.
+    gateway: Any = SparkContext._gateway
+    gateway.proc = begun.process
+
+
+def launch_jvm() -> None:
+    """Have this process's sessions be in the JVM that the environment names."""
+    gateway = launch_gateway()  # type: ignore[no-untyped-call]
     SparkContext._ensure_initialized(gateway=gateway)
 
 

@@ -1,0 +1,119 @@
+"""A coordinator in a session that runs: its engine, its node, the upkeep, until it is to end.
+
+`pipeline.node.job` imports this module while the JVM starts: its imports take 0.7 s of CPU.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import math
+from functools import partial
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+
+from coordinator.config import ConfigError
+from coordinator.group.batch import BatchMachine
+from pipeline.clock import clock_ms, monotonic
+from pipeline.errors import Failure
+from pipeline.node.archive_maker import ArchiveMaker
+from pipeline.node.node import CoordinatorNode, start
+from pipeline.stream.session import missing_archive, with_location
+from pipeline.stream.spark_engine import SparkEngine
+from pipeline.tables.request_keys import read_keys
+from pipeline.upkeep.schedule import Upkeep
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from coordinator.signatures import RequestKey
+    from pipeline.settings import Settings
+    from pipeline.stream.stateful import MachineFactory
+
+log = logging.getLogger(__name__)
+
+# What ends a coordinator with one line rather than a traceback.
+ERRORS = (Failure, ConfigError, DeltaError, OSError, Py4JError)
+# A coordinator that has just started has its own to do, and may be stopped at once.
+_ARCHIVE_AFTER_S = 30.0
+
+
+def coordinate(
+    spark: SparkSession,
+    root: str,
+    settings: Settings,
+    make_machine: MachineFactory | None,
+    stop: threading.Event,
+    began: float,
+    makes_archive: bool,
+) -> None:
+    """Run a coordinator until it is asked to stop; see `pipeline.node.job.run`.
+
+    Prints `ready` once requests are being answered. Raises one of `ERRORS`.
+    """
+    keys = _keys(settings)
+    make_machine = make_machine or partial(BatchMachine, None, keys or ())
+    engine = SparkEngine(spark, root, settings.coordinator, make_machine, keys)
+    coordinator = start(engine, root, with_location(settings, root, spark))
+    upkeep = Upkeep(root, settings.upkeep, clock_ms)
+    archive = partial(missing_archive, settings, root) if makes_archive else _nothing
+    _watch(coordinator, stop, upkeep, began, archive)
+
+
+def _keys(settings: Settings) -> tuple[RequestKey, ...] | None:
+    """The keys by which principals are believed; None if all are. Raises KeysError."""
+    path = settings.coordinator.requests_keys_file
+    return tuple(read_keys(path)) if path else None
+
+
+def _nothing() -> None:
+    return None
+
+
+def _watch(
+    coordinator: CoordinatorNode,
+    stop: threading.Event,
+    upkeep: Upkeep,
+    began: float,
+    archive: Callable[[], Path | None],
+) -> None:
+    announced = False
+    maker, make_at = ArchiveMaker(), math.inf
+    try:
+        while not stop.wait(0.1 if announced else 0.02):
+            coordinator.tick()
+            if not announced and coordinator.is_ready():
+                print("ready", flush=True)
+                log.info("ready after %.1f s", monotonic() - began)
+                announced = True
+                _set_aside()
+                make_at = monotonic() + _ARCHIVE_AFTER_S
+            if monotonic() > make_at:
+                maker.begin(archive())
+                make_at = math.inf
+            if coordinator.does_upkeep():
+                upkeep.run_due(clock_ms())
+        coordinator.stop()
+        log.info("stopped; other nodes need not wait for its lease to end")
+    finally:
+        maker.stop()
+        coordinator.abandon()
+        upkeep.stop()
+        # Libraries call what the interpreter's end does not collect a leak.
+        gc.unfreeze()
+
+
+def _set_aside() -> None:
+    """Have the garbage collector leave alone what is there at the start.
+
+    It is nearly all there is, libraries mostly. To go through it took 70 to 100 ms every minute, in
+    which no batch went on.
+    """
+    gc.collect()
+    gc.freeze()
