@@ -38,7 +38,7 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pipeline.clock import monotonic, sleep
 from pipeline.delta.commit_reader import GoneCheck, open_files
 from pipeline.delta.log import LogGone
-from pipeline.delta.table import local_folder, open_delta
+from pipeline.delta.table import local_folder
 from pipeline.delta.tail import Position, appended
 from pipeline.stream.change import Change, taken_out
 from pipeline.stream.offset import Offset, Selection, from_plain
@@ -109,11 +109,13 @@ def read_events(
     root: str,
     settings: CoordinatorSettings,
     bootstrap: Bootstrap,
+    bootstrap_end: int,
     selection: Selection = _ALL,
     run: int = 0,
 ) -> DataFrame:
     """Stream the bootstrap and then the `requests` table: columns `group_id` and `events`.
 
+    `bootstrap_end` is the version after the last one that the bootstrap's table has by now.
     `selection` says whose requests are wanted at first; `run` is the number of this run of the
     query.
     """
@@ -122,7 +124,7 @@ def read_events(
         requests=table_uri(root, REQUESTS),
         bootstrap=bootstrap.uri,
         bootstrap_version=bootstrap.version,
-        bootstrap_end=open_delta(bootstrap.uri).version() + 1,
+        bootstrap_end=bootstrap_end,
         first_version=bootstrap.first_version,
         wait_ms=settings.trigger_interval_ms,
         max_files=settings.max_files_per_trigger,

@@ -199,15 +199,17 @@ def serve(
 
     `selection` says whose requests are read at first; `run` is the number of this run of the query.
     """
+    bootstrap_end = open_delta(bootstrap.uri).version() + 1
+    events = read_events(spark, root, settings, bootstrap, bootstrap_end, selection, run)
     writer = (
-        answer(read_events(spark, root, settings, bootstrap, selection, run), make_machine)
+        answer(events, make_machine)
         .writeStream.foreachBatch(sink)
         .queryName(QUERY_NAME)
         .option("checkpointLocation", checkpoint)
         # The source waits, for requests.
         .trigger(processingTime="0 seconds")
     )
-    return Serving(writer.start, sink, root, open_delta(bootstrap.uri).version() + 1, run)
+    return Serving(writer.start, sink, root, bootstrap_end, run)
 
 
 def innermost(text: str) -> str:

@@ -105,7 +105,7 @@ def test_spark_streams_the_bootstrap_and_what_is_added_to_it(spark, root, tmp_pa
     bootstrap = prepare_bootstrap(root, uri, PartitionSet({0, 1, 2}, PARTITIONS))
     seen: list[str] = []
     query = (
-        read_events(spark, root, CoordinatorSettings(), bootstrap)
+        read_events(spark, root, CoordinatorSettings(), bootstrap, bootstrap.version + 1)
         .writeStream.foreachBatch(
             lambda rows, _: seen.extend(
                 row["group_id"] for row in rows.collect() for _ in row["events"].split("\n")

@@ -227,7 +227,7 @@ def ask(spark, root: str, tmp_path, request) -> Iterator[Callable[..., dict[str,
 
     requests = RequestLog(root)
     bootstrap = prepare_bootstrap(root, str(tmp_path / "bootstrap"))
-    events = read_events(spark, root, CoordinatorSettings(), bootstrap)
+    events = read_events(spark, root, CoordinatorSettings(), bootstrap, bootstrap.version + 1)
     stream = answer(events, partial(CountingIds, 1500)).writeStream.foreachBatch(write)
     query = stream.option("checkpointLocation", str(tmp_path / "query")).start()
 

@@ -65,7 +65,7 @@ def test_a_batch_s_catalogue_reaches_the_workers(spark, root: str, tmp_path: Pat
 
     requests = RequestLog(root)
     bootstrap = prepare_bootstrap(root, str(tmp_path / "bootstrap"))
-    events = read_events(spark, root, CoordinatorSettings(), bootstrap)
+    events = read_events(spark, root, CoordinatorSettings(), bootstrap, bootstrap.version + 1)
     stream = answer(events, Telling).writeStream.foreachBatch(write)
     query = stream.option("checkpointLocation", checkpoint).start()
     try:
