@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.gateway import beside, check_listen
+from pipeline.cli.gateway import beside, check_listen, read_address
 from pipeline.cli.options import Config, LogForm, Root, Verbose
+from pipeline.errors import WrongCall
 from pipeline.logs import LogFormat
 
 
@@ -48,6 +49,8 @@ def run(
         check_listen(gateway)
     if metrics is not None:
         check_listen(metrics)
+        if metrics == gateway and read_address(metrics)[1] != 0:
+            raise WrongCall(f"--gateway and --metrics cannot both listen at {metrics}")
     # Only now: it loads Spark.
     from pipeline.node.job import Logs
     from pipeline.node.job import run as run_job

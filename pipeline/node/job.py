@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,7 +30,7 @@ from pipeline.stream.session import JavaMissing, SparkNotStarted, begin_session
 from pipeline.stream.spark_internals import before_jvm_ends, end_quietly
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -66,11 +66,21 @@ class _Stop:
         self.asked = threading.Event()
         self._jvm_log = jvm_log
         self._starts = True
+        self._is_held = False
         self._done = threading.Event()
 
     def on_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._signalled)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Give up after the block, and not within it: an import that is cut off is broken."""
+        self._is_held = True
+        yield
+        self._is_held = False
+        if self.asked.is_set():
+            self._give_up()
 
     def with_jvm(self, spark: SparkSession) -> None:
         """Spark runs. Of a JVM that is to end, this process hears before Spark does."""
@@ -84,10 +94,16 @@ class _Stop:
         self._done.set()
 
     def _signalled(self, _number: int, _frame: object) -> None:
-        if self._starts:
-            self._starts = False
-            raise _Asked
-        self._ask()
+        if self._is_held:
+            self.asked.set()
+        elif self._starts:
+            self._give_up()
+        else:
+            self._ask()
+
+    def _give_up(self) -> None:
+        self._starts = False
+        raise _Asked
 
     def _jvm_ends(self) -> None:
         self._ask()
@@ -126,8 +142,9 @@ def run(
         process_log.keep(logs.file or default_file(root, f"node-{node_id}"))
         log.info("node %d starts on %s%s", node_id, root, _where(process_log))
         begun = begin_session(settings, root, master, jvm_log)
-        # Imports of 0.7 s of CPU, while the JVM starts.
-        from pipeline.node import coordinating
+        with stop.held():
+            # Imports of 0.7 s of CPU, while the JVM starts.
+            from pipeline.node import coordinating
 
         spark = begun.finish()
         jvm_log.started()

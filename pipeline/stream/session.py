@@ -145,13 +145,13 @@ class SessionStart:
         self._delta = delta
         self._jvm_log = jvm_log
         self._wanted = spark_settings(settings, self._location, delta)
-        self._jvm: BegunJvm | None = None
+        self._begun: BegunJvm | None = None
         if self._active is None and not _is_submitted():
             _prepare(self._wanted, self._master)
             known = with_known_jars(self._wanted)
             if known is not None and jvm_log is not None and not runs_jvm():
                 self._wanted = known
-                self._jvm = _begin_jvm(known, jvm_log)
+                self._begun = _begin_jvm(known, jvm_log)
 
     def finish(self) -> SparkSession:
         """Return the session, once it is there. Raises as `create_session` does."""
@@ -161,7 +161,7 @@ class SessionStart:
             _apply(spark, wanted)
         elif _is_submitted():
             spark = _session_of_submit(wanted, self._jvm_log)
-        elif self._jvm is not None:
+        elif self._begun is not None:
             spark = self._build(wanted)
         else:
             spark = start_with_jars(wanted, self._build)
@@ -174,7 +174,7 @@ class SessionStart:
 
     def _build(self, settings: dict[str, str]) -> SparkSession:
         if self._jvm_log is not None and not runs_jvm():
-            _connect(self._jvm or _begin_jvm(settings, self._jvm_log), self._jvm_log)
+            _connect(self._begun or _begin_jvm(settings, self._jvm_log), self._jvm_log)
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)

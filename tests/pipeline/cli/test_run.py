@@ -45,6 +45,14 @@ def test_an_address_that_another_process_has(refused) -> None:
         assert refused("--gateway", listen) == line
 
 
+def test_an_address_that_is_given_twice(refused) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        listen = f"127.0.0.1:{free.getsockname()[1]}"
+    line = f"--gateway and --metrics cannot both listen at {listen}"
+    assert refused("--gateway", listen, "--metrics", listen) == line
+
+
 def test_a_host_that_nobody_knows(refused) -> None:
     assert refused("--gateway", "no host:9092").startswith("nobody can listen at no host:9092")
 
