@@ -10,12 +10,33 @@ cancelled until the owner begins `unloading` it; then the owner has `released` i
 claims it. A node is alive while its lease is renewed, which the caller knows. The partitions of a
 node that is not alive may be claimed by a node that has fenced it.
 
+Shares are evened out: while some node has two partitions more than another one, the node with the
+lowest number of all that own partitions decides moves from the fullest to the emptiest. That takes
+the fewest moves that there can be, and shares that differ by one stay as they are, so nothing moves
+back and forth. What a neighbour may do meanwhile:
+
+* Two nodes decide at the same time: the log refuses the second one, which decides again on what the
+  first one has decided. A node that takes the one that decides for dead decides no move before it
+  has fenced that one and claimed what it had.
+* Several nodes start at once, or one more while partitions move: at most `MOST_MOVING` partitions
+  are under way at a time, and each counts as the share of the node that it is meant for. So no
+  partition is given on before its new owner has claimed it, and a node that never claims keeps no
+  more than these from being served, until its lease ends.
+* A node is killed: what was meant for it stays with its owner, or goes to the nodes with the fewest
+  if it was released already. If the node that decides is killed, the next lowest one goes on.
+* A node is killed and starts again within its lease: it owns what it owned, so nothing moves.
+* A clock steps back: no rule here asks a clock. Who is alive, the caller's monotonic clock tells.
+* An operator moves partitions, or cancels a move: shares stay as the operator makes them until a
+  node starts that owns nothing (`ClusterState.by_hand`).
+
 A node with a negative number is an operator's, for example an import's: it is given only the
-partitions that are meant for it.
+partitions that are meant for it, and shares wait while it has any.
 
 There is no counterpart in Kafka's coordinator, where the leader of a partition of
 __consumer_offsets is elected by the controller; the effects are those of
-GroupCoordinatorService.onElection and onResignation.
+GroupCoordinatorService.onElection and onResignation. Kafka's brokers come back to even shares by
+the preferred leader's election (KafkaController.checkAndTriggerAutoLeaderRebalance), its consumers
+by the fewest moves (AbstractStickyAssignor).
 """
 
 from __future__ import annotations
@@ -37,14 +58,13 @@ UNLOADING = "unloading"
 RELEASED = "released"
 
 NO_EPOCH = -1
+# The most partitions that are under way at a time so that shares become even. The groups of those
+# that move together wait for the loading of all of them.
+MOST_MOVING = 10
 
 
 class NodeState(Struct, frozen=True):
-    """A node since its last start. Times in ms.
-
-    `epoch` is that of the start. `unused`: since the start the node has owned no partition, and
-    none was meant for it.
-    """
+    """A node since its last start, whose epoch is `epoch`. Times in ms."""
 
     node_id: int
     host: str
@@ -52,7 +72,6 @@ class NodeState(Struct, frozen=True):
     epoch: int
     started_at: int
     stopped: bool = False
-    unused: bool = True
 
 
 class PartitionState(Struct, frozen=True):
@@ -71,11 +90,15 @@ class PartitionState(Struct, frozen=True):
 
 
 class ClusterState(Struct, frozen=True):
-    """The nodes and partitions after the decision of `epoch`."""
+    """The nodes and partitions after the decision of `epoch`.
+
+    `by_hand`: since a node last joined, an operator has said where some partition shall be.
+    """
 
     epoch: int = NO_EPOCH
     nodes: dict[int, NodeState] = {}
     partitions: dict[int, PartitionState] = {}
+    by_hand: bool = False
 
     def owned_by(self, node_id: int) -> dict[int, PartitionState]:
         """The partitions that a node owns."""
@@ -105,44 +128,53 @@ class Plan(Struct, frozen=True):
 def fold(cluster: ClusterState, events: Iterable[CoordinatorEvent]) -> ClusterState:
     """The cluster state after these events; events of epochs that it includes are ignored."""
     nodes, partitions = dict(cluster.nodes), dict(cluster.partitions)
-    epoch = cluster.epoch
+    epoch, by_hand = cluster.epoch, cluster.by_hand
     for event in sorted(events, key=lambda each: each.epoch):
         if event.epoch <= cluster.epoch:
             continue
         epoch = event.epoch
+        by_hand = _is_by_hand(by_hand, partitions, event)
         if event.partition is None:
-            _apply_to_node(nodes, partitions, event)
+            _apply_to_node(nodes, event)
         else:
-            _apply_to_partition(nodes, partitions, event, event.partition)
-    return ClusterState(epoch, nodes, partitions)
+            _apply_to_partition(partitions, event, event.partition)
+    return ClusterState(epoch, nodes, partitions, by_hand)
 
 
-def _apply_to_node(
-    nodes: dict[int, NodeState], partitions: dict[int, PartitionState], event: CoordinatorEvent
-) -> None:
+def _is_by_hand(
+    before: bool, partitions: dict[int, PartitionState], event: CoordinatorEvent
+) -> bool:
+    """Whether shares stay as an operator made them; `partitions` are those before the event."""
+    if event.event == STARTED and event.node_id >= 0:
+        joins = all(state.owner != event.node_id for state in partitions.values())
+        return before and not joins
+    if event.node_id >= 0 or event.partition is None:
+        return before
+    to_node = event.to_node if event.event == MOVE else None
+    if event.event == CANCELLED and event.partition in partitions:
+        to_node = partitions[event.partition].to_node
+    # What an import takes and gives back is nobody's share.
+    return before or (to_node is not None and to_node >= 0)
+
+
+def _apply_to_node(nodes: dict[int, NodeState], event: CoordinatorEvent) -> None:
     node_id = event.node_id
     if event.event == STARTED:
-        unused = all(state.owner != node_id for state in partitions.values())
         nodes[node_id] = NodeState(
-            node_id, event.host or "", event.port or 0, event.epoch, event.at, unused=unused
+            node_id, event.host or "", event.port or 0, event.epoch, event.at
         )
     elif event.event == STOPPED and node_id in nodes:
         nodes[node_id] = replace(nodes[node_id], stopped=True)
 
 
 def _apply_to_partition(
-    nodes: dict[int, NodeState],
-    partitions: dict[int, PartitionState],
-    event: CoordinatorEvent,
-    number: int,
+    partitions: dict[int, PartitionState], event: CoordinatorEvent, number: int
 ) -> None:
     before = partitions.get(number, PartitionState(number))
     if event.event == CLAIMED:
         after = PartitionState(number, event.node_id, event.epoch, event.at)
-        _mark_used(nodes, event.node_id)
     elif event.event == MOVE:
         after = replace(before, to_node=event.to_node)
-        _mark_used(nodes, event.to_node)
     elif event.event == CANCELLED:
         after = replace(before, to_node=None)
     elif event.event == UNLOADING:
@@ -153,11 +185,6 @@ def _apply_to_partition(
     else:
         after = before
     partitions[number] = after
-
-
-def _mark_used(nodes: dict[int, NodeState], node_id: int | None) -> None:
-    if node_id is not None and node_id in nodes:
-        nodes[node_id] = replace(nodes[node_id], unused=False)
 
 
 # --- deciding -----------------------------------------------------------------------------------
@@ -181,7 +208,7 @@ def decide(cluster: ClusterState, me: int, alive: Collection[int], num_partition
         unload=tuple(sorted(unload)),
         claim=tuple(sorted(claim)),
         fence=tuple(sorted(owner for owner in owners if owner is not None)),
-        moves=_moves_to_unused(cluster, me, alive),
+        moves=_evening_moves(cluster, me, alive, num_partitions),
     )
 
 
@@ -215,25 +242,54 @@ def _assign_free(
     return assigned
 
 
-def _moves_to_unused(
-    cluster: ClusterState, me: int, alive: Collection[int]
+def _evening_moves(
+    cluster: ClusterState, me: int, alive: Collection[int], num_partitions: int
 ) -> tuple[tuple[int, int], ...]:
-    """Moves to nodes that have started and have no partition yet; the lowest owner decides them."""
-    movable: dict[int, list[int]] = {}
-    for number, state in sorted(cluster.partitions.items()):
-        if state.owner is not None and state.owner in alive and state.to_node is None:
-            movable.setdefault(state.owner, []).append(number)
-    unused = sorted(n for n in alive if n >= 0 and n in cluster.nodes and cluster.nodes[n].unused)
+    """The moves that bring the shares nearer to being even; the lowest owner decides them."""
+    found = None if cluster.by_hand else _movable(cluster, alive, num_partitions)
+    if found is None:
+        return ()
+    movable, under_way = found
     if me != min(movable, default=None):
         return ()
     load = _loads(cluster, alive)
+    nodes = [node_id for node_id in alive if node_id >= 0]
     moves: list[tuple[int, int]] = []
-    for node_id in unused:
-        while True:
-            fullest = max(movable, key=lambda each: (load[each], -each))
-            if load[fullest] <= load[node_id] + 1 or not movable[fullest]:
-                break
-            moves.append((movable[fullest].pop(), node_id))
-            load[fullest] -= 1
-            load[node_id] += 1
+    while movable and under_way + len(moves) < MOST_MOVING:
+        fullest = max(movable, key=lambda each: (load[each], -each))
+        emptiest = min(nodes, key=lambda each: (load[each], each))
+        if load[fullest] < load[emptiest] + 2:
+            break
+        moves.append((movable[fullest].pop(), emptiest))
+        load[fullest] -= 1
+        load[emptiest] += 1
+        if not movable[fullest]:
+            del movable[fullest]
     return tuple(moves)
+
+
+def _movable(
+    cluster: ClusterState, alive: Collection[int], num_partitions: int
+) -> tuple[dict[int, list[int]], int] | None:
+    """The partitions of each owner that may be moved, the last one first, and how many are moving.
+
+    None while some partition has no owner that lives, or is an operator's: it is claimed first.
+    """
+    plain: dict[int, list[int]] = {}
+    waiting: dict[int, list[int]] = {}
+    under_way = 0
+    for number in range(num_partitions):
+        state = cluster.partitions.get(number, PartitionState(number))
+        to_node = state.to_node if state.to_node in alive else None
+        holders = [each for each in (state.owner, to_node) if each is not None]
+        if not holders or min(holders) < 0 or (to_node is None and state.owner not in alive):
+            return None
+        if state.owner is None or state.unloading or to_node not in (None, state.owner):
+            under_way += 1
+        elif state.to_node is None:
+            plain.setdefault(state.owner, []).append(number)
+        else:
+            # It waits for a node that is away: a move to another one takes that back.
+            waiting.setdefault(state.owner, []).append(number)
+    owners = plain.keys() | waiting.keys()
+    return {each: waiting.get(each, []) + plain.get(each, []) for each in owners}, under_way

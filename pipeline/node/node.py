@@ -261,7 +261,13 @@ class CoordinatorNode:
         elif plan.moves:
             moves = [
                 CoordinatorEvent(
-                    clock_ms(), -1, MOVE, self.node.node_id, partition, to_node=to, reason="joined"
+                    clock_ms(),
+                    -1,
+                    MOVE,
+                    self.node.node_id,
+                    partition,
+                    to_node=to,
+                    reason="even shares",
                 )
                 for partition, to in plan.moves
             ]

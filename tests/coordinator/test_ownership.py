@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from coordinator.ownership import (
     CANCELLED,
     CLAIMED,
+    MOST_MOVING,
     MOVE,
     RELEASED,
     STARTED,
@@ -24,6 +25,7 @@ from coordinator.ownership import (
 from schemas.records import CoordinatorEvent
 
 PARTITIONS = 10
+OPERATOR, HOLDER = -1, -2
 
 
 class Cluster:
@@ -68,6 +70,16 @@ class Cluster:
             self.say(MOVE, node_id, partition, to=to)
         return plan != Plan()
 
+    def under_way(self) -> int:
+        """How many partitions are meant for a node that lives and does not have them yet."""
+        return sum(
+            state.to_node in self.alive and state.to_node != state.owner
+            for state in self.cluster.partitions.values()
+        )
+
+    def owners(self) -> dict[int, int | None]:
+        return {p: state.owner for p, state in self.cluster.partitions.items()}
+
     def settle(self) -> None:
         for _ in range(100):
             acted = [self.act(node_id) for node_id in sorted(self.alive)]
@@ -101,14 +113,142 @@ def test_a_node_that_joins_is_given_its_share():
     assert sorted(cluster.counts().values()) == [3, 3, 4]
 
 
-def test_what_was_moved_by_hand_stays_moved():
+def test_nodes_that_start_at_once_come_to_even_shares():
+    """The fourth node comes while what was meant for the second one is still on its way."""
+    cluster = Cluster(50)
+    cluster.start(1)
+    cluster.act(1)
+    cluster.start(2)
+    cluster.act(1)
+    cluster.start(3)
+    cluster.act(1)
+    cluster.start(4)
+    cluster.settle()
+    assert cluster.counts() == {1: 13, 2: 13, 3: 12, 4: 12}
+
+
+def test_shares_become_even_by_the_fewest_moves_and_then_stay():
+    cluster = Cluster(50)
+    cluster.start(1)
+    cluster.settle()
+    cluster.start(2, 3, 4)
+    cluster.settle()
+    assert sum(event.event == MOVE for event in cluster.log) == 37
+    assert not any(cluster.act(node_id) for node_id in (1, 2, 3, 4))
+
+
+def test_few_partitions_are_under_way_at_a_time():
+    cluster = Cluster(50)
+    cluster.start(1)
+    cluster.settle()
+    cluster.start(2, 3)
+    under_way = [0]
+    for _ in range(100):
+        for node_id in (3, 2, 1):
+            cluster.act(node_id)
+            under_way.append(cluster.under_way())
+    assert max(under_way) == MOST_MOVING
+    assert sorted(cluster.counts().values()) == [16, 17, 17]
+
+
+def test_a_node_that_does_not_take_what_is_given_to_it_is_given_no_more():
+    cluster = Cluster(50)
+    cluster.start(1)
+    cluster.settle()
+    cluster.start(2, 3)
+    for _ in range(20):
+        cluster.act(1)
+        cluster.act(2)
+    assert 3 not in cluster.counts()
+    assert sum(state.to_node == 3 for state in cluster.cluster.partitions.values()) <= MOST_MOVING
+    cluster.die(3)
+    cluster.settle()
+    assert cluster.counts() == {1: 25, 2: 25}
+
+
+def test_a_node_that_starts_again_within_its_lease_moves_nothing():
+    cluster = Cluster(50)
+    cluster.start(1, 2, 3)
+    cluster.settle()
+    before = cluster.cluster.partitions
+    cluster.start(2)
+    cluster.settle()
+    assert cluster.cluster.partitions == before
+
+
+def test_a_node_that_dies_while_partitions_move_leaves_the_others_with_even_shares():
+    for dies in (1, 2, 3):
+        for steps in range(12):
+            cluster = Cluster(50)
+            cluster.start(1)
+            cluster.settle()
+            cluster.start(2, 3)
+            for step in range(steps):
+                cluster.act(1 + step % 3)
+            cluster.die(dies)
+            cluster.settle()
+            assert [*cluster.counts().values()] == [25, 25], (dies, steps)
+
+
+def test_what_was_moved_by_hand_stays_moved_until_a_node_joins():
     cluster = Cluster()
     cluster.start(1, 2)
     cluster.settle()
     for partition in cluster.cluster.owned_by(2):
-        cluster.say(MOVE, 2, partition, to=1)
+        cluster.say(MOVE, OPERATOR, partition, to=1)
     cluster.settle()
     assert cluster.counts() == {1: PARTITIONS}
+    cluster.start(1)
+    cluster.settle()
+    assert cluster.counts() == {1: PARTITIONS}, "who starts again within its lease does not join"
+    cluster.start(3)
+    cluster.settle()
+    assert sorted(cluster.counts().values()) == [3, 3, 4]
+
+
+def test_a_move_that_an_operator_takes_back_is_not_decided_again():
+    cluster = Cluster()
+    cluster.start(1)
+    cluster.settle()
+    cluster.start(2)
+    cluster.act(1)
+    for partition, state in cluster.cluster.partitions.items():
+        if state.to_node == 2:
+            cluster.say(CANCELLED, OPERATOR, partition)
+    cluster.settle()
+    assert cluster.counts() == {1: PARTITIONS}
+
+
+def test_shares_wait_while_an_import_holds_partitions():
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.settle()
+    before = cluster.owners()
+    cluster.start(HOLDER)
+    cluster.say(MOVE, HOLDER, *range(PARTITIONS), to=HOLDER)
+    cluster.settle()
+    assert cluster.counts() == {HOLDER: PARTITIONS}
+    cluster.start(3)
+    assert [cluster.plan(node_id) for node_id in (HOLDER, 1, 2, 3)] == [Plan()] * 4
+    for partition, owner in before.items():
+        cluster.say(RELEASED, HOLDER, partition, to=owner)
+    cluster.say(STOPPED, HOLDER)
+    cluster.die(HOLDER)
+    cluster.settle()
+    assert sorted(cluster.counts().values()) == [3, 3, 4]
+    moved = {p for p, owner in cluster.owners().items() if owner != before[p]}
+    assert len(moved) == 3, "no more than the new node's share"
+
+
+def test_who_takes_another_node_for_dead_claims_before_shares_are_evened_out():
+    cluster = Cluster(50)
+    cluster.start(1, 2)
+    cluster.settle()
+    cluster.start(3)
+    assert cluster.plan(1).moves
+    seen = {node_id: decide(cluster.cluster, node_id, {2, 3}, 50) for node_id in (2, 3)}
+    assert seen[3].fence == (1,)
+    assert not (seen[2].moves or seen[3].moves), "so no two nodes decide moves"
 
 
 def test_a_move_is_unloaded_then_claimed():
@@ -116,7 +256,7 @@ def test_a_move_is_unloaded_then_claimed():
     cluster.start(1, 2)
     cluster.settle()
     (partition, *_) = cluster.cluster.owned_by(1)
-    cluster.say(MOVE, 1, partition, to=2)
+    cluster.say(MOVE, OPERATOR, partition, to=2)
     assert cluster.plan(1).unload == (partition,)
     assert cluster.plan(2).claim == (), "not before it is released"
     cluster.say(UNLOADING, 1, partition)
@@ -132,9 +272,9 @@ def test_a_move_to_a_node_that_is_away_waits_and_can_be_cancelled():
     cluster.start(1, 2)
     cluster.settle()
     (partition, *_) = cluster.cluster.owned_by(1)
-    cluster.say(MOVE, 1, partition, to=3)
+    cluster.say(MOVE, OPERATOR, partition, to=3)
     assert cluster.plan(1) == Plan()
-    cluster.say(CANCELLED, 1, partition)
+    cluster.say(CANCELLED, OPERATOR, partition)
     cluster.start(3)
     assert cluster.plan(1).unload == ()
 
@@ -167,7 +307,7 @@ def test_a_released_partition_whose_receiver_died_goes_to_somebody_else():
     cluster.start(1, 2)
     cluster.settle()
     (partition, *_) = cluster.cluster.owned_by(1)
-    cluster.say(MOVE, 1, partition, to=2)
+    cluster.say(MOVE, OPERATOR, partition, to=2)
     cluster.say(UNLOADING, 1, partition)
     cluster.say(RELEASED, 1, partition)
     cluster.die(2)
@@ -198,9 +338,9 @@ def test_whoever_comes_and_goes_every_partition_finds_one_owner_that_lives(data)
         elif what == "die" and len(cluster.alive) > 1:
             cluster.die(node_id)
         elif what == "move":
-            cluster.say(MOVE, 0, partition, to=node_id)
+            cluster.say(MOVE, OPERATOR, partition, to=node_id)
         elif what == "cancel":
-            cluster.say(CANCELLED, 0, partition)
+            cluster.say(CANCELLED, OPERATOR, partition)
         elif node_id in cluster.alive:
             cluster.act(node_id)
         if not cluster.alive:
@@ -209,6 +349,8 @@ def test_whoever_comes_and_goes_every_partition_finds_one_owner_that_lives(data)
     owners = {p: state.owner for p, state in cluster.cluster.partitions.items()}
     assert set(owners) == set(range(cluster.partitions))
     assert set(owners.values()) <= cluster.alive
+    shares = [len(cluster.cluster.owned_by(node_id)) for node_id in cluster.alive]
+    assert cluster.cluster.by_hand or max(shares) <= min(shares) + 1
     assert fold(ClusterState(), cluster.log) == cluster.cluster, "folded at once or piece by piece"
     claims = [e for e in cluster.log if e.event == CLAIMED]
     assert len({(e.epoch, e.partition) for e in claims}) == len(claims)

@@ -21,6 +21,8 @@ from pipeline.tables.request_log import RequestLog
 from schemas.messages import RequestEvent
 from tests.pipeline.node.fake_engine import FakeEngine
 
+PARTITIONS = 13
+
 
 @pytest.mark.parametrize(("late_ms", "expires"), [(12_000, True), (12_001, False)])
 def test_a_timer_may_be_as_late_as_a_batch_waits_for_requests(late_ms: int, expires: bool):
@@ -117,7 +119,7 @@ def test_a_partition_that_comes_and_goes_begins_no_query_anew(root: str):
     nodes = {number: start(engines[number], root, node_settings(number)) for number in (1, 2)}
     try:
         decisions = DecisionLog(root)
-        until(nodes, lambda: len(decisions.read().owned_by(2)) == 25)
+        until(nodes, lambda: len(decisions.read().owned_by(2)) == PARTITIONS // 2)
         begun = [engine.queries[-1] for engine in engines.values()]
         for to in (2, 1, 2):
             move(decisions, 0, to)
@@ -136,16 +138,48 @@ def test_a_partition_that_comes_and_goes_begins_no_query_anew(root: str):
             node.abandon()
 
 
-def until(nodes: dict[int, CoordinatorNode], holds: Callable[[], bool]) -> None:
-    for _ in range(100):
+@pytest.mark.slow
+def test_nodes_that_start_at_once_come_to_even_shares(root: str):
+    """One dies while it is given its share, and the one that decides starts anew in between."""
+    engines = {number: FakeEngine() for number in range(1, 6)}
+    decisions = DecisionLog(root)
+
+    def shares() -> list[int]:
+        cluster = decisions.read()
+        return [len(cluster.kept_by(number)) for number in nodes]
+
+    with clock.use(Clock()):
+        nodes = {n: start(engines[n], root, node_settings(n)) for n in (1, 2, 3, 4, 5)}
+        try:
+            until(nodes, lambda: shares()[4] > 0)
+            nodes.pop(5).abandon()
+            nodes.pop(1).abandon()
+            nodes[1] = start(engines[1], root, node_settings(1))
+            until(nodes, lambda: sorted(shares()) == [3, 3, 3, 4], rounds=800)
+            assert all(len(engines[n].queries) == 1 for n in (2, 3, 4)), "none is begun anew"
+            before = decisions.read()
+            with pytest.raises(AssertionError, match="did not come to pass"):
+                until(nodes, lambda: decisions.read() != before)
+        finally:
+            for node in nodes.values():
+                node.abandon()
+
+
+def until(nodes: dict[int, CoordinatorNode], holds: Callable[[], bool], rounds: int = 100) -> None:
+    for _ in range(rounds):
         if holds():
             return
         clock.sleep(0.02)
         for node in nodes.values():
+            # Leases are renewed by the clock that runs, and looked at by the one of a test.
+            node._lease._renew()
             node._look_at = 0.0
             node.tick()
     raise AssertionError("it did not come to pass")
 
 
 def node_settings(node_id: int) -> Settings:
-    return Settings(coordinator=CoordinatorSettings(node_id=node_id))
+    return Settings(
+        coordinator=CoordinatorSettings(node_id=node_id),
+        group={"offsets.topic.num.partitions": PARTITIONS},
+    )
