@@ -8,7 +8,7 @@ The order within a group and batch is that of the table's commits, and within a 
 rows: the key is a row's number in the batch. No clock decides it. Of two producers whose clocks
 differ by a minute, or of one whose clock steps back, the request that was committed first is
 decided first, as a Kafka broker decides in the order of arrival. A batch that is run again has the
-same rows and so the same numbers. Only a take-over, which reads rows of a table whose files were
+same rows in the same order. Only a take-over, which reads rows of a table whose files were
 rewritten since, orders by `sent_at` to the microsecond, events without one last, and then by the
 event's text.
 """
@@ -18,7 +18,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from pipeline.stream.group_partitions import in_partitions
 
 if TYPE_CHECKING:
     from coordinator.group.partition import PartitionSet
@@ -48,9 +49,3 @@ def of_partitions(events: pa.Table, partition_set: PartitionSet | None) -> pa.Ta
     if partition_set is None:
         return events
     return events.filter(in_partitions(events.column("group_id").combine_chunks(), partition_set))
-
-
-def in_partitions(groups: pa.Array, partition_set: PartitionSet) -> pa.BooleanArray:
-    """Whether each group is one of some offsets partitions."""
-    mine = [group for group in groups.unique().to_pylist() if partition_set.has_group(group)]
-    return pc.is_in(groups, pa.array(mine, pa.string()))

@@ -13,11 +13,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.stream.contract_types import in_contract_types, texts
-from pipeline.stream.packed import KEY_WIDTH, NO_TIME, PACKED_SCHEMA, in_partitions
+from pipeline.stream.group_partitions import in_partitions
+from pipeline.stream.packed import KEY_WIDTH, NO_TIME, PACKED_SCHEMA
 from schemas.messages import REFUSED
 
 if TYPE_CHECKING:
@@ -47,19 +49,23 @@ def pack_rows(
     null, and one of another type is read by `pipeline.stream.contract_types`. A column `REFUSED`
     is kept (`pipeline.stream.request_pages`).
     """
+    numbers = None
+    if first is not None:
+        numbers = pa.array(np.arange(first, first + len(rows), dtype=np.int64))
+    if partition_set is not None:
+        ids = in_contract_types(
+            rows.select(["group_id"] if "group_id" in rows.column_names else [])
+        )
+        mine = in_partitions(texts(ids, "group_id", len(rows)), partition_set)
+        if mine.true_count < len(rows):
+            rows = rows.filter(mine)
+            numbers = None if numbers is None else numbers.filter(mine)
+    length = len(rows)
+    if not length:
+        return PACKED_SCHEMA.empty_table()
     columns = in_contract_types(rows)
     if REFUSED in rows.column_names:
         columns[REFUSED] = rows.column(REFUSED).combine_chunks()
-    length = len(rows)
-    numbers = None if first is None else pa.array(range(first, first + length), pa.int64())
-    if partition_set is not None:
-        mine = in_partitions(texts(columns, "group_id", length), partition_set)
-        length = mine.true_count
-        if length < len(rows):
-            columns = {name: column.filter(mine) for name, column in columns.items()}
-            numbers = None if numbers is None else numbers.filter(mine)
-    if not length:
-        return PACKED_SCHEMA.empty_table()
     micros = pa.nulls(length, pa.int64())
     if "sent_at" in columns and pa.types.is_timestamp(columns["sent_at"].type):
         micros = columns["sent_at"].cast(_MICROS, safe=False).cast(pa.int64())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from coordinator.group.batch import BatchMachine
 from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from coordinator.group.partition import partition_for
+from pipeline import clock
 from pipeline.delta import commit_reader
 from pipeline.delta.layout import Layout
 from pipeline.delta.local_appender import LocalAppender
@@ -686,6 +689,72 @@ def test_a_node_does_not_open_the_requests_of_other_nodes_groups(
     everything = read(selection=Selection((1, partition_for(others[1], 5)), 5))
     with pytest.raises(EventsGoneError):
         everything.read(everything.initialOffset())
+
+
+class Clock:
+    """A clock on which other writers append at their times, ms: while somebody sleeps."""
+
+    def __init__(self, appends: dict[int, Callable[[], None]]) -> None:
+        self._appends = appends
+        self.now_ms = 0.0
+
+    def wall_ms(self) -> int:
+        return int(self.now_ms)
+
+    def monotonic_s(self) -> float:
+        return self.now_ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ms += 1000 * seconds
+        for at in [each for each in self._appends if each <= self.now_ms]:
+            self._appends.pop(at)()
+
+
+@pytest.mark.parametrize("opened", [False, True])
+def test_requests_of_other_nodes_groups_begin_no_batch(
+    root: str, log: RequestLog, read: Any, opened: bool
+) -> None:
+    """A batch costs about as much for no request as for many, and timers need two a second."""
+    (theirs, *_), (ours, *_) = of_two()
+
+    def others(request_id: str) -> None:
+        request = [heartbeat(request_id, theirs)]
+        if opened:
+            # It has no tag: it is opened, to see whose its requests are.
+            write_deltalake(table_uri(root, REQUESTS), to_requests(request), mode="append")
+        else:
+            log.append(request)
+
+    appends = {at: partial(others, f"{at}") for at in range(50, 900, 50)}
+    appends[310] = partial(log.append, [heartbeat("mine", ours)])
+    reader = read(selection=Selection((1,), 2), wait_ms=500, bootstrap_end=1)
+    with clock.use(time_of_day := Clock(appends)):
+        _, start = reader.read(reader.initialOffset())
+        began = time_of_day.now_ms
+        batch, end = reader.read(start)
+        assert ids(batch) == ["mine"]
+        assert 310 <= time_of_day.now_ms < 320, "at once"
+        assert ids(reader.readBetweenOffsets(start, end)) == ["mine"]
+        at_ms = time_of_day.now_ms
+        batch, after = reader.read(end)
+        assert ids(batch) == []
+        assert time_of_day.now_ms - at_ms >= 500, "timers run all the same"
+        assert offset_of(after).requests.version > offset_of(end).requests.version + 5
+        assert began < 310
+
+
+def test_what_is_passed_over_is_so_in_the_batch_that_is_run_again(log: RequestLog, read: Any):
+    """A reader that goes on without a batch must not forget what the batch may not have."""
+    _, (mine, *_) = of_two()
+    for version in (1, 2, 3):
+        log.append([heartbeat(f"{version}", mine)])
+    reader = read(selection=Selection((0, 1), 2, {1: 2}), wait_ms=50, max_files=1, bootstrap_end=1)
+    at, found = reader.initialOffset(), []
+    while found != ["3"]:
+        batch, end = reader.read(at)
+        found = ids(batch)
+        assert ids(reader.readBetweenOffsets(at, end)) == found
+        at = end
 
 
 def by_group(batches: Any) -> dict[str | None, list[str]]:
