@@ -66,7 +66,7 @@ PLANS = (
     Plan("machine", MachineReport, "--batches 1 --scale 100"),
     Plan("commit", CommitReport, "--batches 10"),
     Plan("producer", ProducerFigures, "--seconds 0.5"),
-    Plan("nodes", NodesReport, f"{_SMALL} --nodes 1 --groups 5"),
+    Plan("nodes", NodesReport, f"{_SMALL} --nodes 1 --groups 50"),
     Plan("limits", LimitsReport, "--seconds 1 --writers 1"),
     Plan("size", SizeReport, ""),
     Plan("verbs", VerbsReport, "--groups 20 --runs 1"),

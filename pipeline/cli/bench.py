@@ -222,7 +222,7 @@ def bench_of_nodes(
         list[int] | None,
         typer.Option("--nodes", help="Coordinators of the root; may be repeated. 1, 2 and 4."),
     ] = None,
-    groups: Annotated[int, typer.Option(help="Groups of 20 members.")] = 50,
+    groups: Annotated[int, typer.Option(help="Groups of 2 members.")] = 100,
     warm_up: WarmUp = 120.0,
     json: Json = False,
 ) -> None:
