@@ -18,6 +18,9 @@ back and forth. What a neighbour may do meanwhile:
 * Two nodes decide at the same time: the log refuses the second one, which decides again on what the
   first one has decided. A node that takes the one that decides for dead decides no move before it
   has fenced that one and claimed what it had.
+* A node starts: it is given partitions once its query runs and has said that it is `ready`, so that
+  no group waits for the start of a query, and a node that ends again while it starts is given none.
+  What has no owner is claimed by nodes that are ready, if there are any.
 * Several nodes start at once, or one more while partitions move: at most `MOST_MOVING` partitions
   are under way at a time, and each counts as the share of the node that it is meant for. So no
   partition is given on before its new owner has claimed it, and a node that never claims keeps no
@@ -50,6 +53,7 @@ from msgspec.structs import replace
 from schemas.records import CoordinatorEvent
 
 STARTED = "started"
+READY = "ready"
 STOPPED = "stopped"
 CLAIMED = "claimed"
 MOVE = "move"
@@ -64,13 +68,17 @@ MOST_MOVING = 10
 
 
 class NodeState(Struct, frozen=True):
-    """A node since its last start, whose epoch is `epoch`. Times in ms."""
+    """A node since its last start, whose epoch is `epoch`. Times in ms.
+
+    `ready`: its query has run since then.
+    """
 
     node_id: int
     host: str
     port: int
     epoch: int
     started_at: int
+    ready: bool = False
     stopped: bool = False
 
 
@@ -163,6 +171,8 @@ def _apply_to_node(nodes: dict[int, NodeState], event: CoordinatorEvent) -> None
         nodes[node_id] = NodeState(
             node_id, event.host or "", event.port or 0, event.epoch, event.at
         )
+    elif event.event == READY and node_id in nodes:
+        nodes[node_id] = replace(nodes[node_id], ready=True)
     elif event.event == STOPPED and node_id in nodes:
         nodes[node_id] = replace(nodes[node_id], stopped=True)
 
@@ -212,6 +222,12 @@ def decide(cluster: ClusterState, me: int, alive: Collection[int], num_partition
     )
 
 
+def _ready(cluster: ClusterState, alive: Collection[int]) -> list[int]:
+    """The nodes whose query runs, no operator's among them."""
+    ready = {node_id for node_id, node in cluster.nodes.items() if node.ready}
+    return [node_id for node_id in alive if node_id >= 0 and node_id in ready]
+
+
 def _loads(cluster: ClusterState, alive: Collection[int]) -> Counter[int]:
     """How many partitions each node that is alive will have once all moves are made."""
     load = Counter(dict.fromkeys(alive, 0))
@@ -228,7 +244,7 @@ def _assign_free(
 ) -> dict[int, int]:
     """Which node claims each free partition: the one it is meant for, else one with the fewest."""
     load = _loads(cluster, alive)
-    nodes = [node_id for node_id in alive if node_id >= 0]
+    nodes = _ready(cluster, alive) or [node_id for node_id in alive if node_id >= 0]
     assigned: dict[int, int] = {}
     for number in range(num_partitions):
         state = cluster.partitions.get(number, PartitionState(number))
@@ -253,9 +269,9 @@ def _evening_moves(
     if me != min(movable, default=None):
         return ()
     load = _loads(cluster, alive)
-    nodes = [node_id for node_id in alive if node_id >= 0]
+    nodes = _ready(cluster, alive)
     moves: list[tuple[int, int]] = []
-    while movable and under_way + len(moves) < MOST_MOVING:
+    while movable and nodes and under_way + len(moves) < MOST_MOVING:
         fullest = max(movable, key=lambda each: (load[each], -each))
         emptiest = min(nodes, key=lambda each: (load[each], each))
         if load[fullest] < load[emptiest] + 2:

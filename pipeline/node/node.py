@@ -20,7 +20,9 @@ the cluster state, and goes on from its streaming checkpoint:
    does not cover. Until that batch has ended, the node says that it needs `requests` from there.
 4. A partition that was given up is released once that batch has ended.
 
-A query is begun when the node starts and has partitions, or is claiming its first.
+A query is begun when the node starts, with the partitions that it has by then, or none; what a node
+is given later waits for no start of a query. Without partitions it begins afresh: nobody keeps the
+log of `requests` for the next batch of the streaming checkpoint that an earlier start has left.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ from coordinator.ownership import (
     CLAIMED,
     MOVE,
     NO_EPOCH,
+    READY,
     RELEASED,
     STARTED,
     STOPPED,
@@ -254,6 +257,8 @@ class CoordinatorNode:
         elif (plan.unload or plan.claim) and self.serving is not None and not self.is_ready():
             # One change after the other.
             return
+        elif self.is_ready() and not self._cluster.nodes[self.node.node_id].ready:
+            self._decisions.decide(self._cluster, [self._event(READY)])
         elif plan.unload:
             self._give_up(plan.unload)
         elif plan.claim:
@@ -272,7 +277,7 @@ class CoordinatorNode:
                 for partition, to in plan.moves
             ]
             self._decisions.decide(self._cluster, moves)
-        elif self.serving is None and self._cluster.kept_by(self.node.node_id):
+        elif self.serving is None:
             self._begin()
 
     def _give_up(self, partitions: tuple[int, ...]) -> None:
@@ -309,8 +314,7 @@ class CoordinatorNode:
         claimed = self._decisions.decide(self._cluster, self._events(CLAIMED, plan.claim))
         self._cluster = claimed or self._decisions.read()
         if claimed is None:
-            # Somebody else has decided something. Without partitions, the query would go on from a
-            # streaming checkpoint whose next batch others may have trimmed the log of.
+            # Somebody else has decided something, and what that was comes first.
             return
         log.info("claimed %d partitions: %s", len(plan.claim), named(plan.claim))
         if self.serving is None:
@@ -395,7 +399,8 @@ class CoordinatorNode:
         """Have the stream's bootstrap hold what this node's claims bring with them."""
         newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
         begun = begun_with(self._engine, self._checkpoint, self._bootstrap)
-        if begun is None or begun[1] < self._oldest_claim():
+        owns_any = bool(self._cluster.owned_by(self.node.node_id))
+        if not owns_any or begun is None or begun[1] < self._oldest_claim():
             return begin_afresh(
                 self._engine,
                 self._root,

@@ -13,6 +13,7 @@ from coordinator.ownership import (
     CLAIMED,
     MOST_MOVING,
     MOVE,
+    READY,
     RELEASED,
     STARTED,
     STOPPED,
@@ -51,6 +52,7 @@ class Cluster:
         for node_id in node_ids:
             self.alive.add(node_id)
             self.say(STARTED, node_id)
+            self.say(READY, node_id)
 
     def die(self, node_id: int) -> None:
         self.alive.discard(node_id)
@@ -188,6 +190,30 @@ def test_a_node_that_dies_while_partitions_move_leaves_the_others_with_even_shar
             cluster.die(dies)
             cluster.settle()
             assert [*cluster.counts().values()] == [25, 25], (dies, steps)
+
+
+def test_a_node_that_starts_is_given_nothing_before_it_is_ready():
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.settle()
+    cluster.alive.add(3)
+    cluster.say(STARTED, 3)
+    cluster.settle()
+    assert cluster.counts() == {1: 5, 2: 5}
+    cluster.die(2)
+    cluster.settle()
+    assert cluster.counts() == {1: PARTITIONS}, "nor what a dead one had: a query is to start first"
+    cluster.say(READY, 3)
+    cluster.settle()
+    assert cluster.counts() == {1: 5, 3: 5}
+
+
+def test_if_nobody_is_ready_partitions_are_claimed_all_the_same():
+    cluster = Cluster()
+    cluster.alive = {1}
+    cluster.say(STARTED, 1)
+    cluster.settle()
+    assert cluster.counts() == {1: PARTITIONS}
 
 
 def test_what_was_moved_by_hand_stays_moved_until_a_node_joins():

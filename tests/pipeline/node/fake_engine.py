@@ -16,7 +16,7 @@ from pipeline.stream.offset import Offset, Planned, Selection
 
 
 class FakeQuery:
-    """A query that is ready at once, and ends a batch whenever it is asked how it gets on."""
+    """A query that ends a batch whenever it is asked how it gets on; it is ready at once."""
 
     def __init__(self, run: int, selection: Selection, batch: BatchSettings) -> None:
         self.run = run
@@ -24,11 +24,12 @@ class FakeQuery:
         self.selection = selection
         self.batch = batch
         self.hangs = False
+        self.ready = True
         self.stopped = False
         self._batches = 0
 
     def is_ready(self) -> bool:
-        return True
+        return self.ready
 
     def change(self, batch: BatchSettings, _gained: Collection[int]) -> None:
         self.changes.append(batch)
@@ -68,6 +69,7 @@ class FakeEngine:
     def __init__(self, planned: dict[str, Planned] | None = None) -> None:
         self.planned = {} if planned is None else planned
         self.queries: list[FakeQuery] = []
+        self.bootstraps: list[Bootstrap] = []
 
     def last_planned(self, checkpoint: str) -> Planned | None:
         return self.planned.get(checkpoint)
@@ -100,5 +102,6 @@ class FakeEngine:
     ) -> FakeQuery:
         offset = Offset(Position(bootstrap.version), Position(0), len(self.queries), selection)
         self.planned[checkpoint] = Planned(7, msgspec.json.encode(offset).decode())
+        self.bootstraps.append(bootstrap)
         self.queries.append(FakeQuery(len(self.queries), selection, batch))
         return self.queries[-1]

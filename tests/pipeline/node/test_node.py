@@ -17,6 +17,7 @@ from pipeline.node.node import CoordinatorNode, QueryHangs, batch_settings, star
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.partitions import move
 from pipeline.settings import CoordinatorSettings, Settings
+from pipeline.stream.offset import Selection
 from pipeline.tables.request_log import RequestLog
 from schemas.messages import RequestEvent
 from tests.pipeline.node.fake_engine import FakeEngine
@@ -74,28 +75,69 @@ def test_a_node_whose_query_hangs_says_so_and_ends(root: str):
             node.abandon()
 
 
-def test_a_node_that_has_not_begun_does_not_say_that_it_has_read_all(root: str):
+def test_a_node_that_has_not_begun_does_not_say_that_it_has_read_all(
+    root: str, monkeypatch: pytest.MonkeyPatch
+):
     """Its first look may be another decision's; meanwhile others trim what all have consumed."""
     engine, log = FakeEngine(), RequestLog(root)
-    first = start(engine, root, node_settings(1))
-    first.abandon()
+    nodes = {
+        1: start(engine, root, node_settings(1)),
+        2: start(FakeEngine(), root, node_settings(2)),
+    }
+    decisions = DecisionLog(root)
+    until(nodes, lambda: len(decisions.read().owned_by(2)) > 0)
+    nodes[2].stop()
+    nodes[1].abandon()
     for number in range(3):
         log.append([RequestEvent(f"r{number}", "g", "heartbeat")])
-    joined = CoordinatorNode(FakeEngine(), root, node_settings(2))
     again = CoordinatorNode(engine, root, node_settings(1))
     try:
-        decisions = DecisionLog(root)
-        before = decisions.consumed_by(1)
+        before = decisions.read(), decisions.consumed_by(1)
+        monkeypatch.setattr(again._decisions, "decide", lambda *_: None)
         again.tick()
-        assert again.serving is None, "it decides first that the other node is given partitions"
-        decisions.read()
-        assert decisions.consumed_by(1) == before
-        joined.tick()
-        decisions.read()
-        assert decisions.consumed_by(2) == 3, "a node without partitions needs nothing of it"
+        assert again.serving is None, "what the other node had is to be claimed first"
+        assert (decisions.read(), decisions.consumed_by(1)) == before
     finally:
         again.abandon()
-        joined.abandon()
+
+
+def test_a_node_is_given_partitions_once_its_query_runs(root: str):
+    """The groups of what it is given would wait for the start of a query, which takes seconds."""
+    engine = FakeEngine()
+    nodes = {1: start(FakeEngine(), root, node_settings(1))}
+    decisions = DecisionLog(root)
+    try:
+        until(nodes, lambda: decisions.read().nodes[1].ready)
+        nodes[2] = start(engine, root, node_settings(2))
+        (query,) = engine.queries
+        query.ready = False
+        assert query.selection == Selection((), PARTITIONS)
+        before = decisions.read()
+        with pytest.raises(AssertionError, match="did not come to pass"):
+            until(nodes, lambda: decisions.read() != before, rounds=5)
+        query.ready = True
+        until(nodes, lambda: len(decisions.read().owned_by(2)) == PARTITIONS // 2)
+        assert engine.queries == [query]
+    finally:
+        for node in nodes.values():
+            node.abandon()
+
+
+def test_a_node_without_partitions_forgets_what_its_earlier_start_has_read(root: str):
+    """Others took its partitions, and then trimmed the log that its next batch was to read."""
+    engine = FakeEngine()
+    first = start(engine, root, node_settings(1))
+    first.stop()
+    other = start(FakeEngine(), root, node_settings(2))
+    try:
+        assert len(DecisionLog(root).read().owned_by(2)) == PARTITIONS
+        RequestLog(root).append([RequestEvent("r", "g", "heartbeat")])
+        again = start(engine, root, node_settings(1))
+        again.abandon()
+        assert [query.selection.partitions for query in engine.queries] == [None, ()]
+        assert engine.bootstraps[-1].first_version == 2, "behind the request"
+    finally:
+        other.abandon()
 
 
 def test_a_node_whose_claim_is_refused_begins_no_query(root: str, monkeypatch: pytest.MonkeyPatch):
@@ -108,6 +150,7 @@ def test_a_node_whose_claim_is_refused_begins_no_query(root: str, monkeypatch: p
             node.tick()
         assert not engine.queries
         until({1: node}, lambda: len(engine.queries) == 1)
+        assert engine.queries[0].selection.partitions is None, "it has claimed all meanwhile"
     finally:
         node.abandon()
 
