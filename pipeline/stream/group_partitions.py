@@ -62,4 +62,5 @@ def _one_by_one(groups: pa.StringArray, num_partitions: int) -> np.ndarray:
     each = groups.dictionary_encode()
     of_text = [partition_for(group, num_partitions) for group in each.dictionary.to_pylist()]
     places = each.indices.fill_null(len(of_text)).to_numpy()
-    return np.array([*of_text, 0], np.int64)[places]
+    found: np.ndarray = np.array([*of_text, 0], np.int64)[places]
+    return found
