@@ -47,8 +47,9 @@ def test_two_start_at_once_a_partition_goes_to_and_fro_and_its_owner_is_killed(
     root, live = new_cluster.root, new_cluster.live
     # Neither has Delta's jars yet, and both would fetch them into one folder.
     new_cluster.start(1, 2)
-    live.fleet.form_groups()
+    # A join that waits while its partition is moved is answered NOT_COORDINATOR.
     await_owners(root, {1, 2}, live)
+    live.fleet.form_groups()
     moving = partition_for(live.fleet.groups[0][0].group_id, PARTITIONS)
     for _ in range(moves):
         live.ask()

@@ -422,7 +422,7 @@ class SimulatedEngine:
             bootstrap_end=bootstrap_end,
             first_version=bootstrap.first_version,
             # The simulated query waits for requests, not the reader.
-            wait_ms=1,
+            wait_ms=0,
             max_files=self._settings.max_files_per_trigger,
             max_bytes=self._settings.max_bytes_per_trigger,
             max_request_bytes=self._settings.max_request_size,
