@@ -151,8 +151,8 @@ LAGGING = Plan(
     events=6_000,
     nodes=2,
     script=(
-        Fault(4_500, faults.COMMIT, commit=CommitFault("node 2", PLANNED, PAUSE, 3_000)),
-        *(Fault(5_500, faults.MOVE, node_id=2, number=each) for each in range(PARTITIONS)),
+        Fault(5_700, faults.COMMIT, commit=CommitFault("node 2", PLANNED, PAUSE, 3_000)),
+        *(Fault(6_700, faults.MOVE, node_id=2, number=each) for each in range(PARTITIONS)),
     ),
 )
 
