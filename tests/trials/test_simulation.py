@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from coordinator.group import batch
 from coordinator.group.batch import BatchMachine, BatchResult
 from coordinator.group.dedup import RequestWindow
+from coordinator.group.partition import PartitionSet
 from coordinator.group.timers import shift_timers
 from pipeline.delta.commit import Commit
 from pipeline.node import bootstrap, handover
@@ -159,7 +160,11 @@ LAGGING = Plan(
 
 def test_it_finds_that_a_claimed_partition_s_requests_are_decided_again(monkeypatch):
     """The stream of the new owner lags behind what the former one has answered."""
-    monkeypatch.setattr(handover, "select", lambda _uri, kept, of, *_: Selection(tuple(kept), of))
+
+    def of_every_version(self: Selection, _version: int) -> PartitionSet | None:
+        return None if self.partitions is None else PartitionSet(self.partitions, self.of)
+
+    monkeypatch.setattr(Selection, "at", of_every_version)
     # A group would know the commits and joins among them again; not so the heartbeats.
     monkeypatch.setattr(bootstrap, "write_remembered", lambda *_: [])
     assert "was answered twice" in broken(LAGGING).text
