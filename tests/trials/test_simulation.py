@@ -149,11 +149,11 @@ def broken(plan: Plan) -> Broken:
 # Node 2's stream stands still, and meanwhile partitions are moved to it.
 LAGGING = Plan(
     1,
-    events=6_000,
+    events=8_000,
     nodes=2,
     script=(
-        Fault(5_700, faults.COMMIT, commit=CommitFault("node 2", PLANNED, PAUSE, 3_000)),
-        *(Fault(6_700, faults.MOVE, node_id=2, number=each) for each in range(PARTITIONS)),
+        Fault(6_100, faults.COMMIT, commit=CommitFault("node 2", PLANNED, PAUSE, 3_000)),
+        *(Fault(7_000, faults.MOVE, node_id=2, number=each) for each in range(PARTITIONS)),
     ),
 )
 
