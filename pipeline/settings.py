@@ -73,8 +73,23 @@ class Settings(Struct, frozen=True, kw_only=True):
         """Return these settings with another node.id; None changes nothing."""
         if node_id is None:
             return self
-        ours = msgspec.structs.replace(self.coordinator, node_id=node_id)
-        return msgspec.structs.replace(self, coordinator=ours)
+        return self._with(node_id=node_id)
+
+    def reached_at(self, host: str, port: int) -> Settings:
+        """Return these settings with an advertised address, unless they have one of their own.
+
+        A port 0, which is not known yet, changes nothing.
+        """
+        ours, default = self.coordinator, CoordinatorSettings()
+        own = (ours.advertised_host, ours.advertised_port)
+        if port == 0 or own != (default.advertised_host, default.advertised_port):
+            return self
+        return self._with(advertised_host=host, advertised_port=port)
+
+    def _with(self, **ours: Any) -> Settings:
+        return msgspec.structs.replace(
+            self, coordinator=msgspec.structs.replace(self.coordinator, **ours)
+        )
 
 
 def load_settings(path: str | Path | None = None) -> Settings:

@@ -17,7 +17,7 @@ from pipeline.admin.plans import Change, GroupPlan, committed_of, known_groups
 from pipeline.admin.scope import TopicScope, parse_scope, partition_counts, partitions_of
 from pipeline.admin.times import parse_duration, parse_time
 from pipeline.clock import clock_ms
-from pipeline.errors import Failure
+from pipeline.errors import Failure, WrongCall
 from pipeline.monitor.catalog import Catalog, among
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Aim(Struct, frozen=True):
 
 
 def parse_aim(name: str, text: str = "") -> Aim:
-    """Read an aim and its value as they are written. Raises Failure."""
+    """Read an aim and its value as they are written. Raises Failure, WrongCall of a number."""
     kind = AIMS.get(name)
     if kind is None:
         raise Failure(f"{name!r} is none of {', '.join(AIMS)}")
@@ -58,9 +58,9 @@ def parse_aim(name: str, text: str = "") -> Aim:
     try:
         value = int(text)
     except ValueError as error:
-        raise Failure(f"{text!r} is no whole number") from error
+        raise WrongCall(f"{text!r} is no whole number") from error
     if name == "to-offset" and value < 0:
-        raise Failure(f"an offset is at least 0, not {value}")
+        raise WrongCall(f"an offset is at least 0, not {value}")
     return Aim(name, value)
 
 

@@ -9,10 +9,9 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -42,6 +41,18 @@ def read_address(text: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > 65_535:
         raise WrongCall(f"{text!r} is not HOST:PORT with a port from 0 to 65535")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def read_advertised(listen: str, advertise: str | None) -> tuple[str, int] | None:
+    """The host and port that clients are told to use; None if they are those listened on.
+
+    Raises WrongCall where `listen` is all addresses of the machine, of which clients know none.
+    """
+    if advertise is not None:
+        return read_address(advertise)
+    if read_address(listen)[0] in _ALL_ADDRESSES:
+        raise WrongCall(f"listening on {listen} needs --advertise HOST:PORT, for clients")
+    return None
 
 
 def check_listen(text: str) -> None:
@@ -77,9 +88,7 @@ def gateway(
     ProcessLog(log_format, verbose)
     loaded = load_settings(config)
     settings, group = gateway_settings(loaded), parse_config(loaded.group)
-    told = None if advertise is None else read_address(advertise)
-    if told is None and read_address(listen)[0] in _ALL_ADDRESSES:
-        raise WrongCall(f"--listen {listen} needs --advertise HOST:PORT, for clients")
+    told = read_advertised(listen, advertise)
     asyncio.run(_serve(root, read_address(listen), told, settings, group, until_eof))
 
 
@@ -197,14 +206,7 @@ async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
 
 
 @contextmanager
-def beside(
-    root: str,
-    listen: str | None,
-    config: Path | None = None,
-    log_format: LogFormat = LogFormat.TEXT,
-    verbose: bool = False,
-    verb: str = "gateway",
-) -> Iterator[None]:
+def beside(root: str, verb: str, listen: str | None, options: Iterable[str]) -> Iterator[None]:
     """Run a verb that serves in a process of its own; nothing where `listen` is None.
 
     It ends with the block, and when its input does, so it does not outlive a process that is
@@ -213,10 +215,7 @@ def beside(
     if listen is None:
         yield
         return
-    command = [sys.executable, "-m", "pipeline", verb, "--root", root, "--listen", listen]
-    if config is not None:
-        command += ["--config", str(config)]
-    command += ["--log-format", log_format.value, *(["--verbose"] if verbose else [])]
+    command = [sys.executable, "-m", "pipeline", verb, "--root", root, "--listen", listen, *options]
     process = subprocess.Popen([*command, "--until-eof"], stdin=subprocess.PIPE)
     try:
         yield

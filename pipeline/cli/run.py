@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.gateway import beside, check_listen, read_address
+from pipeline.cli.gateway import beside, check_listen, read_address, read_advertised
 from pipeline.cli.options import Config, LogForm, Root, Verbose
 from pipeline.errors import WrongCall
 from pipeline.logs import LogFormat
@@ -23,6 +23,10 @@ def run(
     gateway: Annotated[
         str | None,
         typer.Option("--gateway", help="HOST:PORT on which Kafka clients are served as well."),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option("--advertise", help="HOST:PORT that clients of --gateway are told to use."),
     ] = None,
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="HOST:PORT at which Prometheus is answered.")
@@ -47,6 +51,10 @@ def run(
     if gateway is not None:
         gateway_settings(settings)
         check_listen(gateway)
+        told = read_advertised(gateway, advertise) or read_address(gateway)
+        settings = settings.reached_at(*told)
+    elif advertise is not None:
+        raise WrongCall("--advertise is told to clients of a gateway: give --gateway HOST:PORT too")
     if metrics is not None:
         check_listen(metrics)
         if metrics == gateway and read_address(metrics)[1] != 0:
@@ -56,7 +64,13 @@ def run(
     from pipeline.node.job import run as run_job
 
     logs = Logs(log_format, verbose, log_file)
-    measured = beside(root, metrics, None, log_format, verbose, "metrics")
-    with beside(root, gateway, config, log_format, verbose), measured:
+    shown = ["--log-format", log_format.value, *(["--verbose"] if verbose else [])]
+    served = [*shown, *_option("--config", config), *_option("--advertise", advertise)]
+    with beside(root, "gateway", gateway, served), beside(root, "metrics", metrics, shown):
         status = run_job(root, settings, logs=logs, makes_archive=new_archive)
     raise SystemExit(status)
+
+
+def _option(name: str, value: object) -> list[str]:
+    """An option of another command; nothing for None."""
+    return [] if value is None else [name, str(value)]

@@ -108,8 +108,16 @@ class CoordinatorLink:
 
     def _take(self) -> None:
         self._is_due = False
+        unanswered: dict[str, list[RequestEvent]] = {}
         while self._answered:
-            self._answered.popleft().complete()
+            asked = self._answered.popleft()
+            error = asked.complete()
+            if error is not None:
+                unanswered.setdefault(str(error), []).append(asked.event)
+        # One line, not one for each: all that wait fail at once when the tables cannot be read.
+        for why, (first, *others) in unanswered.items():
+            more = f" and {len(others):,} more" if others else ""
+            log.warning("%s of group %r%s: %s", first.api, first.group_id, more, why)
 
 
 class Asked:
@@ -155,18 +163,20 @@ class Asked:
         self._error = error
         self._link.hand_over(self)
 
-    def complete(self) -> None:
-        """Tell whoever waits, in the loop."""
+    def complete(self) -> BaseException | None:
+        """Tell whoever waits, in the loop; return why there is no answer, if that is the root's."""
         then, self._then = self._then, None
-        if then is not None:
-            then(self._answer or self._failed())
-
-    def _failed(self) -> Response:
-        event, error = self.event, self._error
+        if then is None:
+            return None
+        if self._answer is not None:
+            then(self._answer)
+            return None
+        error = self._error
         if isinstance(error, (RequestTooLarge, UnwritableRequest)):
-            return failed(event, ErrorCode.INVALID_REQUEST, str(error))
-        log.warning("%s of group %r: %s", event.api, event.group_id, error)
-        return failed(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+            then(failed(self.event, ErrorCode.INVALID_REQUEST, str(error)))
+            return None
+        then(failed(self.event, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)))
+        return error
 
 
 def failed(event: RequestEvent, code: int, message: str) -> Response:

@@ -81,3 +81,13 @@ def test_spark_settings_come_from_the_file_then_ours_then_the_users():
 def test_the_local_checkpoint_manager_is_for_local_roots_only():
     wanted = spark_settings(Settings(), "s3://bucket/root")
     assert "spark.sql.streaming.checkpointFileManagerClass" not in wanted
+
+
+def test_a_gateway_s_address_is_the_coordinator_s_unless_it_has_one_of_its_own() -> None:
+    def address(settings: Settings) -> tuple[str, int]:
+        return settings.coordinator.advertised_host, settings.coordinator.advertised_port
+
+    assert address(Settings().reached_at("kafka.example", 19_092)) == ("kafka.example", 19_092)
+    assert address(Settings().reached_at("kafka.example", 0)) == ("localhost", 9092)
+    own = Settings(coordinator=CoordinatorSettings(advertised_host="other.example"))
+    assert address(own.reached_at("kafka.example", 19_092)) == ("other.example", 9092)

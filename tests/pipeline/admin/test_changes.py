@@ -15,7 +15,7 @@ from pipeline.admin.history import plan_deletions, plan_undo
 from pipeline.admin.plans import Change, UnknownGroup
 from pipeline.admin.reset import Aim, plan_resets
 from pipeline.cli.main import app
-from pipeline.errors import Failure
+from pipeline.errors import Failure, WrongCall
 from pipeline.monitor.catalog import Catalog
 from pipeline.tables.topics import create_topic
 from schemas.messages import (
@@ -223,3 +223,11 @@ def test_an_unknown_group_is_one_line_and_status_1(tmp_path: Path, words: str) -
     assert isinstance(done.exception, Failure)
     assert "nobody" in str(done.exception) or "'g'" in str(done.exception)
     assert "\n" not in str(done.exception)
+
+
+def test_an_offset_below_0_is_a_wrong_call(tmp_path: Path) -> None:
+    make_tables(str(tmp_path))
+    words = ["offsets", "reset", "g", "--to-offset", "-3", "--root", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert isinstance(done.exception, WrongCall)
+    assert str(done.exception) == "an offset is at least 0, not -3"

@@ -53,6 +53,16 @@ def test_an_address_that_is_given_twice(refused) -> None:
     assert refused("--gateway", listen, "--metrics", listen) == line
 
 
+def test_clients_cannot_be_told_to_use_all_addresses(refused) -> None:
+    line = "listening on 0.0.0.0:0 needs --advertise HOST:PORT, for clients"
+    assert refused("--gateway", "0.0.0.0:0") == line
+
+
+def test_nobody_is_told_of_a_gateway_that_is_none(refused) -> None:
+    line = "--advertise is told to clients of a gateway: give --gateway HOST:PORT too"
+    assert refused("--advertise", "kafka.example:9092") == line
+
+
 def test_a_host_that_nobody_knows(refused) -> None:
     assert refused("--gateway", "no host:9092").startswith("nobody can listen at no host:9092")
 
