@@ -44,6 +44,7 @@ def test_fewer_than_two_records_a_group_are_refused(tmp_path: Path) -> None:
         write_log(str(tmp_path), 39, GROUPS, NOW)
 
 
+@pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_every_group_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
