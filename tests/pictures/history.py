@@ -39,6 +39,7 @@ from schemas.messages import (
     Response,
 )
 from schemas.records import CoordinatorEvent
+from tests.pipeline.decided import Groups
 from tests.pipeline.topics.tables import opened
 
 MINUTE_MS = 60_000
@@ -154,30 +155,17 @@ class Coordinator:
     def __init__(self, root: str) -> None:
         self._log = RequestLog(root)
         self._sink = Sink(root, CoordinatorSettings())
-        self._machine = BatchMachine()
-        self._states: dict[str, bytes | None] = {}
-        self._deadlines: dict[str, int] = {}
+        self._groups = Groups(BatchMachine())
         self._batches = count()
 
     def decide(self, requests: list[RequestEvent], now: int) -> list[Response]:
         """Decide requests, and the timers that are due, in one batch."""
         if requests:
             self._log.append(requests)
-        texts: dict[str, list[str]] = {
-            group_id: [] for group_id, at in self._deadlines.items() if at <= now
-        }
+        texts = self._groups.due(now)
         for each in requests:
             texts.setdefault(each.group_id, []).append(msgspec.json.encode(each).decode())
-        outputs = []
-        for group_id, events in texts.items():
-            result = self._machine.process(group_id, self._states.get(group_id), events, now)
-            self._deadlines.pop(group_id, None)
-            if result.deadline is not None:
-                self._deadlines[group_id] = result.deadline
-            if result.changed:
-                self._states[group_id] = result.state
-            if result.output is not None:
-                outputs.append(result.output)
+        outputs = self._groups.decide(texts, now)
         if outputs:
             self._sink.write(outputs, "history", next(self._batches))
         return [response for output in outputs for response in output.responses]

@@ -20,6 +20,7 @@ from pipeline.tables.acls import AclWatcher
 from pipeline.tables.store import table_uri
 from pipeline.tables.topic_watcher import TopicWatcher
 from schemas.tables import REQUESTS
+from tests.pipeline.decided import Groups
 
 # A look without news takes 0.02 ms of CPU; a member's first poll waits for four answers in turn.
 _POLL_S = 0.003
@@ -45,8 +46,7 @@ class SmallCoordinator:
         self._machine = BatchMachine(batch, keys or ())
         self._topics = TopicWatcher(root)
         self._acls = AclWatcher(root)
-        self._states: dict[str | None, bytes | None] = {}
-        self._deadlines: dict[str | None, int] = {}
+        self._groups = Groups(self._machine)
         self._stopping = threading.Event()
         self._awake = threading.Event()
         self._awake.set()
@@ -71,9 +71,7 @@ class SmallCoordinator:
             self._awake.wait()
             rows = self._tail.poll()
             now = clock_ms()
-            events: dict[str | None, list[str]] = {
-                group_id: [] for group_id, due in self._deadlines.items() if due <= now
-            }
+            events = self._groups.due(now)
             for row in [] if rows is None else rows.to_pylist():
                 present = {key: value for key, value in to_json(row).items() if value is not None}
                 present.pop("sent_at", None)
@@ -84,19 +82,9 @@ class SmallCoordinator:
                 batch += 1
 
     def _answer(self, events: dict[str | None, list[str]], now: int, batch: int) -> None:
-        outputs = []
         self._topics.poll()
         self._machine.set_topics(self._topics.catalogue)
         acls = self._acls.poll()
         if acls is not self._machine.settings.acls:
             self._machine.set_acls(acls)
-        for group_id, texts in events.items():
-            result = self._machine.process(group_id, self._states.get(group_id), texts, now)
-            self._deadlines.pop(group_id, None)
-            if result.deadline is not None:
-                self._deadlines[group_id] = result.deadline
-            if result.changed:
-                self._states[group_id] = result.state
-            if result.output is not None:
-                outputs.append(result.output)
-        self._sink.write(outputs, "small", batch)
+        self._sink.write(self._groups.decide(events, now), "small", batch)
