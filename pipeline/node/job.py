@@ -26,7 +26,7 @@ from pipeline.node.preflight import check_start
 from pipeline.node.process_tree import jvm_of
 from pipeline.settings import load_settings
 from pipeline.stream.jvm_log import JvmLog
-from pipeline.stream.session import JavaMissing, SparkNotStarted, begin_session
+from pipeline.stream.session import JavaMissing, SessionStart, SparkNotStarted
 from pipeline.stream.spark_internals import before_jvm_ends, end_quietly
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def run(
     try:
         process_log.keep(logs.file or default_file(root, f"node-{node_id}"))
         log.info("node %d starts on %s%s", node_id, root, _where(process_log))
-        begun = begin_session(settings, root, master, jvm_log)
+        begun = SessionStart(settings, root, master, jvm_log)
         with stop.held():
             # Imports of 0.7 s of CPU, while the JVM starts.
             from pipeline.node import coordinating

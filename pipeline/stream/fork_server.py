@@ -35,7 +35,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from pipeline.stream.spark_internals import WORKER_MODULES
+from pipeline.stream.spark_internals import WORKER_MODULES, ignore_interrupts
 
 # What this package's functions import in Spark's processes.
 _OURS = ("pipeline.stream.event_source", "pipeline.stream.stateful")
@@ -63,7 +63,7 @@ class ForkServer:
                 stdin=subprocess.PIPE,
                 env={**os.environ, **environment},
                 pass_fds=[listener.fileno()],
-                preexec_fn=_ignore_interrupts,
+                preexec_fn=ignore_interrupts,
             )
         stand_in = Path(__file__).with_name("stand_in.py")
         command = [sys.executable, "-IS", str(stand_in), address, sys.executable]
@@ -90,11 +90,6 @@ def begin(environment: tuple[tuple[str, str], ...]) -> ForkServer:
     server = ForkServer({**spark, **dict(environment)}, (*WORKER_MODULES, *_OURS))
     atexit.register(server.end)
     return server
-
-
-def _ignore_interrupts() -> None:
-    # Ctrl-C reaches all processes of a terminal; the driver ends those that it has started.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def main(fd: int, folder: str, modules: Iterable[str]) -> None:

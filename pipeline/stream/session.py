@@ -123,15 +123,19 @@ class JarsMissing(Failure):
 
 
 class SessionStart:
-    """A session that is being started; see `begin_session`."""
+    """A session that is being started; see `create_session`, which also waits for it.
+
+    With a `jvm_log` the JVM starts meanwhile, unless Spark's packages have to be fetched first.
+    Raises JavaMissing, and SparkNotStarted.
+    """
 
     def __init__(
         self,
         settings: Settings,
         root: str,
-        master: str | None,
-        jvm_log: JvmLog | None,
-        delta: bool,
+        master: str | None = None,
+        jvm_log: JvmLog | None = None,
+        delta: bool = False,
     ) -> None:
         self._active = SparkSession.getActiveSession()
         if self._active is not None:
@@ -181,21 +185,6 @@ class SessionStart:
         return builder.getOrCreate()
 
 
-def begin_session(
-    settings: Settings,
-    root: str,
-    master: str | None = None,
-    jvm_log: JvmLog | None = None,
-    delta: bool = False,
-) -> SessionStart:
-    """Begin to start a session; see `create_session`, which also waits for it.
-
-    With a `jvm_log` the JVM starts meanwhile, unless Spark's packages have to be fetched first.
-    Raises JavaMissing, and SparkNotStarted.
-    """
-    return SessionStart(settings, root, master, jvm_log, delta)
-
-
 def create_session(
     settings: Settings,
     root: str,
@@ -211,7 +200,7 @@ def create_session(
     where Spark runs already, or under a spark-submit, without the packages of Delta, if wanted, or
     of the store that holds streaming checkpoints.
     """
-    return begin_session(settings, root, master, jvm_log, delta).finish()
+    return SessionStart(settings, root, master, jvm_log, delta).finish()
 
 
 def with_location(settings: Settings, root: str, spark: SparkSession) -> Settings:

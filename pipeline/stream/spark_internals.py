@@ -106,13 +106,16 @@ def begin_jvm(settings: dict[str, str], stderr: int) -> BegunJvm:
         stdin=subprocess.PIPE,
         stderr=stderr,
         env={**os.environ, **told},
-        preexec_fn=_ignore_interrupts,
+        preexec_fn=ignore_interrupts,
     )
     return BegunJvm(process, folder)
 
 
-def _ignore_interrupts() -> None:
-    # Ctrl-C reaches all processes of a terminal: this one ends its JVM.
+def ignore_interrupts() -> None:
+    """Have a process that is being started pass over Ctrl-C, which reaches all of a terminal's.
+
+    The driver ends those that it has started.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
