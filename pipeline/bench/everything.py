@@ -31,6 +31,7 @@ from pipeline.bench.machine import MachineReport
 from pipeline.bench.nodes import NodesReport
 from pipeline.bench.page import Page, Section
 from pipeline.bench.producer import ProducerFigures
+from pipeline.bench.reading import ReadingReport
 from pipeline.bench.rebalance import RebalanceReport
 from pipeline.bench.report import Report
 from pipeline.bench.size import SizeReport
@@ -67,6 +68,7 @@ PLANS = (
     Plan("commit", CommitReport, "--batches 10"),
     Plan("producer", ProducerFigures, "--seconds 0.5"),
     Plan("nodes", NodesReport, f"{_SMALL} --nodes 1 --groups 50"),
+    Plan("reading", ReadingReport, ""),
     Plan("limits", LimitsReport, "--seconds 1 --writers 1"),
     Plan("size", SizeReport, ""),
     Plan("verbs", VerbsReport, "--groups 20 --runs 1"),

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Struct
 
@@ -30,6 +30,7 @@ from coordinator.config import GroupCoordinatorConfig
 from pipeline.bench.fleet import Fleet
 from pipeline.bench.gateway import cpu_s
 from pipeline.bench.paced import INTERVAL_S, p50_and_p99, pace
+from pipeline.bench.reading import reading_s
 from pipeline.bench.rebalance import form
 from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, several
@@ -37,9 +38,8 @@ from pipeline.errors import Failure
 from pipeline.node.process import CoordinatorProcess
 from pipeline.node.process_tree import descendants
 from pipeline.ownership.decision_log import DecisionLog
-from pipeline.stream.event_source import EventReader, Input
 from pipeline.stream.offset import Selection
-from pipeline.tables.store import open_table, table_uri
+from pipeline.tables.store import open_table
 from schemas.tables import REQUESTS
 
 NODES = (1, 2, 4)
@@ -232,31 +232,3 @@ def _cpu_of(nodes: Sequence[CoordinatorProcess]) -> dict[int, float]:
                 # It has ended since it was listed.
                 continue
     return found
-
-
-def reading_s(root: str, share: Selection, first: int) -> float:
-    """The CPU, s, of reading the requests from a version on, each commit by itself."""
-    uri = table_uri(root, REQUESTS)
-    reader = EventReader(
-        Input(
-            requests=uri,
-            bootstrap=uri,
-            bootstrap_version=open_table(root, REQUESTS).version() + 1,
-            bootstrap_end=open_table(root, REQUESTS).version() + 1,
-            first_version=first,
-            wait_ms=0,
-            max_files=1,
-            max_bytes=1 << 30,
-            max_request_bytes=1 << 20,
-            selection=share,
-        )
-    )
-    at: dict[str, Any] = reader.initialOffset()
-    began = time.process_time()
-    while True:
-        found, end = reader.read(at)
-        for _ in found:
-            pass
-        if end == at:
-            return time.process_time() - began
-        at = end

@@ -232,6 +232,14 @@ def bench_of_nodes(
     show(bench_nodes(seconds, progress, nodes or NODES, groups, warm_up), json)
 
 
+@bench_app.command("reading")
+def bench_of_reading(json: Json = False) -> None:
+    """CPU of reading the requests, of one node and of four, by the shape of commits."""
+    from pipeline.bench.reading import bench_reading
+
+    show(bench_reading(progress), json)
+
+
 @bench_app.command("limits")
 def bench_of_limits(
     seconds: Annotated[float, typer.Option(help="How long each is measured.")] = 10.0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.bench import nodes
+from pipeline.bench import reading
 from pipeline.stream.event_source import EventReader
 from pipeline.stream.offset import Selection
 from pipeline.tables.request_log import RequestLog
@@ -25,8 +25,21 @@ def test_each_commit_from_a_version_on_is_read_by_itself(root: str, monkeypatch:
         return iter(()), end
 
     monkeypatch.setattr(EventReader, "read", read)
-    assert nodes.reading_s(root, Selection(), 3) > 0
+    assert reading.reading_s(root, Selection(), 3) > 0
     assert [each for each in batches if each] == [2, 2]
     batches.clear()
-    assert nodes.reading_s(root, Selection((0, 1), 50), 1) > 0
+    assert reading.reading_s(root, Selection((0, 1), 50), 1) > 0
     assert not any(batches)
+
+
+def test_four_nodes_are_measured_beside_one() -> None:
+    said: list[str] = []
+    report = reading.bench_reading(said.append, shapes=((2, 1), (4, 30)), requests=8, rounds=1)
+    assert [(each.rows, each.groups, each.commits) for each in report.figures] == [
+        (2, 1, 4),
+        (4, 30, 2),
+    ]
+    assert len(said) == 2
+    for each in report.figures:
+        assert each.ranges_times == each.ranges_us / each.one_us > 0
+        assert each.scattered_times == each.scattered_us / each.one_us > 0
