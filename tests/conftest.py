@@ -128,10 +128,17 @@ def spark_with_delta(spark: SparkSession) -> SparkSession:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as a coordinator starts it, one for all tests of the run."""
-    from pipeline.stream.session import create_session
+    from pipeline.session.start import create_session
+    from pipeline.stream import WORKER_IMPORTS
 
     root = str(tmp_path_factory.mktemp("session"))
-    session = create_session(load_settings(), root, master="local[2]", delta=delta_is_released())
+    session = create_session(
+        load_settings(),
+        root,
+        master="local[2]",
+        delta=delta_is_released(),
+        imports=WORKER_IMPORTS,
+    )
     yield session
     session.stop()
 

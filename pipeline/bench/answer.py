@@ -18,11 +18,11 @@ A batch of this load took 190 ms on two cores when Spark's Delta source read the
   two files (a query over the log, generated code, a broadcast of Hadoop's settings). See
   `pipeline/stream/event_source.py`.
 * 40 were processes of chmod, for the files of the offset, of the commit and of the state store's
-  changes. See `pipeline/stream/session.py`.
+  changes. See `pipeline/session/start.py`.
 * 12 were the shuffle into one partition.
 
 Of the other 60 to 75 ms, planning took 7, making tasks of the plan 13 (6 of them to broadcast
-Hadoop's settings for the state store, now 2: `pipeline/stream/hadoop.py`), and the job and the
+Hadoop's settings for the state store, now 2: `pipeline/session/hadoop.py`), and the job and the
 writing of its answers 35 to 45.
 """
 

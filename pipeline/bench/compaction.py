@@ -27,8 +27,8 @@ from msgspec import Struct
 
 from pipeline.bench.report import Aim, Column, Report
 from pipeline.clock import clock_ms
+from pipeline.session.start import create_session
 from pipeline.settings import load_settings
-from pipeline.stream.session import create_session
 from pipeline.tables.store import ensure_table, open_table, table_uri
 from pipeline.upkeep.compaction import compact
 from pipeline.upkeep_settings import UpkeepSettings

@@ -10,7 +10,7 @@ A batch of the three took 145, 183 and 231 ms. Of these the worker's Python took
 ms, the sink about 10 in each, and the JVM the rest: it reads the states, makes Arrow and pickles of
 them, writes them to the state store, and compiles all the while. In a py-spy profile of the worker
 (the command is in `pipeline.bench.answer`) a third was the JSON of a schema, parsed for each state
-(`unpickle` in `pipeline.stream.arrow_groups` parses it once). Of the 26 us that are left for a
+(`unpickle` in `pipeline.session.arrow_groups` parses it once). Of the 26 us that are left for a
 group, 14 decide (2 of them decode the state, 1 encodes it) and 12 take the group out of Arrow and
 put it back. Arrow batches of 500 groups instead of all (`maxRecordsPerBatch`) let the JVM and
 Python work at the same time, which saved a tenth; a second partition (`shuffle.partitions`) saves

@@ -23,9 +23,10 @@ from pipeline.bench.running import COORDINATOR, FLOOR, STORING
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 from pipeline.node.node import CoordinatorNode, start
+from pipeline.session.start import create_session
 from pipeline.settings import SECTIONS, Settings, to_settings
+from pipeline.stream import WORKER_IMPORTS
 from pipeline.stream.offset import offset_of
-from pipeline.stream.session import create_session
 from pipeline.stream.spark_engine import SparkEngine
 from pipeline.stream.stateful import MachineFactory
 
@@ -78,7 +79,7 @@ def bench_settings(state_store: str = "rocksdb") -> Settings:
 def session(root: str) -> Iterator[SparkSession]:
     """Yield the active session, or one that ends with the block."""
     there = SparkSession.getActiveSession() is not None
-    spark = create_session(bench_settings(), root)
+    spark = create_session(bench_settings(), root, imports=WORKER_IMPORTS)
     try:
         yield spark
     finally:
@@ -90,7 +91,7 @@ def session(root: str) -> Iterator[SparkSession]:
 def serving(root: str, settings: Settings, machine: str) -> Iterator[Turn]:
     """Run FLOOR, STORING or COORDINATOR for the block; it has finished its first batch."""
     # On a session that is there already this sets `settings`.
-    spark = create_session(settings, root)
+    spark = create_session(settings, root, imports=WORKER_IMPORTS)
     engine = SparkEngine(spark, root, settings.coordinator, _MACHINES[machine])
     coordinator = start(engine, root, settings)
     try:

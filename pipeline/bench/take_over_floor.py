@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from pipeline.session.start import create_session
 from pipeline.settings import load_settings
-from pipeline.stream.session import create_session
 from pipeline.tables.store import table_uri
 from schemas.tables import OFFSETS_TOPIC
 

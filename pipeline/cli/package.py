@@ -21,8 +21,8 @@ def package(
     """
     from pipeline.node.packaging import write_package
     from pipeline.node.shipped import ARCHIVE_FOLDER
-    from pipeline.stream.checkpoint_location import store_packages
-    from pipeline.stream.session import packages
+    from pipeline.session.checkpoint_location import store_packages
+    from pipeline.session.start import packages
 
     done = write_package(out, lambda line: typer.echo(line, err=True))
     size = done.archive.stat().st_size

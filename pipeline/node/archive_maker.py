@@ -23,7 +23,7 @@ from pathlib import Path
 
 from pipeline.errors import Failure
 from pipeline.node.process import CoordinatorProcess
-from pipeline.stream.class_archive import QUIET, VARIABLE
+from pipeline.session.class_archive import QUIET, VARIABLE
 from pipeline.tables.store import ensure_tables
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from pipeline.clock import clock_ms, monotonic
 from pipeline.errors import Failure
 from pipeline.node.archive_maker import ArchiveMaker
 from pipeline.node.node import CoordinatorNode, start
-from pipeline.stream.session import missing_archive, with_location
+from pipeline.session.start import missing_archive, with_location
 from pipeline.stream.spark_engine import SparkEngine
 from pipeline.tables.request_keys import read_keys
 from pipeline.upkeep.schedule import Upkeep

@@ -24,10 +24,11 @@ from pipeline.logs import LogFormat, ProcessLog, default_file
 from pipeline.node.executors import PackagesMissing, check_executors
 from pipeline.node.preflight import check_start
 from pipeline.node.process_tree import jvm_of
+from pipeline.session.jvm_log import JvmLog
+from pipeline.session.spark_internals import before_jvm_ends, end_quietly
+from pipeline.session.start import JavaMissing, SessionStart, SparkNotStarted
 from pipeline.settings import load_settings
-from pipeline.stream.jvm_log import JvmLog
-from pipeline.stream.session import JavaMissing, SessionStart, SparkNotStarted
-from pipeline.stream.spark_internals import before_jvm_ends, end_quietly
+from pipeline.stream import WORKER_IMPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -141,7 +142,7 @@ def run(
     try:
         process_log.keep(logs.file or default_file(root, f"node-{node_id}"))
         log.info("node %d starts on %s%s", node_id, root, _where(process_log))
-        begun = SessionStart(settings, root, master, jvm_log)
+        begun = SessionStart(settings, root, master, jvm_log, imports=WORKER_IMPORTS)
         with stop.held():
             # Imports of 0.7 s of CPU, while the JVM starts.
             from pipeline.node import coordinating

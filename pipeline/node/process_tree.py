@@ -1,7 +1,7 @@
 """The processes that a coordinator has started, as /proc lists them: JVM and Python workers.
 
-Python workers are below the JVM, or below the fork server (`pipeline.stream.fork_server`); then the
-JVM has started what stands in for them, under another name than Python's.
+Python workers are below the JVM, or below the fork server (`pipeline.session.fork_server`); then
+the JVM has started what stands in for them, under another name than Python's.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from pipeline.session.start import create_session
 from pipeline.settings import load_settings
-from pipeline.stream.session import create_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

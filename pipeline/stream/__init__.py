@@ -2,7 +2,11 @@
 
 `event_source` reads requests, `packing` turns them into events, `stateful` decides each group,
 `sink` writes records and then responses, `serving` is one run of the query, and `spark_engine` is
-what a node asks for such runs. `node`, `bench` and `trials` may import from here. All that touches
-Spark is here, and what is private to Spark in `spark_internals`; the formats (`packed`, `packing`,
-`offset`, `bootstrap`) import no Spark. Nothing here knows which node owns a partition, or why.
+what a node asks for such runs. `node`, `bench` and `trials` may import from here. The session that
+the query runs in, and all that Spark does not publish, are `pipeline.session`'s. The formats
+(`packed`, `packing`, `offset`, `bootstrap`) import no Spark. Nothing here knows which node owns a
+partition, or why.
 """
+
+# What Spark's Python processes import of this package, as the query's source and its functions do.
+WORKER_IMPORTS = ("pipeline.stream.event_source", "pipeline.stream.stateful")

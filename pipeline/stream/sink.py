@@ -8,7 +8,7 @@ what is still missing.
 
 The driver writes batches of any size. Spark's writer must not: it checks neither the node's epoch
 in its commit nor, on a local disk, that nobody else has the version it takes
-(`pipeline.stream.session`).
+(`pipeline.session.start`).
 """
 
 from __future__ import annotations

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from coordinator.group.batch import BatchMachine
 from coordinator.signatures import Signatures
-from pipeline.stream.checkpoint_files import (
+from pipeline.session.checkpoint_files import (
     delete_checkpoint,
     last_planned,
     move,
     planned_offset,
 )
+from pipeline.stream.offset import Planned
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.serving import Serving, serve
 from pipeline.stream.sink import Sink
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pipeline.delta.epoch import Epoch
     from pipeline.settings import CoordinatorSettings
     from pipeline.stream.bootstrap import Bootstrap
-    from pipeline.stream.offset import Planned, Selection
+    from pipeline.stream.offset import Selection
     from pipeline.stream.stateful import MachineFactory
 
 
@@ -57,7 +58,8 @@ class SparkEngine:
 
     def last_planned(self, checkpoint: str) -> Planned | None:
         """The last batch that a streaming checkpoint has planned; None if none."""
-        return last_planned(self._spark, checkpoint)
+        found = last_planned(self._spark, checkpoint)
+        return None if found is None else Planned(*found)
 
     def delete_checkpoint(self, checkpoint: str) -> None:
         """Delete a streaming checkpoint or the folder of one, if it is there."""

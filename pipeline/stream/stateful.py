@@ -3,7 +3,7 @@
 The state is one `binary`, and the output is one `binary` for each group (msgpack of a GroupOutput):
 each column costs time for each group, and Spark never lets a stored state get another column. The
 same function serves Spark's own way to call it, with pandas frames, and
-`pipeline.stream.arrow_groups`.
+`pipeline.session.arrow_groups`.
 
 A call must end in one of four ways: `remove`; `update` and a new timer; `update` alone, which
 clears the timer; or neither, but only if the group did not time out. Otherwise Spark calls a group
@@ -25,16 +25,16 @@ from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from coordinator.group.batch import BatchSettings
-from pipeline.stream import arrow_groups
-from pipeline.stream.packed import unpack
-from pipeline.stream.spark_internals import is_known_spark
+from pipeline.session import arrow_groups
+from pipeline.session.spark_internals import is_known_spark
+from pipeline.stream.packed import STREAM_COLUMNS, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.state import GroupState
 
     from coordinator.group.batch import BatchResult
-    from pipeline.stream.arrow_groups import ArrowGroupState
+    from pipeline.session.arrow_groups import ArrowGroupState
 
 # Lower case: Spark lower-cases a state's schema on its way to Python.
 STATE_SCHEMA = "state binary"
@@ -74,7 +74,7 @@ _settings: dict[str, str] = {}
 class GroupFunction:
     """The function for applyInPandasWithState. `make_machine` must be picklable.
 
-    `arrow` has the workers use `pipeline.stream.arrow_groups`, without a pandas frame for each
+    `arrow` has the workers use `pipeline.session.arrow_groups`, without a pandas frame for each
     group, under a Spark whose format that module knows.
     """
 
@@ -87,7 +87,7 @@ class GroupFunction:
         # A worker unpickles a task's function just before it reads the task's groups.
         self.__dict__ = fields
         if self._arrow and is_known_spark():
-            arrow_groups.serve_next(self.decide)
+            arrow_groups.serve_next(self.decide, STREAM_COLUMNS)
 
     def __call__(
         self, key: tuple[str | None], frames: Iterable[pd.DataFrame], state: GroupState

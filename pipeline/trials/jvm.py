@@ -1,7 +1,7 @@
 """JVMs that live for seconds or minutes, as those of tests and trials do.
 
-With the archive of Spark's classes (`pipeline.stream.class_archive`) a session takes 5.6 instead of
-11.5 s of CPU to start and run its first query. Nothing is compiled beyond C1, and the serial
+With the archive of Spark's classes (`pipeline.session.class_archive`) a session takes 5.6 instead
+of 11.5 s of CPU to start and run its first query. Nothing is compiled beyond C1, and the serial
 collector is used: what compiles well, with collectors that work beside it, takes half as much CPU
 again for a coordinator's start and first minute. These JVMs have an archive of their own.
 """
@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pipeline.node import archive_maker
-from pipeline.stream.class_archive import QUIET, VARIABLE, cached
+from pipeline.session.class_archive import QUIET, VARIABLE, cached
 from pipeline.trials.interrupt import on_interrupt
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.client import GroupMember
 from pipeline.node.packaging import write_package
-from pipeline.stream.checkpoint_location import store_packages
-from pipeline.stream.session import packages
+from pipeline.session.checkpoint_location import store_packages
+from pipeline.session.start import packages
 from pipeline.tables.topics import create_topic
 from tests.end_to_end.standalone import Standalone, is_committed, shipped, until
 from tests.object_store.proxy import Proxy

@@ -14,7 +14,8 @@ from pyspark.serializers import SpecialLengths, read_int
 from pyspark.sql.pandas import serializers
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pipeline.stream import arrow_groups
+from pipeline.session import arrow_groups
+from pipeline.stream.packed import STREAM_COLUMNS
 from pipeline.stream.stateful import GroupFunction
 
 # Whether the groups of applyInPandasWithState have a serializer of their own, as up to Spark 4.2.
@@ -171,7 +172,7 @@ def through_pandas(function: GroupFunction, stream: io.BytesIO, rows_a_batch: in
 
 def through_arrow(function: GroupFunction, stream: io.BytesIO, rows_a_batch: int = 10_000) -> Said:
     """The same, after what unpickling the function does in a worker."""
-    arrow_groups.serve_next(function.decide)
+    arrow_groups.serve_next(function.decide, STREAM_COLUMNS)
     return read_said(work(function, stream, rows_a_batch))
 
 

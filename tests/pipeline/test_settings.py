@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from coordinator.config import GroupCoordinatorConfig, parse_config
+from pipeline.session.start import spark_settings
 from pipeline.settings import CoordinatorSettings, Settings, SettingsError, load_settings
-from pipeline.stream.session import spark_settings
 
 
 def write(folder: Path, text: str) -> Path:

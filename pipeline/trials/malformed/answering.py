@@ -25,7 +25,7 @@ from pipeline.trials.malformed.debts import TrialFailed
 from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
-    from pipeline.stream.arrow_groups import ArrowGroupState
+    from pipeline.session.arrow_groups import ArrowGroupState
 
 # One batch in so many is read a second time.
 _REPLAY_EVERY = 4

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipeline.node import job
-from pipeline.stream.jvm_log import JvmLog
+from pipeline.session.jvm_log import JvmLog
 
 
 @pytest.fixture

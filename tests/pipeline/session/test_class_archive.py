@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.session import start
+from pipeline.session.class_archive import DRIVER_OPTIONS, SETTING, VARIABLE, archive_path, may_use
+from pipeline.session.start import missing_archive, read_defaults
 from pipeline.settings import Settings
-from pipeline.stream import session
-from pipeline.stream.class_archive import DRIVER_OPTIONS, SETTING, VARIABLE, archive_path, may_use
-from pipeline.stream.session import missing_archive, read_defaults
 
 JAVA = 'openjdk version "17.0.15" 2025-04-15'
 
@@ -19,7 +19,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv(VARIABLE, "")
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
-    monkeypatch.setattr(session, "check_java", lambda: JAVA)
+    monkeypatch.setattr(start, "check_java", lambda: JAVA)
     return tmp_path
 
 

@@ -2,7 +2,7 @@
 
     python -IS stand_in.py SOCKET PYTHON -m MODULE [ARGUMENT ...]
 
-It hands its arguments, environment and standard streams to `pipeline.stream.fork_server` and lives
+It hands its arguments, environment and standard streams to `pipeline.session.fork_server` and lives
 as long as the process that the server forks: it passes SIGTERM on, and ends with that process's
 status. Where no server listens, PYTHON itself takes the place of this process. `socket` is all that
 is imported beside built-in modules: this process takes 25 ms of CPU.

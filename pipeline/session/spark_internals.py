@@ -8,7 +8,7 @@ moves to a new release looks here first:
 * the Spark schema of an Arrow one;
 * the modules that Spark's Python processes import;
 * the worker's end of applyInPandasWithState: which serializer reads and writes a task's stream, and
-  how the stream begins. What travels in it is `pipeline.stream.arrow_groups`'.
+  how the stream begins. What travels in it is `pipeline.session.arrow_groups`'.
 
 Neither py4j's objects nor pyspark's serializers have types: hence `Any`, and the calls that mypy is
 told to ignore.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-# The releases of Spark whose stream of groups `pipeline.stream.arrow_groups` reads and writes. In
+# The releases of Spark whose stream of groups `pipeline.session.arrow_groups` reads and writes. In
 # any other release groups go Spark's own way.
 KNOWN_SPARK = ("4.2.", "4.3.")
 PICKLE_PROTOCOL = pickle_protocol

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.node.process_tree import FORK_SERVER
-from pipeline.stream import fork_server
-from pipeline.stream.fork_server import ForkServer
+from pipeline.session import fork_server
+from pipeline.session.fork_server import ForkServer
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are Linux's")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.stream.jvm_log import Gatherer, JvmLog, Said, cause_of, is_told, jar_of, line_of
+from pipeline.session.jvm_log import Gatherer, JvmLog, Said, cause_of, is_told, jar_of, line_of
 
 WAIT_S = 10.0
 

@@ -1,4 +1,4 @@
-"""The SparkSession, with the settings of conf/spark-defaults.conf.
+"""The start of a SparkSession, with the settings of conf/spark-defaults.conf.
 
 A session that is started here gets all settings. Under spark-submit the JVM runs already, and the
 user's settings win; one warning names the settings that can no longer be changed.
@@ -45,17 +45,17 @@ from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
 from pipeline.errors import Failure
-from pipeline.stream import class_archive, fork_server
-from pipeline.stream.checkpoint_location import (
+from pipeline.session import class_archive, fork_server
+from pipeline.session.checkpoint_location import (
     checkpoint_location,
     is_local,
     store_class,
     store_packages,
     store_settings,
 )
-from pipeline.stream.hadoop import forget_clusters, spare_forks
-from pipeline.stream.jars import EXCLUDES, PACKAGES, start_with_jars, with_known_jars
-from pipeline.stream.spark_internals import (
+from pipeline.session.hadoop import forget_clusters, spare_forks
+from pipeline.session.jars import EXCLUDES, PACKAGES, start_with_jars, with_known_jars
+from pipeline.session.spark_internals import (
     BegunJvm,
     JvmEnded,
     begin_jvm,
@@ -69,8 +69,8 @@ from pipeline.stream.spark_internals import (
 )
 
 if TYPE_CHECKING:
+    from pipeline.session.jvm_log import JvmLog
     from pipeline.settings import Settings
-    from pipeline.stream.jvm_log import JvmLog
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +136,7 @@ class SessionStart:
         master: str | None = None,
         jvm_log: JvmLog | None = None,
         delta: bool = False,
+        imports: tuple[str, ...] = (),
     ) -> None:
         self._active = SparkSession.getActiveSession()
         if self._active is not None:
@@ -151,7 +152,7 @@ class SessionStart:
         self._wanted = spark_settings(settings, self._location, delta)
         self._begun: BegunJvm | None = None
         if self._active is None and not _is_submitted():
-            _prepare(self._wanted, self._master)
+            _prepare(self._wanted, self._master, imports)
             known = with_known_jars(self._wanted)
             if known is not None and jvm_log is not None and not runs_jvm():
                 self._wanted = known
@@ -191,16 +192,19 @@ def create_session(
     master: str | None = None,
     jvm_log: JvmLog | None = None,
     delta: bool = False,
+    imports: tuple[str, ...] = (),
 ) -> SparkSession:
     """Return a session for a coordinator at `root`: the active one, or a new one.
 
     `master` null is the one spark-submit was given, else all cores of this machine. `jvm_log` gets
     what the JVM writes to standard error, which is this process's own without it. With `delta` the
-    session can read and write Delta tables. Raises JavaMissing, SparkNotStarted, and JarsMissing
-    where Spark runs already, or under a spark-submit, without the packages of Delta, if wanted, or
-    of the store that holds streaming checkpoints.
+    session can read and write Delta tables. `imports` are the modules that its functions import in
+    Spark's Python processes, beside Spark's own: on one machine they are imported once for all,
+    beside the start of the JVM (`pipeline.session.fork_server`). Raises JavaMissing,
+    SparkNotStarted, and JarsMissing where Spark runs already, or under a spark-submit, without the
+    packages of Delta, if wanted, or of the store that holds streaming checkpoints.
     """
-    return SessionStart(settings, root, master, jvm_log, delta).finish()
+    return SessionStart(settings, root, master, jvm_log, delta, imports).finish()
 
 
 def with_location(settings: Settings, root: str, spark: SparkSession) -> Settings:
@@ -219,10 +223,10 @@ def _is_submitted() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
-def _prepare(wanted: dict[str, str], master: str) -> None:
+def _prepare(wanted: dict[str, str], master: str, imports: tuple[str, ...]) -> None:
     """Complete the settings of a session that is to be started here."""
     java = check_java()
-    _prepare_workers(wanted, master)
+    _prepare_workers(wanted, master, imports)
     options = [wanted.get(class_archive.DRIVER_OPTIONS, "")]
     archive = class_archive.archive_path(java)
     if class_archive.may_use(wanted) and archive.exists():
@@ -349,7 +353,7 @@ def java_version(text: str) -> int | None:
 # --- Python workers -----------------------------------------------------------------------------
 
 
-def _prepare_workers(wanted: dict[str, str], master: str) -> None:
+def _prepare_workers(wanted: dict[str, str], master: str, imports: tuple[str, ...]) -> None:
     here = str(Path(__file__).resolve().parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if here not in paths:
@@ -358,7 +362,7 @@ def _prepare_workers(wanted: dict[str, str], master: str) -> None:
     os.environ["PYSPARK_PYTHON"] = sys.executable
     if sys.platform == "linux" and master.startswith("local"):
         theirs = [(k.removeprefix(_ENV), v) for k, v in wanted.items() if k.startswith(_ENV)]
-        os.environ["PYSPARK_PYTHON"] = fork_server.begin(tuple(theirs)).python
+        os.environ["PYSPARK_PYTHON"] = fork_server.begin(tuple(theirs), imports).python
 
 
 # --- spark-submit -------------------------------------------------------------------------------

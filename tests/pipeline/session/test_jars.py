@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.stream import jars
-from pipeline.stream.jars import start_with_jars
+from pipeline.session import jars
+from pipeline.session.jars import start_with_jars
 
 AT_ONCE = 4
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.stream.offset import Planned
-from pipeline.stream.spark_internals import hadoop_properties, jvm
+from pipeline.session.spark_internals import hadoop_properties, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -14,10 +13,10 @@ if TYPE_CHECKING:
 _RENAMING_STORES = ("file", "hdfs")
 
 
-def last_planned(spark: SparkSession, checkpoint: str) -> Planned | None:
+def last_planned(spark: SparkSession, checkpoint: str) -> tuple[int, str] | None:
     """Return the last batch that a streaming checkpoint has planned, None if none was.
 
-    Its offset is the one that the query's one source gave.
+    That is its number, and where it ends, as JSON: what the query's one source gave.
     """
     path, files = _hadoop(spark, f"{checkpoint}/offsets")
     if not files.exists(path):
@@ -30,7 +29,7 @@ def last_planned(spark: SparkSession, checkpoint: str) -> Planned | None:
     )
     if latest is None:
         return None
-    return Planned(int(latest.getName()), _offset(spark, files, latest))
+    return int(latest.getName()), _offset(spark, files, latest)
 
 
 def planned_offset(spark: SparkSession, checkpoint: str, batch_id: int) -> str:

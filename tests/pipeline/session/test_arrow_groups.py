@@ -15,18 +15,18 @@ import pytest
 
 from coordinator.group.batch import BatchResult, GroupOutput
 from pipeline.node.bootstrap import prepare_bootstrap
-from pipeline.settings import CoordinatorSettings, Settings
-from pipeline.stream import arrow_groups, spark_internals
-from pipeline.stream.arrow_groups import (
+from pipeline.session import arrow_groups, spark_internals
+from pipeline.session.arrow_groups import (
     ArrowGroupState,
     Properties,
     UnknownFormat,
     answer_batches,
     unpickle,
 )
+from pipeline.session.start import create_session
+from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.stream.event_source import read_events
-from pipeline.stream.packed import KEY_WIDTH
-from pipeline.stream.session import create_session
+from pipeline.stream.packed import KEY_WIDTH, STREAM_COLUMNS
 from pipeline.stream.stateful import STATE_SCHEMA, GroupFunction, answer
 from pipeline.tables.request_log import RequestLog
 from schemas.messages import RejectedRequest
@@ -172,13 +172,13 @@ def test_a_machine_that_fails_fails_the_task_before_anything_is_sent():
         raise LookupError("no such group")
 
     with pytest.raises(LookupError, match="no such group"):
-        list(answer_batches(pa.ipc.open_stream(from_jvm(GROUPS)), fail))
+        list(answer_batches(pa.ipc.open_stream(from_jvm(GROUPS)), fail, STREAM_COLUMNS))
 
 
 def test_other_columns_than_ours_name_the_setting():
     batch = pa.record_batch([pa.array(["g"]), pa.array([None])], ["group_id", "__state"])
     with pytest.raises(UnknownFormat, match=f"set {arrow_groups.SETTING} to false"):
-        list(answer_batches([batch], lambda *_args: None))
+        list(answer_batches([batch], lambda *_args: None, STREAM_COLUMNS))
 
 
 EVERY_BYTE = bytes(range(256)) * 3

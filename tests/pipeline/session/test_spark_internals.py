@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pipeline
-from pipeline.stream import spark_internals
+from pipeline.session import spark_internals
 
 _PRIVATE = re.compile(
     r"\._(jvm|jsc|jdf|jsparkSession|jconf|gateway)\b"

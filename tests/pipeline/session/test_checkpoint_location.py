@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.session.checkpoint_location import checkpoint_location, store_packages
+from pipeline.session.start import PACKAGES, packages, spark_settings
 from pipeline.settings import CoordinatorSettings, Settings
-from pipeline.stream.checkpoint_location import checkpoint_location, store_packages
-from pipeline.stream.session import PACKAGES, packages, spark_settings
 
 BESIDE = Settings()
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.stream.checkpoint_files import delete_checkpoint, last_planned, move
-from pipeline.stream.offset import Planned
+from pipeline.session.checkpoint_files import delete_checkpoint, last_planned, move
 
 pytestmark = pytest.mark.spark
 
@@ -20,7 +19,7 @@ def test_the_last_planned_batch_is_the_one_with_the_greatest_number(spark, tmp_p
     assert last_planned(spark, str(checkpoint)) is None
     for batch in (9, 10):
         (checkpoint / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"batch":{batch}}}')
-    assert last_planned(spark, str(checkpoint)) == Planned(10, '{"batch":10}')
+    assert last_planned(spark, str(checkpoint)) == (10, '{"batch":10}')
     delete_checkpoint(spark, str(checkpoint))
     assert not checkpoint.exists()
 
@@ -34,6 +33,6 @@ def test_a_folder_is_moved_with_its_streaming_checkpoint(spark, tmp_path: Path):
     assert move(spark, str(source), str(target))
     assert not source.exists()
     assert [each.name for each in target.iterdir()] == ["stream"]
-    assert last_planned(spark, f"{target}/stream") == Planned(0, '{"batch":0}')
+    assert last_planned(spark, f"{target}/stream") == (0, '{"batch":0}')
     delete_checkpoint(spark, str(target))
     assert list(tmp_path.iterdir()) == []

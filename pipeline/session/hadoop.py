@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline.stream.spark_internals import hadoop_properties, has_class, jvm
+from pipeline.session.spark_internals import hadoop_properties, has_class, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

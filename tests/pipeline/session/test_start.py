@@ -11,10 +11,10 @@ from delta import configure_spark_with_delta_pip
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from pipeline.session.start import EXCLUDES, PACKAGES, packages, read_defaults, spark_settings
 from pipeline.settings import Settings
 from pipeline.stream.packed import KEY_WIDTH
 from pipeline.stream.packing import pack_rows
-from pipeline.stream.session import EXCLUDES, PACKAGES, packages, read_defaults, spark_settings
 from pipeline.tables.store import table_uri
 from schemas.messages import (
     OffsetCommitPartition,

@@ -4,7 +4,7 @@ A query starts five Python processes and their workers one after the other. Each
 worker, pandas, Arrow and this package anew: 6.7 s of CPU of a start of 18.9, while the JVM waits.
 The fork server imports all of it once, beside the start of the JVM, and each further process is a
 fork of it. Spark is to start `ForkServer.python` instead of Python: a script that runs
-`pipeline.stream.stand_in`. If the server has ended, the script starts Python.
+`pipeline.session.stand_in`. If the server has ended, the script starts Python.
 
 The server has no threads but those by which the allocators of Arrow and delta-rs tidy up, and these
 allocators know what a fork is. It imports, and calls nothing of what it imports: delta-rs's runtime
@@ -35,10 +35,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from pipeline.stream.spark_internals import WORKER_MODULES, ignore_interrupts
+from pipeline.session.spark_internals import WORKER_MODULES, ignore_interrupts
 
-# What this package's functions import in Spark's processes.
-_OURS = ("pipeline.stream.event_source", "pipeline.stream.stateful")
 # The server's name in the list of processes.
 NAME = "fork-server"
 _STREAMS = 3
@@ -80,14 +78,15 @@ class ForkServer:
 
 
 @functools.cache
-def begin(environment: tuple[tuple[str, str], ...]) -> ForkServer:
+def begin(environment: tuple[tuple[str, str], ...], modules: tuple[str, ...]) -> ForkServer:
     """Start this process's server, if it has none; it ends with this process.
 
-    `environment` is what Spark sets for its Python processes beside the driver's own environment.
+    `environment` is what Spark sets for its Python processes beside the driver's own environment,
+    and `modules` what the session's functions import in them beside Spark's own modules.
     """
     # As Spark sets them, where the user does not: a worker has one core, and hashes are the same.
     spark = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
-    server = ForkServer({**spark, **dict(environment)}, (*WORKER_MODULES, *_OURS))
+    server = ForkServer({**spark, **dict(environment)}, (*WORKER_MODULES, *modules))
     atexit.register(server.end)
     return server
 

@@ -7,16 +7,16 @@ into Arrow once: 4 us for each group.
 
 The format on the wire is Spark's own; the JVM sees no difference:
 
-* in: the columns `STREAM_COLUMNS` and the struct `__state`, which has one row for each run of a
-  group's rows (`_Run`) and then nulls. The runs of a group follow each other, if need be into the
-  next Arrow batch.
+* in: the stream's two columns of texts, a group's id and its events, and the struct `__state`,
+  which has one row for each run of a group's rows (`_Run`) and then nulls. The runs of a group
+  follow each other, if need be into the next Arrow batch.
 * out: three structs of equal length: the numbers of rows that the other two use (the same numbers
   in every row), the function's outputs, and the states to write. The JVM takes up the states when
   it has consumed the outputs. A group that neither updates nor removes its state has no row among
   the states: the JVM would parse its properties and find nothing to write.
 
 The stream that `serve_next` announces is served here, in place of Spark's serializer
-(`pipeline.stream.spark_internals`). Spark's profilers of UDFs do not see it.
+(`pipeline.session.spark_internals`). Spark's profilers of UDFs do not see it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,7 @@ import msgspec
 import pyarrow as pa
 import pyspark
 
-from pipeline.stream import spark_internals
-from pipeline.stream.packed import STREAM_COLUMNS
+from pipeline.session import spark_internals
 
 SETTING = "spark.group-coordinator.arrow.groups"
 
@@ -164,17 +163,19 @@ def unpickle(row: bytes) -> bytes:
 Decide = Callable[[str | None, list[str], ArrowGroupState], bytes | None]
 
 
-def answer_batches(batches: Iterable[pa.RecordBatch], decide: Decide) -> Iterator[pa.RecordBatch]:
+def answer_batches(
+    batches: Iterable[pa.RecordBatch], decide: Decide, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
     """Decide the groups of each batch from the JVM; yield what goes back, a batch for a batch.
 
-    Raises UnknownFormat for columns that are not `STREAM_COLUMNS`, or not Spark's.
+    Raises UnknownFormat for columns that are not the stream's `columns`, or not Spark's.
     """
     # The groups of a batch share a few properties.
     properties_of = cache(Properties.parse)
     state: ArrowGroupState | None = None
     events: list[str] = []
     for batch in batches:
-        ids, texts, runs = _columns(batch)
+        ids, texts, runs = _columns(batch, columns)
         outputs: list[bytes] = []
         writes: list[tuple[bytes, bytes, bytes | None]] = []
         for run in runs:
@@ -196,9 +197,11 @@ def answer_batches(batches: Iterable[pa.RecordBatch], decide: Decide) -> Iterato
             yield _to_jvm(outputs, writes)
 
 
-def _columns(batch: pa.RecordBatch) -> tuple[list[str | None], list[str], Iterator[_Run]]:
+def _columns(
+    batch: pa.RecordBatch, columns: Sequence[str]
+) -> tuple[list[str | None], list[str], Iterator[_Run]]:
     """The group ids and events of a batch, a row each, and its runs."""
-    if tuple(batch.schema.names) != (*STREAM_COLUMNS, "__state"):
+    if tuple(batch.schema.names) != (*columns, "__state"):
         raise UnknownFormat(
             f"Spark {pyspark.__version__} sends the columns {batch.schema.names}: set {SETTING}"
             " to false"
@@ -233,15 +236,18 @@ def _struct(kind: pa.StructType, columns: Sequence[Sequence[Any]], rows: int) ->
 # --- in a worker ---------------------------------------------------------------------------------
 
 
-def serve_next(decide: Decide) -> None:
-    """Let `decide` have the groups of the next stream that this worker reads."""
-    spark_internals.serve_next(lambda stream, out: _serve(stream, out, decide))
+def serve_next(decide: Decide, columns: Sequence[str]) -> None:
+    """Let `decide` have the groups of the next stream that this worker reads.
+
+    `columns` are the names of the stream's two columns.
+    """
+    spark_internals.serve_next(lambda stream, out: _serve(stream, out, decide, columns))
 
 
-def _serve(stream: IO[bytes], out: IO[bytes], decide: Decide) -> None:
+def _serve(stream: IO[bytes], out: IO[bytes], decide: Decide, columns: Sequence[str]) -> None:
     """Read the JVM's Arrow stream and write ours; nothing, if nothing is to be said."""
     writer: pa.RecordBatchStreamWriter | None = None
-    for batch in answer_batches(pa.ipc.open_stream(stream), decide):
+    for batch in answer_batches(pa.ipc.open_stream(stream), decide, columns):
         if writer is None:
             # Only now: until an Arrow stream begins, the JVM also takes an error.
             spark_internals.start_arrow_stream(out)
