@@ -36,6 +36,7 @@ from pipeline.bench.rebalance import RebalanceReport
 from pipeline.bench.report import Report
 from pipeline.bench.size import SizeReport
 from pipeline.bench.soak import SoakReport
+from pipeline.bench.start import StartReport
 from pipeline.bench.take_over import TakeOverFigures
 from pipeline.bench.throughput import ThroughputReport
 from pipeline.bench.verbs import VerbsReport
@@ -80,6 +81,7 @@ PLANS = (
     Plan("rebalance", RebalanceReport, "--rounds 1 --members 10"),
     Plan("idle", IdleReport, "--rounds 1 --idle 500 --batches 3"),
     Plan("idle", IdleReport, "--rounds 1 --idle 500 --batches 3", always="--state-store memory"),
+    Plan("start", StartReport, "--rounds 1"),
     Plan("take-over", TakeOverFigures, "--records 2000 --groups 20"),
     Plan("compaction", CompactionFigures, "--records 100000 --keys 10000"),
     Plan("soak", SoakReport, "--minutes 0.5 --warm-up 5", full="--minutes 30"),

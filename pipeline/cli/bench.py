@@ -173,6 +173,17 @@ def bench_of_compaction(
     show(bench_compaction(records, keys, progress), json)
 
 
+@bench_app.command("start")
+def bench_of_start(
+    rounds: Annotated[int, typer.Option(help="Starts of each machine.")] = 5,
+    json: Json = False,
+) -> None:
+    """How long a start takes until `ready`, beside Spark's own start."""
+    from pipeline.bench.start import bench_start
+
+    show(bench_start(rounds, progress), json)
+
+
 @bench_app.command("take-over")
 def bench_of_take_over(
     records: Annotated[int, typer.Option(help="Records of the offsets topic.")] = 1_000_000,

@@ -62,8 +62,11 @@ class CoordinatorProcess:
         self,
         waiting: Callable[[float], None] = lambda _seconds: None,
         timeout_s: float = READY_TIMEOUT_S,
+        look_s: float = 0.1,
     ) -> float:
         """Wait for the line `ready`; returns the seconds it took, and calls `waiting` meanwhile.
+
+        Every `look_s` it looks whether the line is there.
 
         Raises Failure, with the end of the log, if the coordinator ends or takes too long.
         """
@@ -75,7 +78,7 @@ class CoordinatorProcess:
             if seconds > timeout_s:
                 raise Failure(f"no coordinator after {seconds:.0f} s: {self.last_lines()}")
             waiting(seconds)
-            time.sleep(0.1)
+            time.sleep(look_s)
         return time.monotonic() - began
 
     def is_ready(self) -> bool:
