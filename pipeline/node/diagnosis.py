@@ -20,6 +20,8 @@ from schemas.tables import REQUESTS
 _FULL_BYTES = 64 * 1024
 # A line of a stack trace of Java's, of which Py4J makes its message.
 _FRAME = re.compile(r"\s+(at \S+\(.*\)|\.\.\. \d+ more)")
+# Of a task that failed, Spark says all of it twice: this stands between the two.
+_AGAIN = "Driver stacktrace:"
 
 
 def one_line(error: BaseException, root: str) -> str:
@@ -27,11 +29,17 @@ def one_line(error: BaseException, root: str) -> str:
 
     Java's stack traces are left out, their causes are not.
     """
-    lines = [line for line in str(error).splitlines() if not _FRAME.fullmatch(line)]
-    text = " ".join(" ".join(lines).split())
+    text = in_one_line(error)
     folder = local_folder(root)
     trouble = None if folder is None else _trouble(folder, text)
     return text if trouble is None else f"{trouble}: {text}"
+
+
+def in_one_line(error: BaseException) -> str:
+    """The failure's text on one line, without Java's stack traces and what Spark repeats."""
+    text = str(error).partition(_AGAIN)[0]
+    lines = [line for line in text.splitlines() if not _FRAME.fullmatch(line)]
+    return " ".join(" ".join(lines).split())
 
 
 def _trouble(root: Path, text: str) -> str | None:

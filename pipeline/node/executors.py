@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 
 from pipeline.errors import Failure
 from pipeline.node import shipped
+from pipeline.node.diagnosis import in_one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,8 +19,12 @@ class PackagesMissing(Failure):
     """An executor's Python lacks packages; the message says which, and how they are shipped."""
 
 
+class NoTask(Failure):
+    """No task runs on an executor; the message says why."""
+
+
 def check_executors(spark: SparkSession) -> None:
-    """Look for what the job imports on one executor of a cluster. Raises PackagesMissing.
+    """Look for what the job imports on one executor of a cluster. Raises PackagesMissing, NoTask.
 
     Without the look, the first batch fails with a traceback of the executor's, four times.
     """
@@ -30,6 +36,8 @@ def check_executors(spark: SparkSession) -> None:
     try:
         task = spark.sparkContext.parallelize([shipped.NEEDED], 1).map(shipped.missing_modules)
         (missing,) = task.collect()
+    except Py4JError as error:
+        raise NoTask(f"no task runs on an executor: {in_one_line(error)}") from error
     finally:
         cloudpickle.unregister_pickle_by_value(shipped)  # type: ignore[no-untyped-call]
     if missing is not None:

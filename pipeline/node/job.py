@@ -21,7 +21,7 @@ from msgspec import Struct
 from pipeline.clock import monotonic
 from pipeline.errors import WrongCall
 from pipeline.logs import LogFormat, ProcessLog, default_file
-from pipeline.node.executors import PackagesMissing, check_executors
+from pipeline.node.executors import NoTask, PackagesMissing, check_executors
 from pipeline.node.preflight import check_start
 from pipeline.node.process_tree import jvm_of
 from pipeline.session.jvm_log import JvmLog
@@ -176,7 +176,9 @@ def run(
             return 0
         from pipeline.node.diagnosis import one_line
 
-        process_log.fail(one_line(error, root), str(error))
+        # Before the first task there are no tables, whose state would say more.
+        told = str(error) if isinstance(error, NoTask) else one_line(error, root)
+        process_log.fail(told, str(error.__cause__ or error))
         return 1
     finally:
         stop.done()

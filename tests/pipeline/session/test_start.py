@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import uuid
 from pathlib import Path
 
 import pyspark
@@ -103,3 +105,12 @@ def test_what_a_user_asks_for_is_not_excluded():
     assert set(ours) - set(left) == {"org.apache.parquet:*"}
     mine = {**asked, EXCLUDES: "all:*"}
     assert spark_settings(Settings(spark=mine), "/somewhere")[EXCLUDES] == "all:*"
+
+
+def test_a_socket_s_path_fits_where_temporary_files_lie_deep():
+    """As in a container of YARN: 107 bytes is the longest path of a socket."""
+    wanted = spark_settings(Settings(), "/somewhere")
+    folder = wanted["spark.python.unix.domain.socket.dir"]
+    assert len(f"{folder}/.{uuid.uuid4()}.sock") <= 107
+    # A folder that everybody may write to; only its owner may use a socket (umask 022 or stricter).
+    assert os.access(folder, os.W_OK)
