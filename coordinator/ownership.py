@@ -21,6 +21,10 @@ back and forth. What a neighbour may do meanwhile:
 * A node starts: it is given partitions once its query runs and has said that it is `ready`, so that
   no group waits for the start of a query, and a node that ends again while it starts is given none.
   What has no owner is claimed by nodes that are ready, if there are any.
+* A partition is moved to a node that starts anew: its owner keeps it until that node is ready. If
+  it was released before the node ended, nodes that are ready take it.
+* A node of an earlier release never says that it is ready. Once it has been `silent` for long, what
+  an operator moves to it is given to it, and once it owns something, its share is.
 * Several nodes start at once, or one more while partitions move: at most `MOST_MOVING` partitions
   are under way at a time, and each counts as the share of the node that it is meant for. So no
   partition is given on before its new owner has claimed it, and a node that never claims keeps no
@@ -200,32 +204,49 @@ def _apply_to_partition(
 # --- deciding -----------------------------------------------------------------------------------
 
 
-def decide(cluster: ClusterState, me: int, alive: Collection[int], num_partitions: int) -> Plan:
+def decide(
+    cluster: ClusterState,
+    me: int,
+    alive: Collection[int],
+    num_partitions: int,
+    silent: Collection[int] = (),
+) -> Plan:
     """What node `me` does next; `alive` are the nodes whose lease holds, `me` among them.
 
-    A partition that is meant for a node that is not alive stays with its owner until that node is.
+    `silent` are those that have lived for long since their last start and never said that they are
+    ready. A partition that is meant for a node that is not alive, or that is not ready and not
+    silent either, stays with its owner until that node is.
     """
-    mine = cluster.owned_by(me)
+    ready = _ready(cluster, alive, silent)
+    receivers = {*ready, *(node_id for node_id in alive if node_id < 0 or node_id in silent)}
     unload = [
         number
-        for number, state in mine.items()
-        if state.unloading or (state.to_node not in (None, me) and state.to_node in alive)
+        for number, state in cluster.owned_by(me).items()
+        if state.unloading or (state.to_node != me and state.to_node in receivers)
     ]
-    free = _assign_free(cluster, alive, num_partitions)
+    free = _assign_free(cluster, alive, ready, receivers, num_partitions)
     claim = [number for number, node_id in free.items() if node_id == me]
     owners = {cluster.partitions[p].owner for p in claim if p in cluster.partitions}
     return Plan(
         unload=tuple(sorted(unload)),
         claim=tuple(sorted(claim)),
         fence=tuple(sorted(owner for owner in owners if owner is not None)),
-        moves=_evening_moves(cluster, me, alive, num_partitions),
+        moves=_evening_moves(cluster, me, alive, ready, num_partitions),
     )
 
 
-def _ready(cluster: ClusterState, alive: Collection[int]) -> list[int]:
-    """The nodes whose query runs, no operator's among them."""
-    ready = {node_id for node_id, node in cluster.nodes.items() if node.ready}
-    return [node_id for node_id in alive if node_id >= 0 and node_id in ready]
+def _ready(
+    cluster: ClusterState, alive: Collection[int], silent: Collection[int]
+) -> frozenset[int]:
+    """The nodes whose query runs, no operator's among them; silent ones if they own anything."""
+    owners = {state.owner for state in cluster.partitions.values()}
+    return frozenset(
+        node_id
+        for node_id, node in cluster.nodes.items()
+        if node_id in alive
+        and node_id >= 0
+        and (node.ready or (node_id in silent and node_id in owners))
+    )
 
 
 def _loads(cluster: ClusterState, alive: Collection[int]) -> Counter[int]:
@@ -240,17 +261,24 @@ def _loads(cluster: ClusterState, alive: Collection[int]) -> Counter[int]:
 
 
 def _assign_free(
-    cluster: ClusterState, alive: Collection[int], num_partitions: int
+    cluster: ClusterState,
+    alive: Collection[int],
+    ready: Collection[int],
+    receivers: Collection[int],
+    num_partitions: int,
 ) -> dict[int, int]:
-    """Which node claims each free partition: the one it is meant for, else one with the fewest."""
+    """Which node claims each free partition: the one it is meant for, else one with the fewest.
+
+    Nodes that are not ready are given it only if none is.
+    """
     load = _loads(cluster, alive)
-    nodes = _ready(cluster, alive) or [node_id for node_id in alive if node_id >= 0]
+    nodes = ready or [node_id for node_id in alive if node_id >= 0]
     assigned: dict[int, int] = {}
     for number in range(num_partitions):
         state = cluster.partitions.get(number, PartitionState(number))
         if state.owner is not None and state.owner in alive:
             continue
-        if state.to_node is not None and state.to_node in alive:
+        if state.to_node is not None and (state.to_node in receivers or state.to_node in nodes):
             assigned[number] = state.to_node
         elif nodes:
             assigned[number] = min(nodes, key=lambda each: (load[each], each))
@@ -259,7 +287,11 @@ def _assign_free(
 
 
 def _evening_moves(
-    cluster: ClusterState, me: int, alive: Collection[int], num_partitions: int
+    cluster: ClusterState,
+    me: int,
+    alive: Collection[int],
+    ready: Collection[int],
+    num_partitions: int,
 ) -> tuple[tuple[int, int], ...]:
     """The moves that bring the shares nearer to being even; the lowest owner decides them."""
     found = None if cluster.by_hand else _movable(cluster, alive, num_partitions)
@@ -269,11 +301,10 @@ def _evening_moves(
     if me != min(movable, default=None):
         return ()
     load = _loads(cluster, alive)
-    nodes = _ready(cluster, alive)
     moves: list[tuple[int, int]] = []
-    while movable and nodes and under_way + len(moves) < MOST_MOVING:
+    while movable and ready and under_way + len(moves) < MOST_MOVING:
         fullest = max(movable, key=lambda each: (load[each], -each))
-        emptiest = min(nodes, key=lambda each: (load[each], each))
+        emptiest = min(ready, key=lambda each: (load[each], each))
         if load[fullest] < load[emptiest] + 2:
             break
         moves.append((movable[fullest].pop(), emptiest))

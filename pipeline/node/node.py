@@ -68,7 +68,7 @@ from pipeline.node.handover import (
 from pipeline.node.start_folder import bootstrap_uri, stream_uri, take_folder
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence, fence_dead
-from pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch, renewal_interval_s
+from pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch, longest_gap_s
 from pipeline.tables.store import ensure_tables, open_table
 from schemas.records import CoordinatorEvent
 from schemas.tables import REQUESTS
@@ -135,7 +135,7 @@ class CoordinatorNode:
         self._checkpoint, self._bootstrap = stream_uri(folder), bootstrap_uri(folder)
         self._progress = ProgressWatch(
             (ours.progress_timeout_ms + ours.trigger_interval_ms) / 1000,
-            longest_gap_s=2 * renewal_interval_s(ours.lease_ms),
+            longest_gap_s(ours.lease_ms),
         )
         self._lease = LeaseRenewal(
             root, self.node.node_id, ours.lease_ms, gets_on=self._progress.gets_on
@@ -185,7 +185,9 @@ class CoordinatorNode:
         self._cluster = self._decisions.read()
         self.check()
         alive = self._observer.alive(self._cluster, self._decisions.lease_of)
-        self._carry_out(decide(self._cluster, self.node.node_id, alive, self._num_partitions))
+        silent = self._observer.silent(self._cluster)
+        plan = decide(self._cluster, self.node.node_id, alive, self._num_partitions, silent)
+        self._carry_out(plan)
         if now >= self._trim_at:
             self.trim(alive)
             self._trim_at = now + self._trim_interval_s

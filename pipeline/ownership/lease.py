@@ -30,6 +30,37 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RENEWALS_PER_LEASE = 4
+# After this long a start that has not said that it is ready is taken for one of an earlier release,
+# which never says so. A start is ready after 8 s on two cores left alone, and after half a minute
+# on busy ones.
+SILENT_START_S = 60.0
+
+
+class AwakeClock:
+    """Seconds in which its process did not stand still, for one thread at a time.
+
+    Whoever reads it does so more often than every `longest_gap_s`: of a longer gap no more counts,
+    because the process was stopped meanwhile, or its machine slept. What others did in such a gap,
+    nobody here has seen.
+    """
+
+    def __init__(self, longest_gap_s: float, clock: Callable[[], float]) -> None:
+        self._longest_gap_s = longest_gap_s
+        self._clock = clock
+        self._read_at = clock()
+        self._awake_s = 0.0
+
+    def __call__(self) -> float:
+        """Seconds since this clock was made."""
+        now = self._clock()
+        self._awake_s += min(now - self._read_at, self._longest_gap_s)
+        self._read_at = now
+        return self._awake_s
+
+
+def longest_gap_s(lease_ms: int) -> float:
+    """The longest time, s, between two looks of a process that does not stand still."""
+    return 2 * renewal_interval_s(lease_ms)
 
 
 def renewal_interval_s(lease_ms: int) -> float:
@@ -64,11 +95,18 @@ def renew(appender: Appender, app_id: str, now_ms: int) -> None:
 
 
 class Observer:
-    """Tells which nodes are alive, by seeing their leases change."""
+    """Tells which nodes are alive, by seeing their leases change.
+
+    Of the time in which its process stood still nothing counts against others: on a machine that
+    wakes up, all of its nodes would take each other for dead.
+    """
 
     def __init__(self, me: int, lease_ms: int, clock: Callable[[], float] = monotonic) -> None:
         self._me = me
-        self._signs = SignWatch(lease_ms, clock)
+        self._clock = AwakeClock(longest_gap_s(lease_ms), clock)
+        self._signs = SignWatch(lease_ms, self._clock)
+        # The start of each node that was seen, by its epoch, and when it was seen first.
+        self._starts: dict[int, tuple[int, float]] = {}
 
     def alive(self, cluster: ClusterState, lease_of: Callable[[int], int]) -> set[int]:
         """The nodes that have not stopped and whose lease holds; always this one."""
@@ -76,36 +114,52 @@ class Observer:
         for node_id, node in cluster.nodes.items():
             if not node.stopped and self._signs.holds(node_id, (node.epoch, lease_of(node_id))):
                 living.add(node_id)
+        now = self._clock()
+        for node_id in living & cluster.nodes.keys():
+            epoch = cluster.nodes[node_id].epoch
+            if self._starts.get(node_id, (None, now))[0] != epoch:
+                self._starts[node_id] = epoch, now
         return living
+
+    def silent(self, cluster: ClusterState) -> set[int]:
+        """The nodes whose start is long ago, by what was seen, and that never said `ready`.
+
+        Ask after `alive`.
+        """
+        now = self._clock()
+        return {
+            node_id
+            for node_id, (epoch, since) in self._starts.items()
+            if (node := cluster.nodes[node_id]).epoch == epoch
+            and not node.ready
+            and now - since >= SILENT_START_S
+        }
 
 
 class ProgressWatch:
     """Tells whether a node's query gets on: whether its count of batches changed lately.
 
     A query that hangs would hold its partitions for ever while its process renews the lease. For
-    one thread that says what to watch, and others that ask. Whoever asks does so more often than
-    every `longest_gap_s`: of a longer gap no more counts, because the process stood still, and its
-    query with it.
+    one thread that says what to watch, and others that ask. Time in which the process, and its
+    query with it, stood still does not count (`AwakeClock`).
     """
 
     def __init__(
         self, timeout_s: float, longest_gap_s: float, clock: Callable[[], float] = monotonic
     ) -> None:
         self._timeout_s = timeout_s
-        self._longest_gap_s = longest_gap_s
-        self._clock = clock
+        self._clock = AwakeClock(longest_gap_s, clock)
         self._lock = threading.Lock()
         self._count: Callable[[], int] | None = None
         self._seen = 0
-        self._stuck_s = 0.0
-        self._asked_at = 0.0
+        self._since = 0.0
 
     def watch(self, count: Callable[[], int] | None) -> None:
         """Watch a query from now on; None while there is none to watch."""
         with self._lock:
             self._count = count
             self._seen = 0 if count is None else count()
-            self._stuck_s, self._asked_at = 0.0, self._clock()
+            self._since = self._clock()
 
     def stuck_s(self) -> float:
         """For how long the query has not got on, seconds; 0 if there is none."""
@@ -113,11 +167,9 @@ class ProgressWatch:
             if self._count is None:
                 return 0.0
             now, count = self._clock(), self._count()
-            self._stuck_s += min(now - self._asked_at, self._longest_gap_s)
-            self._asked_at = now
             if count != self._seen:
-                self._seen, self._stuck_s = count, 0.0
-            return self._stuck_s
+                self._seen, self._since = count, now
+            return now - self._since
 
     def gets_on(self) -> bool:
         """Whether the query has got on within the timeout."""

@@ -36,6 +36,7 @@ class Cluster:
         self.partitions = partitions
         self.cluster = ClusterState()
         self.alive: set[int] = set()
+        self.silent: set[int] = set()
         self.log: list[CoordinatorEvent] = []
         self._clock = count(100, 100)
 
@@ -48,17 +49,20 @@ class Cluster:
         self.log += rows
         self.cluster = fold(self.cluster, rows)
 
+    def begin(self, node_id: int) -> None:
+        self.alive.add(node_id)
+        self.say(STARTED, node_id)
+
     def start(self, *node_ids: int) -> None:
         for node_id in node_ids:
-            self.alive.add(node_id)
-            self.say(STARTED, node_id)
+            self.begin(node_id)
             self.say(READY, node_id)
 
     def die(self, node_id: int) -> None:
         self.alive.discard(node_id)
 
     def plan(self, node_id: int) -> Plan:
-        return decide(self.cluster, node_id, self.alive, self.partitions)
+        return decide(self.cluster, node_id, self.alive, self.partitions, self.silent)
 
     def act(self, node_id: int) -> bool:
         """The node does what it plans; whether there was anything to do."""
@@ -196,8 +200,7 @@ def test_a_node_that_starts_is_given_nothing_before_it_is_ready():
     cluster = Cluster()
     cluster.start(1, 2)
     cluster.settle()
-    cluster.alive.add(3)
-    cluster.say(STARTED, 3)
+    cluster.begin(3)
     cluster.settle()
     assert cluster.counts() == {1: 5, 2: 5}
     cluster.die(2)
@@ -210,8 +213,7 @@ def test_a_node_that_starts_is_given_nothing_before_it_is_ready():
 
 def test_if_nobody_is_ready_partitions_are_claimed_all_the_same():
     cluster = Cluster()
-    cluster.alive = {1}
-    cluster.say(STARTED, 1)
+    cluster.begin(1)
     cluster.settle()
     assert cluster.counts() == {1: PARTITIONS}
 
@@ -305,6 +307,77 @@ def test_a_move_to_a_node_that_is_away_waits_and_can_be_cancelled():
     assert cluster.plan(1).unload == ()
 
 
+def test_a_move_to_a_node_that_starts_anew_waits_until_it_is_ready():
+    """Unloaded at once, the partition would be served by nobody for as long as a start takes."""
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.settle()
+    (partition, *_) = cluster.cluster.owned_by(1)
+    cluster.begin(2)
+    cluster.say(MOVE, OPERATOR, partition, to=2)
+    assert cluster.plan(1) == cluster.plan(2) == Plan()
+    cluster.say(READY, 2)
+    assert cluster.plan(1).unload == (partition,)
+    cluster.settle()
+    assert cluster.owners()[partition] == 2
+
+
+def test_a_partition_that_was_released_to_a_node_that_starts_anew_is_taken_by_one_that_is_ready():
+    cluster = Cluster()
+    cluster.start(1, 2, 3)
+    cluster.settle()
+    (partition, *_) = cluster.cluster.owned_by(1)
+    cluster.say(MOVE, OPERATOR, partition, to=2)
+    cluster.say(UNLOADING, 1, partition)
+    cluster.say(RELEASED, 1, partition)
+    cluster.begin(2)
+    assert cluster.plan(2) == Plan()
+    cluster.settle()
+    assert cluster.owners()[partition] in (1, 3)
+
+
+def test_if_nobody_is_ready_a_released_partition_goes_to_whom_it_is_meant_for():
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.settle()
+    (partition, *_) = cluster.cluster.owned_by(1)
+    cluster.say(MOVE, OPERATOR, partition, to=2)
+    cluster.say(UNLOADING, 1, partition)
+    cluster.say(RELEASED, 1, partition)
+    cluster.begin(1)
+    cluster.begin(2)
+    assert cluster.plan(1) == Plan()
+    assert cluster.plan(2).claim == (partition,)
+
+
+def test_a_node_of_an_earlier_release_never_says_that_it_is_ready_and_is_given_its_share():
+    """At first what an operator moves there: what has an owner is not given to just anybody."""
+    cluster = Cluster()
+    cluster.start(1)
+    cluster.settle()
+    cluster.begin(2)
+    cluster.say(MOVE, OPERATOR, 0, to=2)
+    cluster.settle()
+    assert cluster.counts() == {1: PARTITIONS}
+    cluster.silent.add(2)
+    cluster.settle()
+    assert cluster.owners()[0] == 2
+    cluster.start(3)
+    cluster.settle()
+    assert sorted(cluster.counts().values()) == [3, 3, 4]
+
+
+def test_a_node_that_is_silent_and_owns_nothing_is_given_nothing():
+    """Its start may hang while its lease is renewed: nobody would serve what it is given."""
+    cluster = Cluster()
+    cluster.start(1)
+    cluster.settle()
+    cluster.begin(2)
+    cluster.silent.add(2)
+    cluster.settle()
+    assert cluster.counts() == {1: PARTITIONS}
+
+
 def test_a_dead_node_s_partitions_go_to_the_others_once_it_is_fenced():
     cluster = Cluster()
     cluster.start(1, 2, 3)
@@ -356,11 +429,13 @@ def test_whoever_comes_and_goes_every_partition_finds_one_owner_that_lives(data)
     cluster = Cluster(data.draw(st.integers(1, 12)))
     cluster.start(1)
     for _ in range(data.draw(st.integers(0, 12))):
-        what = data.draw(st.sampled_from(["start", "die", "move", "cancel", "act"]))
+        what = data.draw(st.sampled_from(["start", "begin", "die", "move", "cancel", "act"]))
         node_id = data.draw(st.integers(1, 4))
         partition = data.draw(st.integers(0, cluster.partitions - 1))
         if what == "start":
             cluster.start(node_id)
+        elif what == "begin":
+            cluster.begin(node_id)
         elif what == "die" and len(cluster.alive) > 1:
             cluster.die(node_id)
         elif what == "move":
@@ -371,6 +446,9 @@ def test_whoever_comes_and_goes_every_partition_finds_one_owner_that_lives(data)
             cluster.act(node_id)
         if not cluster.alive:
             cluster.start(1)
+    cluster.settle()
+    for node_id in cluster.alive:
+        cluster.say(READY, node_id)
     cluster.settle()
     owners = {p: state.owner for p, state in cluster.cluster.partitions.items()}
     assert set(owners) == set(range(cluster.partitions))

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from msgspec.structs import replace
 
 from coordinator.config import GroupCoordinatorConfig
 from coordinator.group.batch import BatchMachine
 from coordinator.group.coordinator import Node
 from coordinator.group.snapshot import decode
 from coordinator.group.timers import next_deadline
+from coordinator.ownership import ClusterState, Plan
 from pipeline import clock
 from pipeline.bench.machine import START, MachineGroup
 from pipeline.node.node import CoordinatorNode, QueryHangs, batch_settings, start
@@ -123,6 +125,35 @@ def test_a_node_is_given_partitions_once_its_query_runs(root: str):
             node.abandon()
 
 
+def test_a_node_of_an_earlier_release_is_given_what_is_moved_to_it_after_a_minute(
+    root: str, monkeypatch: pytest.MonkeyPatch
+):
+    """It never says that it is ready. Until then the partition stays with its owner."""
+    time_of_day = Clock()
+    with clock.use(time_of_day):
+        nodes = {1: start(FakeEngine(), root, node_settings(1))}
+        decisions = DecisionLog(root)
+        try:
+            until(nodes, lambda: decisions.read().nodes[1].ready)
+            nodes[2] = start(FakeEngine(), root, node_settings(2))
+            carry_out = nodes[2]._carry_out
+
+            def without_a_word(plan: Plan) -> None:
+                nodes[2]._cluster = is_ready(nodes[2]._cluster, 2)
+                carry_out(plan)
+
+            monkeypatch.setattr(nodes[2], "_carry_out", without_a_word)
+            move(decisions, 7, 2)
+            for _ in range(13):
+                assert 7 in decisions.read().kept_by(1)
+                time_of_day.now_s += 4.9
+                look(nodes)
+            until(nodes, lambda: 7 in decisions.read().owned_by(2))
+        finally:
+            for node in nodes.values():
+                node.abandon()
+
+
 def test_a_node_without_partitions_forgets_what_its_earlier_start_has_read(root: str):
     """Others took its partitions, and then trimmed the log that its next batch was to read."""
     engine = FakeEngine()
@@ -213,12 +244,21 @@ def until(nodes: dict[int, CoordinatorNode], holds: Callable[[], bool], rounds: 
         if holds():
             return
         clock.sleep(0.02)
-        for node in nodes.values():
-            # Leases are renewed by the clock that runs, and looked at by the one of a test.
-            node._lease._renew()
-            node._look_at = 0.0
-            node.tick()
+        look(nodes)
     raise AssertionError("it did not come to pass")
+
+
+def is_ready(cluster: ClusterState, node_id: int) -> ClusterState:
+    node = replace(cluster.nodes[node_id], ready=True)
+    return replace(cluster, nodes={**cluster.nodes, node_id: node})
+
+
+def look(nodes: dict[int, CoordinatorNode]) -> None:
+    for node in nodes.values():
+        # Leases are renewed by the clock that runs, and looked at by the one of a test.
+        node._lease._renew()
+        node._look_at = 0.0
+        node.tick()
 
 
 def node_settings(node_id: int) -> Settings:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.ownership import CLAIMED, STARTED, STOPPED, UNLOADING, ClusterState
+from coordinator.ownership import CLAIMED, READY, STARTED, STOPPED, UNLOADING, ClusterState
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
@@ -78,17 +78,54 @@ def test_a_node_is_alive_while_its_lease_changes(root: str) -> None:
     observer = Observer(1, 10_000, time)
     leases = {1: 0, 2: 5}
     assert observer.alive(decisions.read(), leases.__getitem__) == {1, 2}, "time to show itself"
-    time.now = 9.0
+    look_until(9.0, time, observer, decisions, leases)
     leases[2] = 6
-    assert observer.alive(decisions.read(), leases.__getitem__) == {1, 2}
-    time.now = 19.0
-    assert observer.alive(decisions.read(), leases.__getitem__) == {1, 2}
-    time.now = 19.5
-    assert observer.alive(decisions.read(), leases.__getitem__) == {1}
+    assert look_until(19.0, time, observer, decisions, leases) == {1, 2}
+    assert look_until(19.5, time, observer, decisions, leases) == {1}
     decisions.decide(decisions.read(), [event(STARTED, 2)])
     assert observer.alive(decisions.read(), leases.__getitem__) == {1, 2}, "started again"
     decisions.decide(decisions.read(), [event(STOPPED, 2)])
     assert observer.alive(decisions.read(), leases.__getitem__) == {1}, "it said so: nobody waits"
+
+
+def look_until(
+    until: float, time: Time, observer: Observer, decisions: DecisionLog, leases: dict[int, int]
+) -> set[int]:
+    """Look twice a second, as a node does; return who is alive at the end."""
+    while True:
+        alive = observer.alive(decisions.read(), leases.__getitem__)
+        if time.now == until:
+            return alive
+        time.now += 0.5
+
+
+def test_who_stood_still_takes_nobody_for_dead(root: str) -> None:
+    """Two nodes of a machine that slept would fence each other, and both would end."""
+    decisions = cluster(root)
+    time = Time()
+    observer, leases = Observer(1, 10_000, time), {1: 0, 2: 5}
+    look_until(2.5, time, observer, decisions, leases)
+    time.now = 3602.5
+    assert observer.alive(decisions.read(), leases.__getitem__) == {1, 2}
+    assert look_until(3605.0, time, observer, decisions, leases) == {1, 2}
+    assert look_until(3605.5, time, observer, decisions, leases) == {1}, "it has not woken up"
+
+
+def test_a_start_that_never_says_that_it_is_ready_is_silent_after_a_minute(root: str) -> None:
+    decisions = cluster(root)
+    time = Time()
+    observer = Observer(1, 1_000_000, time)
+    leases = {1: 0, 2: 5}
+    look_until(59.5, time, observer, decisions, leases)
+    assert observer.silent(decisions.read()) == set()
+    look_until(60.0, time, observer, decisions, leases)
+    assert observer.silent(decisions.read()) == {1, 2}
+    decisions.decide(decisions.read(), [event(READY, 1)])
+    assert observer.silent(decisions.read()) == {2}
+    decisions.decide(decisions.read(), [event(STARTED, 2)])
+    assert observer.silent(decisions.read()) == set(), "another start"
+    look_until(120.0, time, observer, decisions, leases)
+    assert observer.silent(decisions.read()) == {2}
 
 
 def test_a_lease_is_renewed_also_when_the_clock_was_set_back(root: str) -> None:
