@@ -28,6 +28,7 @@ from pipeline.bench.idle import IdleReport
 from pipeline.bench.limits import LimitsReport
 from pipeline.bench.linger import LingerReport
 from pipeline.bench.machine import MachineReport
+from pipeline.bench.moves import MovesReport
 from pipeline.bench.nodes import NodesReport
 from pipeline.bench.page import Page, Section
 from pipeline.bench.producer import ProducerFigures
@@ -70,6 +71,7 @@ PLANS = (
     Plan("producer", ProducerFigures, "--seconds 0.5"),
     Plan("nodes", NodesReport, f"{_SMALL} --nodes 1 --groups 50"),
     Plan("reading", ReadingReport, ""),
+    Plan("moves", MovesReport, "--seconds 4 --windows 1 --warm-up 5 --kind one"),
     Plan("limits", LimitsReport, "--seconds 1 --writers 1"),
     Plan("size", SizeReport, ""),
     Plan("verbs", VerbsReport, "--groups 20 --runs 1"),

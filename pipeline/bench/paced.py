@@ -40,11 +40,12 @@ def pace(
     process: CoordinatorProcess,
     meanwhile: Callable[[list[float]], None] = lambda _times: None,
     linger_s: float = LINGER_S,
+    heard: Callable[[str, float], None] = lambda _request_id, _seconds: None,
 ) -> tuple[list[float], int]:
     """Let the members heartbeat; return the answer times, s, and how many answers never came.
 
-    `meanwhile` is called with the times so far, every few ms. Raises Failure if the coordinator
-    ends, or answers with an error.
+    `meanwhile` is called with the times so far, every few ms, and `heard` with each answered
+    request and its time, s. Raises Failure if the coordinator ends, or answers with an error.
     """
     # In a store an append takes as long as several looks, and a producer has a thread for it.
     sender = None if local_folder(fleet.root) is not None else ThreadPoolExecutor(1)
@@ -56,7 +57,7 @@ def pace(
             else:
                 sender.submit(fleet.requests.append, batch)
 
-        return _pace(fleet, seconds, process, meanwhile, linger_s, send)
+        return _pace(fleet, seconds, process, meanwhile, linger_s, heard, send)
 
 
 def _pace(
@@ -65,6 +66,7 @@ def _pace(
     process: CoordinatorProcess,
     meanwhile: Callable[[list[float]], None],
     linger_s: float,
+    heard: Callable[[str, float], None],
     send: Callable[[list[RequestEvent]], None],
 ) -> tuple[list[float], int]:
     members = fleet.members
@@ -97,6 +99,7 @@ def _pace(
             if answer["error_code"]:
                 raise Failure(f"{answer['request_id']} was answered {answer['error_code']}")
             times.append(time.perf_counter() - handed_over)
+            heard(answer["request_id"], times[-1])
         meanwhile(times)
         time.sleep(_POLL_S)
 

@@ -251,6 +251,35 @@ def bench_of_reading(json: Json = False) -> None:
     show(bench_reading(progress), json)
 
 
+@bench_app.command("moves")
+def bench_of_moves(
+    seconds: Annotated[float, typer.Option(help="How long a window with a move is, s.")] = 8.0,
+    restart_seconds: Annotated[
+        float, typer.Option(help="How long a window with a start is, s.")
+    ] = 30.0,
+    windows: Annotated[int, typer.Option(help="Pairs of windows of each kind.")] = 6,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--kind", help="one, many, restart or kill; may be repeated. All of them."),
+    ] = None,
+    groups: Annotated[int, typer.Option(help="Groups of one member.")] = 100,
+    warm_up: WarmUp = 120.0,
+    json: Json = False,
+) -> None:
+    """What a move and a restart cost the other groups, beside windows without."""
+    from pipeline.bench.moves import KINDS, bench_moves
+
+    for kind in kinds or ():
+        if kind not in KINDS:
+            raise typer.BadParameter(f"{kind} is none of {', '.join(KINDS)}")
+    show(
+        bench_moves(
+            seconds, restart_seconds, windows, progress, kinds or tuple(KINDS), groups, warm_up
+        ),
+        json,
+    )
+
+
 @bench_app.command("limits")
 def bench_of_limits(
     seconds: Annotated[float, typer.Option(help="How long each is measured.")] = 10.0,

@@ -41,12 +41,21 @@ class CoordinatorProcess:
         if node_id is not None:
             command += ["--node-id", str(node_id)]
         self.log_path = log_path
+        self._command = command
         self._out_path = log_path.with_suffix(".out")
-        with log_path.open("ab") as log, self._out_path.open("wb") as out:
+        self._process = self._started()
+
+    def start_again(self) -> None:
+        """Start it anew, once it has ended."""
+        self._process.wait()
+        self._process = self._started()
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self.log_path.open("ab") as log, self._out_path.open("wb") as out:
             # Held by whoever inherits this output: Python's process and its JVM (`kill` waits).
             fcntl.flock(out, fcntl.LOCK_SH)
-            self._process = subprocess.Popen(
-                command,
+            return subprocess.Popen(
+                self._command,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
