@@ -7,8 +7,8 @@ not there (`If-None-Match`, RFC 9110). Credentials and endpoints are found where
 them, in the environment: both are made from the same library, `object_store`.
 
 Errors are OSErrors: FileNotFoundError for what is not there, FileExistsError for what is there
-already, PermissionError for what is refused, and StoreError for all others, among them those after
-which it is not known whether the store did what it was asked.
+already, StoreRefusal for what is refused, and StoreError for all others, among them those after
+which it is not known whether the store did what it was asked (`pipeline.delta.store_errors`).
 """
 
 from __future__ import annotations
@@ -16,24 +16,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, unquote, urlparse
 
 import obstore
 import pyarrow as pa
 from msgspec import Struct
-from obstore.exceptions import (
-    AlreadyExistsError,
-    BaseError,
-    PermissionDeniedError,
-    UnauthenticatedError,
-)
+from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
 
+from pipeline.clock import monotonic, sleep
+from pipeline.delta.store_errors import StoreError, meant
 from pipeline.errors import Failure, first_line
 
 if TYPE_CHECKING:
@@ -42,11 +40,13 @@ if TYPE_CHECKING:
     from obstore import GetResult
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
+log = logging.getLogger(__name__)
+
 # What the first request for a file asks for, bytes: all of nearly every file. The answer says how
 # large the file is, so that nobody has to ask for that first.
 FIRST_BYTES = 8 << 20
-# How long a request is repeated that the store refuses or does not answer, before its failure is
-# raised. Less than a coordinator's `progress.timeout.ms`.
+# How often, and for how long, the library repeats a request that the store does not do: for 2 to
+# 3 s where each is refused at once.
 _RETRY: RetryConfig = {
     "max_retries": 8,
     "retry_timeout": timedelta(seconds=15),
@@ -61,14 +61,13 @@ _CLIENT: ClientConfig = {
     "connect_timeout": timedelta(seconds=5),
 }
 _EMPTY_RANGE = "416"
-# How often a request that may be repeated is made, each time with the library's repetitions.
-_TIMES = 3
+# How long a store that has answered before is asked again, s, each time with the library's own
+# repetitions: less than a coordinator's `progress.timeout.ms`. One that has not, such as a server
+# whose name was mistyped, is not.
+PATIENCE_S = 30.0
+_PAUSE_S = 0.5
 _Asked = ParamSpec("_Asked")
 _Answer = TypeVar("_Answer")
-
-
-class StoreError(OSError):
-    """A request to an object store that failed, or whose outcome is not known."""
 
 
 class Listed(Struct, frozen=True):
@@ -79,18 +78,30 @@ class Listed(Struct, frozen=True):
     modified_ms: int
 
 
-def _again(do: Callable[_Asked, _Answer]) -> Callable[_Asked, _Answer]:
+def _again(
+    do: Callable[Concatenate[Folder, _Asked], _Answer],
+) -> Callable[Concatenate[Folder, _Asked], _Answer]:
     """Do it again if it failed, which may be: what is done twice has the same effect as once.
 
     The library's own time for repetitions is over at once in a process that stood still meanwhile.
     """
 
     @functools.wraps(do)
-    def doing(*arguments: _Asked.args, **named: _Asked.kwargs) -> _Answer:
-        for _ in range(_TIMES - 1):
-            with contextlib.suppress(StoreError):
-                return do(*arguments, **named)
-        return do(*arguments, **named)
+    def doing(folder: Folder, /, *arguments: _Asked.args, **named: _Asked.kwargs) -> _Answer:
+        until = monotonic() + PATIENCE_S
+        first = True
+        while True:
+            try:
+                answer = do(folder, *arguments, **named)
+            except StoreError as error:
+                if not folder.bucket.has_answered or (monotonic() >= until and not first):
+                    raise
+                log.info("asked again: %s", error)
+            else:
+                folder.bucket.has_answered = True
+                return answer
+            first = False
+            sleep(_PAUSE_S)
 
     return doing
 
@@ -104,7 +115,8 @@ class Folder:
     def __init__(self, uri: str) -> None:
         url = urlparse(uri if "://" in uri else f"file://{quote(uri)}")
         self.uri = uri.rstrip("/")
-        self._store = _store(f"{url.scheme}://{url.netloc}")
+        self.bucket = _bucket(f"{url.scheme}://{url.netloc}")
+        self._store = self.bucket.store
         self._prefix = f"{unquote(url.path).strip('/')}/".lstrip("/")
 
     @_again
@@ -126,7 +138,7 @@ class Folder:
                 )
                 return bytes(got.bytes()), int(got.meta["size"])
         except StoreError as error:
-            if _EMPTY_RANGE not in str(error):
+            if error.status != _EMPTY_RANGE:
                 raise
             # S3 has no first bytes of an empty object.
             return b"", 0
@@ -204,36 +216,41 @@ class Folder:
         return Listed(meta["path"][len(self._prefix) :], int(meta["size"]), modified_ms)
 
 
+class _Bucket:
+    """A bucket or a container with its connections, and whether it has ever answered."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self.store = store
+        self.has_answered = False
+
+
 @functools.lru_cache(maxsize=64)
-def _store(uri: str) -> ObjectStore:
-    """The store of a bucket or a container, with its connections: one for the whole process."""
+def _bucket(uri: str) -> _Bucket:
+    """The bucket of a URI: one for the whole process."""
     try:
         if uri == "file://":
-            return LocalStore()
-        return from_url(
-            uri,
-            retry_config=_RETRY,
-            client_options={**_CLIENT, "allow_http": _allows_http()},
-        )
+            return _Bucket(LocalStore())
+        client: ClientConfig = {**_CLIENT, "allow_http": _allows_http(uri)}
+        return _Bucket(from_url(uri, retry_config=_RETRY, client_options=client))
     except (BaseError, ValueError) as error:
         raise Failure(f"{uri} is no store that can be used: {first_line(error)}") from error
 
 
-def _allows_http() -> bool:
-    """Whether the environment allows requests without TLS, as delta-rs has it for S3."""
-    return os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
+def _allows_http(uri: str) -> bool:
+    """Whether requests may go without TLS, as delta-rs has it: for GCS its key file tells."""
+    scheme = urlparse(uri).scheme
+    if scheme == "gs":
+        return True
+    cloud = "AWS" if scheme in ("s3", "s3a") else "AZURE"
+    return os.environ.get(f"{cloud}_ALLOW_HTTP", "").lower() in ("true", "1")
 
 
 @contextlib.contextmanager
 def _errors(path: str) -> Iterator[None]:
     try:
         yield
-    except AlreadyExistsError as error:
-        raise FileExistsError(f"{path} is there: {first_line(error)}") from error
-    except (PermissionDeniedError, UnauthenticatedError) as error:
-        raise PermissionError(first_line(error)) from error
-    except (BaseError, ValueError) as error:
-        raise StoreError(first_line(error)) from error
+    except (BaseError, FileNotFoundError, ValueError) as error:
+        raise meant(error, path) from error
 
 
 # --- for pyarrow --------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ the commit.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from pipeline.clock import clock_ms, monotonic
 from pipeline.delta.actions import parse_commit
 from pipeline.delta.commit import CommitStateUnknown
 from pipeline.delta.log import LogGone, decode_last_checkpoint
-from pipeline.delta.object_store import Folder
+from pipeline.delta.object_store import PATIENCE_S, Folder
 from pipeline.delta.table import back_off
 from pipeline.errors import Failure
 
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 CLEANED_S = 60.0
 # The contents of so many commits, each of at most so many bytes, are kept for Delta checkpoints.
 _RECENT, _RECENT_BYTES = 1_000, 16_384
+# A commit is created again so often at least, and for `PATIENCE_S`.
 _REPEATS = 4
 # From this attempt on `back_off` waits up to 250 ms.
 _LATE = 7
@@ -134,7 +136,10 @@ class StoreLog:
     def _put(self, commit: Commit, version: int) -> None:
         name = _name(version)
         failure: OSError | None = None
-        for attempt in range(_REPEATS):
+        until = monotonic() + PATIENCE_S
+        for attempt in itertools.count():
+            if attempt >= _REPEATS and monotonic() >= until:
+                break
             try:
                 commit.may_stand = True
                 self._log.create(name, commit.content)

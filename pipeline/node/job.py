@@ -219,8 +219,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = load_settings(options.config).with_node_id(options.node_id)
         check_start(options.root, settings)
-    except WrongCall as error:
+    except (WrongCall, OSError) as error:
         print(f"group-coordinator: {error}", file=sys.stderr)
-        return 2
+        return 2 if isinstance(error, WrongCall) else 1
     logs = Logs(options.log_format, options.verbose, options.log_file)
     return run(options.root, settings, logs=logs)

@@ -17,14 +17,21 @@ def check_start(root: str, settings: Settings) -> None:
     """Raise WrongCall for a root that cannot be one, SettingsError for a wrong [group] setting.
 
     A root that is not there yet is made, but not the folder that it is to lie in: that would hide
-    a typing error, or a disk that is not mounted.
+    a typing error, or a disk that is not mounted. A root in a store is written to
+    (`pipeline.delta.store_check`); raises OSError if that cannot be done.
     """
     try:
         parse_config(settings.group)
     except ConfigError as error:
         raise SettingsError(f"[group] {error}") from error
     folder = local_folder(root)
-    if folder is None or folder.is_dir():
+    if folder is None:
+        # Of a root in a local folder nobody waits for the import of a store's client.
+        from pipeline.delta.store_check import check_store
+
+        check_store(root.rstrip("/"))
+        return
+    if folder.is_dir():
         return
     if folder.exists():
         raise WrongCall(f"the root {root} is no folder")

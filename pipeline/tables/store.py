@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from pipeline.clock import monotonic
 from pipeline.delta.object_store import Folder
+from pipeline.delta.store_check import check_store
 from pipeline.delta.table import is_table, local_folder, open_delta
 from pipeline.delta.torn import TornTable, check_whole
 from pipeline.errors import Failure
@@ -173,10 +174,12 @@ def ensure_table(root: str, table: Table) -> DeltaTable:
     """Open the table, created if it is missing, and with this release's columns if it lacks some.
 
     Raises SchemaMismatch for a table of other rows, LaterRelease for one that a later release has
-    changed so that this one cannot use it.
+    changed so that this one cannot use it, UnfitStore for a table that is missing in a store that
+    would not keep two writers apart.
     """
     uri = table_uri(root, table)
     if not is_table(uri):
+        check_store(root.rstrip("/"))
         retention = LOG_RETENTION.get(table.name, DEFAULT_LOG_RETENTION)
         DeltaTable.create(
             uri,

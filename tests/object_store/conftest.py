@@ -19,11 +19,11 @@ def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
         for name, value in environment(proxy.port).items():
             monkeypatch.setenv(name, value)
         # Each test has another endpoint.
-        object_store._store.cache_clear()
+        object_store._bucket.cache_clear()
         server.make_bucket()
         del proxy.asked[:]
         yield proxy
-        object_store._store.cache_clear()
+        object_store._bucket.cache_clear()
 
 
 @pytest.fixture

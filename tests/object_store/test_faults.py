@@ -17,13 +17,14 @@ from deltalake import DeltaTable
 
 from pipeline import clock
 from pipeline.clock import clock_ms
-from pipeline.delta import object_store
+from pipeline.delta import object_store, store_log
 from pipeline.delta.commit_reader import open_files
 from pipeline.delta.data_files import data_files
-from pipeline.delta.object_store import Folder, StoreError
+from pipeline.delta.object_store import Folder
 from pipeline.delta.open import open_appender
 from pipeline.delta.store_appender import StoreAppender
 from pipeline.delta.store_clock import ClockSkew, check_clock
+from pipeline.delta.store_errors import StoreError
 from pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
 from pipeline.delta.table import open_delta
 from pipeline.delta.table_files import TableFiles
@@ -123,7 +124,7 @@ def test_an_append_whose_request_fails_once_is_there_once(proxy, uri, fault, wha
 
 def test_a_commit_whose_answer_hangs_is_repeated_and_found(proxy, uri, monkeypatch):
     monkeypatch.setitem(object_store._CLIENT, "timeout", timedelta(seconds=1))
-    object_store._store.cache_clear()
+    object_store._bucket.cache_clear()
     appender = open_appender(uri)
     proxy.fault = once(HANG, is_commit)
     assert appender.append(numbers(1))
@@ -136,7 +137,9 @@ def test_a_store_that_answers_nothing_any_more_is_an_error_and_the_rows_are_writ
 ):
     monkeypatch.setitem(object_store._CLIENT, "timeout", timedelta(seconds=1))
     monkeypatch.setitem(object_store._RETRY, "max_retries", 1)
-    object_store._store.cache_clear()
+    monkeypatch.setattr(object_store, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(store_log, "PATIENCE_S", 1.0)
+    object_store._bucket.cache_clear()
     appender = open_appender(uri)
     appender.append(numbers(0), "query", 0)
     proxy.fault = lambda _asked: HANG

@@ -21,8 +21,9 @@ from pipeline.delta.appender import AppendConflict
 from pipeline.delta.commit import Commit, CommitStateUnknown
 from pipeline.delta.epoch import Epoch, FencedError
 from pipeline.delta.log import LogGone, decode_last_checkpoint
-from pipeline.delta.object_store import Folder, StoreError
+from pipeline.delta.object_store import Folder
 from pipeline.delta.store_appender import StoreAppender
+from pipeline.delta.store_errors import StoreError
 from pipeline.delta.store_log import CLEANED_S, StoreLog
 from pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
 
@@ -32,6 +33,7 @@ LOST = StoreError("the connection was closed before the answer came")
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch) -> None:
     monkeypatch.setattr(store_log, "back_off", lambda _attempt: None)
+    monkeypatch.setattr(store_log, "PATIENCE_S", 0.0)
 
 
 @pytest.fixture(autouse=True)
