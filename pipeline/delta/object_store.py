@@ -64,7 +64,7 @@ _EMPTY_RANGE = "416"
 # How long a store that has answered before is asked again, s, each time with the library's own
 # repetitions: less than a coordinator's `progress.timeout.ms`. One that has not, such as a server
 # whose name was mistyped, is not.
-PATIENCE_S = 30.0
+PATIENCE_S = 45.0
 _PAUSE_S = 0.5
 _Asked = ParamSpec("_Asked")
 _Answer = TypeVar("_Answer")
@@ -92,14 +92,10 @@ def _again(
         first = True
         while True:
             try:
-                answer = do(folder, *arguments, **named)
-            except StoreError as error:
+                return do(folder, *arguments, **named)
+            except StoreError:
                 if not folder.bucket.has_answered or (monotonic() >= until and not first):
                     raise
-                log.info("asked again: %s", error)
-            else:
-                folder.bucket.has_answered = True
-                return answer
             first = False
             sleep(_PAUSE_S)
 
@@ -123,7 +119,7 @@ class Folder:
     def read(self, path: str) -> bytes | None:
         """Return an object's content, None if there is none; one GET."""
         try:
-            with _errors(path):
+            with self.bucket.asked(path):
                 return bytes(obstore.get(self._store, self._prefix + path).bytes())
         except FileNotFoundError:
             return None
@@ -132,7 +128,7 @@ class Folder:
     def read_first(self, path: str) -> tuple[bytes, int]:
         """Return the first FIRST_BYTES of an object, and its size; one GET."""
         try:
-            with _errors(path):
+            with self.bucket.asked(path):
                 got: GetResult = obstore.get(
                     self._store, self._prefix + path, options={"range": (0, FIRST_BYTES)}
                 )
@@ -146,7 +142,7 @@ class Folder:
     @_again
     def read_range(self, path: str, start: int, end: int) -> bytes:
         """Return the bytes from `start` up to, and without, `end`."""
-        with _errors(path):
+        with self.bucket.asked(path):
             return bytes(obstore.get_range(self._store, self._prefix + path, start=start, end=end))
 
     def create(self, path: str, content: bytes) -> None:
@@ -155,7 +151,7 @@ class Folder:
         A PUT that the store did, and whose answer was lost, may be repeated within this call, and
         is then refused by the object that it has created itself.
         """
-        with _errors(path):
+        with self.bucket.asked(path):
             obstore.put(
                 self._store, self._prefix + path, content, mode="create", use_multipart=False
             )
@@ -163,33 +159,40 @@ class Folder:
     @_again
     def write(self, path: str, content: bytes) -> None:
         """Create or replace an object."""
-        with _errors(path):
+        with self.bucket.asked(path):
             obstore.put(self._store, self._prefix + path, content)
 
     @_again
     def upload(self, local: Path, path: str) -> None:
         """Create or replace an object by a local file, in parts if it is large."""
-        with _errors(path):
+        with self.bucket.asked(path):
             obstore.put(self._store, self._prefix + path, local)
 
     @_again
     def download(self, path: str, local: Path) -> None:
         """Write an object to a local file."""
-        with _errors(path), local.open("wb") as file:
+        with self.bucket.asked(path), local.open("wb") as file:
             for chunk in obstore.get(self._store, self._prefix + path).stream():
                 file.write(chunk)
 
     @_again
     def delete(self, paths: Sequence[str]) -> None:
         """Delete objects; those that are not there are no error."""
-        with contextlib.suppress(FileNotFoundError), _errors(self.uri):
-            obstore.delete(self._store, [self._prefix + path for path in paths])
+        try:
+            with self.bucket.asked(self.uri):
+                obstore.delete(self._store, [self._prefix + path for path in paths])
+        except FileNotFoundError:
+            # S3 says nothing of what is not there. Of GCS the client takes such an answer for an
+            # error, after which it asks for no more.
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError), self.bucket.asked(path):
+                    obstore.delete(self._store, self._prefix + path)
 
     @_again
     def look_up(self, path: str) -> Listed | None:
         """Return what a list would say of an object, None if there is none; one HEAD."""
         try:
-            with _errors(path):
+            with self.bucket.asked(path):
                 return self._listed(obstore.head(self._store, self._prefix + path))
         except FileNotFoundError:
             return None
@@ -201,7 +204,7 @@ class Folder:
         A LIST for every thousand.
         """
         found: list[Listed] = []
-        with _errors(self.uri):
+        with self.bucket.asked(self.uri):
             pages: Iterator[Sequence[Any]] = iter(
                 obstore.list(self._store, self._prefix + below, chunk_size=1000)
             )
@@ -217,11 +220,37 @@ class Folder:
 
 
 class _Bucket:
-    """A bucket or a container with its connections, and whether it has ever answered."""
+    """A bucket or a container with its connections, and whether it answers."""
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
         self.has_answered = False
+        self._silent_since: float | None = None
+
+    @contextlib.contextmanager
+    def asked(self, path: str) -> Iterator[None]:
+        """Ask for something at a path; raises as `Folder` does. Says when answers fail to come."""
+        try:
+            yield
+        except (BaseError, FileNotFoundError, ValueError) as error:
+            meaning = meant(error, path)
+            if isinstance(meaning, StoreError) and meaning.status != _EMPTY_RANGE:
+                self._has_failed(meaning)
+            else:
+                self._answers()
+            raise meaning from error
+        self._answers()
+
+    def _has_failed(self, error: StoreError) -> None:
+        if self.has_answered and self._silent_since is None:
+            self._silent_since = monotonic()
+            log.warning("the store is asked again for up to %.0f s: %s", PATIENCE_S, error)
+
+    def _answers(self) -> None:
+        self.has_answered = True
+        since, self._silent_since = self._silent_since, None
+        if since is not None:
+            log.info("the store answers again after %.1f s", monotonic() - since)
 
 
 @functools.lru_cache(maxsize=64)
@@ -243,14 +272,6 @@ def _allows_http(uri: str) -> bool:
         return True
     cloud = "AWS" if scheme in ("s3", "s3a") else "AZURE"
     return os.environ.get(f"{cloud}_ALLOW_HTTP", "").lower() in ("true", "1")
-
-
-@contextlib.contextmanager
-def _errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (BaseError, FileNotFoundError, ValueError) as error:
-        raise meant(error, path) from error
 
 
 # --- for pyarrow --------------------------------------------------------------------------------

@@ -20,11 +20,13 @@ _ANSWERED = re.compile(
     re.DOTALL,
 )
 _UNANSWERED = re.compile(
-    r"Error performing (?P<verb>[A-Z]+) (?P<uri>\S+) in (?P<took>[^,\s]+)"
+    r"Error performing (?P<verb>[A-Z]+) (?P<uri>\S+) in "
+    r"(?P<took>\d+(?:\.\d)?)[\d.]*(?P<unit>[^\d\s,]+)"
     r"(?:, after (?P<again>\d+) retries[^\n]*?)?\s+- HTTP error: (?P<what>[^\n]+)"
 )
 # The causes that the client prints, the last of which is the first to have happened.
 _CAUSE = re.compile(r'(?:message|error): "([^"\n]+)"')
+_TIMEOUT, _TIMED_OUT = "kind: Timeout", "it took too long"
 _NO_HTTP = "builder error"
 # Codes by which stores say that an object is not there. Every other code of a 404 is of something
 # else that is not there, such as the bucket.
@@ -118,8 +120,9 @@ def _unanswered(message: str) -> str | None:
         return None
     request = _request(found)
     if found["what"] == _NO_HTTP and found["uri"].startswith("http:"):
-        return f"{request}: a store is asked without TLS only if AWS_ALLOW_HTTP=true says so"
+        cloud = "AZURE" if "MicrosoftAzure" in message else "AWS"
+        return f"{request}: a store is asked without TLS only if {cloud}_ALLOW_HTTP=true says so"
     causes = _CAUSE.findall(message)
-    why = causes[-1] if causes else found["what"]
+    why = causes[-1] if causes else _TIMED_OUT if _TIMEOUT in message else found["what"]
     again = f", asked {int(found['again']) + 1} times" if found["again"] else ""
-    return f"{request}: no answer within {found['took']}{again}: {why}"
+    return f"{request}: no answer in {found['took']} {found['unit']}{again}: {why}"

@@ -154,7 +154,7 @@ class StoreLog:
                 failure = error
                 break
             except OSError as error:
-                log.info("version %d of %s: %s", version, self._uri, error)
+                log.debug("version %d of %s: %s", version, self._uri, error)
                 failure = error
                 back_off(_LATE + attempt)
             else:

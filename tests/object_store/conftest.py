@@ -1,32 +1,41 @@
-"""An S3 server for each test, and the proxy that all requests pass."""
+"""A server of each store for all tests, and for each test a proxy that all its requests pass."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from pipeline.delta import object_store
 from tests.object_store.proxy import Proxy
-from tests.object_store.server import BUCKET, Server, environment
+from tests.object_store.server import Server
+from tests.object_store.servers import SERVERS
+
+
+@pytest.fixture(scope="session", params=list(SERVERS))
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Server]:
+    """A server of a store; tests have different folders of its bucket."""
+    with SERVERS[request.param](tmp_path_factory.mktemp(request.param)) as server:
+        yield server
 
 
 @pytest.fixture
-def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy before an S3 server with one bucket, found in the environment."""
-    with Server(tmp_path / "s3") as server, Proxy(("127.0.0.1", server.port)) as proxy:
-        for name, value in environment(proxy.port).items():
+def proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy before the server, found in the environment."""
+    with Proxy(("127.0.0.1", server.port)) as proxy:
+        proxy.translate, proxy.answered = server.translated, server.answered
+        for name, value in server.environment(proxy.port).items():
             monkeypatch.setenv(name, value)
         # Each test has another endpoint.
         object_store._bucket.cache_clear()
-        server.make_bucket()
-        del proxy.asked[:]
         yield proxy
         object_store._bucket.cache_clear()
 
 
 @pytest.fixture
-def root(proxy: Proxy) -> str:
+def root(proxy: Proxy, server: Server) -> str:
     """A root in the bucket."""
-    return f"s3a://{BUCKET}/groups"
+    return server.uri(f"{uuid.uuid4()}/groups")

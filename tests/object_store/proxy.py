@@ -1,4 +1,4 @@
-"""A proxy before an S3 server: it counts the requests, delays them, and breaks them as it is told.
+"""A proxy before a store's server: it counts the requests, delays them, and breaks them as told.
 
 Run by itself it delays, and prints what was asked when it is stopped:
 
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 _END = b"\r\n\r\n"
+_CREATED = b'HTTP/1.1 200 OK\r\nETag: "1"\r\nx-goog-generation: 1\r\nContent-Length: 0\r\n\r\n'
 _LONGEST_HEAD = 1 << 20
 _VERSION = re.compile(r"\d{20}")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
@@ -27,7 +28,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 
 @dataclass(frozen=True)
 class Asked:
-    """A request: S3's verb for it, the key with its bucket, and who asks."""
+    """A request: its verb, S3's name for it, the key with its bucket, and who asks."""
 
     verb: str
     key: str
@@ -49,15 +50,21 @@ class Asked:
 
 # What becomes of a request, in place of being passed on; see `Proxy.fault`.
 PASS, REFUSE, LOSE_ANSWER, FAIL_AFTER, HANG = "pass", "503", "lose answer", "500 after", "hang"
+CONFLICT, IGNORE_CONDITION = "409", "ignore condition"
 
 
 class Proxy:
     """Passes requests on to the server at `to`, in a thread of its own; `port` is where it listens.
 
     `delay_s` is added to each request. `fault` says of each request what becomes of it: PASS;
-    REFUSE answers 503 SlowDown without asking the server; LOSE_ANSWER asks it and closes the
-    connection without an answer; FAIL_AFTER asks it and answers 500; HANG asks it and answers
-    nothing until the proxy ends.
+    REFUSE answers 503 SlowDown without asking the server, CONFLICT 409 as S3 does while another
+    conditional PUT of the key is under way; LOSE_ANSWER asks it and closes the connection without
+    an answer; FAIL_AFTER asks it and answers 500; HANG asks it and answers nothing until the proxy
+    ends; IGNORE_CONDITION has a PUT that the server refuses, for what is there, succeed as a store
+    says that does not know the condition.
+
+    `translate` is given the head of each request, and returns that which the server gets;
+    `answered` is given that head and the server's answer, and returns the one that is passed on.
     """
 
     def __init__(self, to: tuple[str, int], host: str = "127.0.0.1", port: int = 0) -> None:
@@ -65,6 +72,8 @@ class Proxy:
         self.delay_s = 0.0
         self.fault: Callable[[Asked], str] = lambda _asked: PASS
         self._to = to
+        self.translate: Callable[[bytes], bytes] = lambda head: head
+        self.answered: Callable[[bytes, bytes], bytes] = lambda _head, answer: answer
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._clients: set[asyncio.StreamWriter] = set()
         self._ending = asyncio.Event()
@@ -128,7 +137,16 @@ class Proxy:
             writer.write(_error(503, "SlowDown"))
             await writer.drain()
             return True
-        answer = await self._ask(head + body, is_head=head.startswith(b"HEAD "))
+        if fault == CONFLICT:
+            writer.write(_error(409, "ConditionalRequestConflict"))
+            await writer.drain()
+            return True
+        answer = await self._ask(self.translate(head) + body, head.startswith(b"HEAD "))
+        answer = self.answered(head, answer)
+        if fault == IGNORE_CONDITION and answer[9:12] in (b"409", b"412"):
+            answer = (
+                b'HTTP/1.1 200 OK\r\nETag: "1"\r\nx-goog-generation: 1\r\nContent-Length: 0\r\n\r\n'
+            )
         if fault == HANG:
             await self._ending.wait()
             return False
@@ -191,11 +209,11 @@ def _asked(head: bytes, body: bytes) -> Asked:
     method, target, _ = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ", 2)
     path, _, query = target.partition("?")
     verb = method
-    if method == "GET" and ("list-type" in query or "prefix=" in query):
+    if method == "GET" and any(sign in query for sign in ("list-type", "prefix=", "comp=list")):
         verb = "LIST"
         prefix = re.search(r"prefix=([^&]*)", query)
         path += "/" + (unquote(prefix[1]) if prefix else "")
-    elif method == "POST" and query.startswith("delete"):
+    elif method == "POST" and (query.startswith("delete") or "comp=batch" in query):
         verb = "DELETE"
     return Asked(verb, unquote(path), _header(head, "user-agent"))
 

@@ -1,78 +1,39 @@
-"""versitygw, an S3 server in Go, started on loopback over a folder."""
+"""A server of a store, a program of its own, started on loopback."""
 
 from __future__ import annotations
 
-import datetime
 import os
 import shutil
 import socket
 import subprocess
 import time
-import urllib.request
+from abc import ABC, abstractmethod
 from pathlib import Path
 
-import obstore
 import pytest
-from obstore.store import from_url
 
-_MODULE = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
-_NAME = "versitygw"
-_KEY, _SECRET = "tests", "tests-secret"
 BUCKET = "bucket"
+# Where programs are kept that were built or installed for the tests.
+KEPT = Path.home() / ".cache" / "group-coordinator"
+_LIMIT_S = 30.0
 
 
-def find_server() -> str:
-    """Return the path of versitygw: that of `VERSITYGW`, one on the PATH, or one built by Go.
-
-    Building it takes some minutes once. Skips the test if it cannot be had.
-    """
-    found = os.environ.get("VERSITYGW") or shutil.which(_NAME)
-    built = Path.home() / ".cache" / "group-coordinator" / _NAME
-    if found is None and built.exists():
-        found = str(built)
-    if found is not None:
-        return found
-    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
-    if go is None:
-        pytest.skip(f"{_NAME} is neither on the PATH nor in VERSITYGW, and there is no Go")
-    environment = {**os.environ, "GOBIN": str(built.parent), "CGO_ENABLED": "0"}
-    done = subprocess.run(
-        [go, "install", _MODULE], env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"{_NAME} cannot be built: {done.stderr[-200:]}")
-    return str(built)
-
-
-def environment(port: int) -> dict[str, str]:
-    """Return what a client of the server, or of a proxy before it, finds in its environment."""
-    return {
-        "AWS_ACCESS_KEY_ID": _KEY,
-        "AWS_SECRET_ACCESS_KEY": _SECRET,
-        "AWS_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }
-
-
-class Server:
-    """A running versitygw over a folder; `port` is where it listens."""
+class Server(ABC):
+    """A running server with one bucket, `BUCKET`; `port` is where it listens."""
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir()
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
         self._process = subprocess.Popen(
-            [find_server(), "--quiet", "--port", f"127.0.0.1:{self.port}", "posix", str(folder)],
-            env={**os.environ, "ROOT_ACCESS_KEY": _KEY, "ROOT_SECRET_KEY": _SECRET},
+            self._command(folder),
+            env={**os.environ, **self._its_environment()},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
 
     def __enter__(self) -> Server:
-        limit = time.monotonic() + 10
+        limit = time.monotonic() + _LIMIT_S
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -81,14 +42,80 @@ class Server:
                     raise
                 time.sleep(0.05)
             else:
+                self._make_bucket()
                 return self
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.wait(10)
 
-    def make_bucket(self) -> None:
-        """Create the bucket `BUCKET`; the environment is `environment`'s."""
-        bucket = from_url(f"s3://{BUCKET}/", client_options={"allow_http": True})
-        link = obstore.sign(bucket, "PUT", "", datetime.timedelta(seconds=60))
-        urllib.request.urlopen(urllib.request.Request(link, method="PUT")).close()
+    @abstractmethod
+    def _command(self, folder: Path) -> list[str]:
+        """What starts the server, which may have the folder. Skips the test if it cannot be had."""
+
+    def _its_environment(self) -> dict[str, str]:
+        return {}
+
+    @abstractmethod
+    def _make_bucket(self) -> None: ...
+
+    @abstractmethod
+    def environment(self, port: int) -> dict[str, str]:
+        """Return what a client of the server, or of a proxy before it, finds in its environment."""
+
+    @abstractmethod
+    def uri(self, path: str, bucket: str = BUCKET) -> str:
+        """Return the URI of a path in a bucket."""
+
+    @abstractmethod
+    def wrong_key(self) -> dict[str, str]:
+        """Return what in the environment makes a wrong key of the right one; empty without keys."""
+
+    def translated(self, head: bytes) -> bytes:
+        """Return a request's head in the words of the server, where those are not its store's."""
+        return head
+
+    def answered(self, _head: bytes, answer: bytes) -> bytes:
+        """Return the answer to a request as its store would have given it."""
+        return answer
+
+
+def go_program(variable: str, name: str, module: str) -> str:
+    """Return the path of a program in Go: the variable's, one on the PATH, or one built by Go.
+
+    Building it takes some minutes once. Skips the test if it cannot be had.
+    """
+    built = KEPT / name
+    found = os.environ.get(variable) or shutil.which(name) or (built.exists() and str(built))
+    if found:
+        return found
+    go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
+    if go is None:
+        pytest.skip(f"{name} is neither on the PATH nor in {variable}, and there is no Go")
+    environment = {**os.environ, "GOBIN": str(KEPT), "CGO_ENABLED": "0"}
+    _made(name, [go, "install", module], environment)
+    return str(built)
+
+
+def npm_program(variable: str, name: str, package: str) -> str:
+    """Return the path of a program in JavaScript: found as a `go_program`, or installed by npm."""
+    folder = KEPT / package.partition("@")[0]
+    installed = folder / "node_modules" / ".bin" / name
+    found = os.environ.get(variable) or shutil.which(name)
+    if found is None and installed.exists():
+        found = str(installed)
+    if found is not None:
+        return found
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip(f"{name} is neither on the PATH nor in {variable}, and there is no npm")
+    folder.mkdir(parents=True, exist_ok=True)
+    quiet = ["--no-audit", "--no-fund", "--prefix", str(folder)]
+    _made(name, [npm, "install", *quiet, package], dict(os.environ))
+    return str(installed)
+
+
+def _made(name: str, command: list[str], environment: dict[str, str]) -> None:
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"{name} cannot be made: {done.stderr[-200:]}")

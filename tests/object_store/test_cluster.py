@@ -19,16 +19,20 @@ from tests.object_store.proxy import Proxy
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 
+@pytest.mark.parametrize("server", ["s3"], indirect=True)
 def test_a_cluster_keeps_its_streaming_checkpoint_beside_the_tables_on_s3(
     root: str, proxy: Proxy, tmp_path: Path
 ) -> None:
     package = write_package(tmp_path / "package")
     standalone = Standalone(tmp_path)
+    config = tmp_path / "coordinator.toml"
+    # The executors of a machine that is busy may take minutes to their first batch.
+    config.write_text("[coordinator]\nprogress.timeout.ms = 600000\n")
     jars = ",".join([packages(), *store_packages(root)])
     submitted = [
         *("--packages", jars),
         *shipped(package),
-        *(str(package.job), "--root", root),
+        *(str(package.job), "--root", root, "--config", str(config)),
     ]
     try:
         standalone.begin()

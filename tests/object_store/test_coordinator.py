@@ -1,4 +1,4 @@
-"""Coordinators whose tables are on S3: what is asked is answered once, whatever becomes of them.
+"""Coordinators whose tables are in a store: what is asked is answered once, whatever happens.
 
 The store refuses requests now and then and loses answers, all the time.
 """
@@ -47,7 +47,7 @@ def cluster(root: str, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyP
         made.kill()
 
 
-def test_nothing_is_lost_or_done_twice_on_s3(
+def test_nothing_is_lost_or_done_twice_in_a_store(
     cluster: Cluster, root: str, proxy: Proxy, tmp_path: Path
 ) -> None:
     cluster.ask_for(10)

@@ -111,7 +111,7 @@ REFUSED = """Debug source:
         (
             BaseError(unanswered("error sending request", REFUSED)),
             StoreError,
-            "GET http://127.0.0.1:9/bucket/7.json: no answer within 2.05s, asked 9 times: "
+            "GET http://127.0.0.1:9/bucket/7.json: no answer in 2.0 s, asked 9 times: "
             "Connection refused",
         ),
         (
