@@ -95,6 +95,11 @@ _LOG_LEVEL = "spark.log.level"
 _ENV = "spark.executorEnv."
 # How long the last lines of a JVM that has ended are waited for.
 _LAST_WORDS_S = 5.0
+# In local mode the executor lives in the process of the driver, which forgets it if it stood
+# still for `spark.network.timeout` (120 s), as on a laptop that slept, or if the clock is set ahead
+# by so much. Requests were still answered then, but every 10 s, for ever, Spark tried to register
+# the executor anew, which local mode cannot, and logged more than a hundred lines of an error.
+_NEVER_LATE = {"spark.storage.blockManagerHeartbeatTimeoutMs": "3650d"}
 # The settings of a session that reads and writes Delta tables. The log of a small table is read in
 # one task instead of fifty: an append of 200 rows took 0.78 s instead of 2.38 s.
 _DELTA = {
@@ -150,6 +155,8 @@ class SessionStart:
         self._delta = delta
         self._jvm_log = jvm_log
         self._wanted = spark_settings(settings, self._location, delta)
+        if self._master.startswith("local"):
+            self._wanted = _NEVER_LATE | self._wanted
         self._begun: BegunJvm | None = None
         if self._active is None and not _is_submitted():
             _prepare(self._wanted, self._master, imports)

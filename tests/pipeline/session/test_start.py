@@ -6,6 +6,7 @@ import os
 import re
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyspark
 import pytest
@@ -13,7 +14,14 @@ from delta import configure_spark_with_delta_pip
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from pipeline.session.start import EXCLUDES, PACKAGES, packages, read_defaults, spark_settings
+from pipeline.session.start import (
+    EXCLUDES,
+    PACKAGES,
+    SessionStart,
+    packages,
+    read_defaults,
+    spark_settings,
+)
 from pipeline.settings import Settings
 from pipeline.stream.packed import KEY_WIDTH
 from pipeline.stream.packing import pack_rows
@@ -28,6 +36,7 @@ from schemas.messages import (
 from schemas.tables import REQUESTS
 
 REPOSITORY = Path(__file__).parents[3]
+LATE = "spark.storage.blockManagerHeartbeatTimeoutMs"
 
 
 def test_the_jar_is_of_the_release_that_pyproject_asks_for():
@@ -59,6 +68,24 @@ def test_a_coordinator_s_spark_knows_nothing_of_delta():
     """Its jars would cost each start time, and a machine without them the network."""
     wanted = spark_settings(Settings(), "/somewhere")
     assert not [each for each in wanted.items() if "delta" in " ".join(each).lower()]
+
+
+@pytest.mark.parametrize(
+    ("master", "theirs", "timeout"),
+    [
+        ("local[2]", {}, "3650d"),
+        ("local[2]", {LATE: "1d"}, "1d"),
+        ("spark://host:7077", {}, None),
+    ],
+)
+def test_a_driver_that_stood_still_has_not_lost_itself_as_its_executor(
+    monkeypatch: pytest.MonkeyPatch, master: str, theirs: dict[str, str], timeout: str | None
+):
+    """An executor on another machine may be lost, and a cluster's driver has to notice that."""
+    active = SimpleNamespace(sparkContext=SimpleNamespace(master=master))
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: active)
+    begun = SessionStart(Settings(spark=theirs), "/somewhere")
+    assert begun._wanted.get(LATE) == timeout
 
 
 def test_no_setting_lets_spark_replace_a_commit():
