@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
-from pyspark import cloudpickle
 
 from pipeline.errors import Failure
 from pipeline.node import shipped
 from pipeline.node.diagnosis import in_one_line
+from pipeline.session.driver_jvm import by_value
+from pipeline.session.guard import unless_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,14 +32,13 @@ def check_executors(spark: SparkSession) -> None:
     master = spark.conf.get("spark.master")
     if master is None or master.startswith("local"):
         return
+    missing = None
     # By value: an executor without this package could not import the function that tells so.
-    cloudpickle.register_pickle_by_value(shipped)  # type: ignore[no-untyped-call]
-    try:
+    with unless_missing("what executors lack is not looked for"), by_value(shipped):
         task = spark.sparkContext.parallelize([shipped.NEEDED], 1).map(shipped.missing_modules)
-        (missing,) = task.collect()
-    except Py4JError as error:
-        raise NoTask(f"no task runs on an executor: {in_one_line(error)}") from error
-    finally:
-        cloudpickle.unregister_pickle_by_value(shipped)  # type: ignore[no-untyped-call]
+        try:
+            (missing,) = task.collect()
+        except Py4JError as error:
+            raise NoTask(f"no task runs on an executor: {in_one_line(error)}") from error
     if missing is not None:
         raise PackagesMissing(shipped.advice("executor", missing))

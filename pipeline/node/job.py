@@ -24,8 +24,9 @@ from pipeline.logs import LogFormat, ProcessLog, default_file
 from pipeline.node.executors import NoTask, PackagesMissing, check_executors
 from pipeline.node.preflight import check_start
 from pipeline.node.process_tree import jvm_of
+from pipeline.session.driver_jvm import before_jvm_ends, end_quietly
+from pipeline.session.guard import unless_missing
 from pipeline.session.jvm_log import JvmLog
-from pipeline.session.spark_internals import before_jvm_ends, end_quietly
 from pipeline.session.start import JavaMissing, SessionStart, SparkNotStarted
 from pipeline.settings import load_settings
 from pipeline.stream import WORKER_IMPORTS
@@ -88,7 +89,8 @@ class _Stop:
         self._starts = False
         # Spark's own handler for Ctrl-C, just installed, would cancel the batch under way.
         self.on_signals()
-        before_jvm_ends(spark, self._jvm_ends, _JVM_WAITS_S)
+        with unless_missing("a JVM that is told to end cuts a batch off, which is run again"):
+            before_jvm_ends(spark, self._jvm_ends, _JVM_WAITS_S)
 
     def done(self) -> None:
         """This process needs the JVM no more."""
@@ -137,7 +139,8 @@ def run(
     jvm_log = JvmLog()
     stop = _Stop(jvm_log)
     stop.on_signals()
-    end_quietly()
+    with unless_missing("the end of the JVM prints a traceback"):
+        end_quietly()
     node_id = settings.coordinator.node_id
     try:
         process_log.keep(logs.file or default_file(root, f"node-{node_id}"))

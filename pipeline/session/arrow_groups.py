@@ -16,7 +16,7 @@ The format on the wire is Spark's own; the JVM sees no difference:
   the states: the JVM would parse its properties and find nothing to write.
 
 The stream that `serve_next` announces is served here, in place of Spark's serializer
-(`pipeline.session.spark_internals`). Spark's profilers of UDFs do not see it.
+(`pipeline.session.group_stream`). Spark's profilers of UDFs do not see it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import msgspec
 import pyarrow as pa
 import pyspark
 
-from pipeline.session import spark_internals
+from pipeline.session import group_stream
 
 SETTING = "spark.group-coordinator.arrow.groups"
 
@@ -143,7 +143,7 @@ class ArrowGroupState:
         if not (updated or self._removed):
             return None
         known = self._properties.updated if updated else self._properties.removed
-        row = pickle.dumps((self._value,), spark_internals.PICKLE_PROTOCOL) if updated else None
+        row = pickle.dumps((self._value,), group_stream.pickle_protocol()) if updated else None
         return b"%b%d}" % (known, self._timeout), self._key, row
 
 
@@ -241,7 +241,7 @@ def serve_next(decide: Decide, columns: Sequence[str]) -> None:
 
     `columns` are the names of the stream's two columns.
     """
-    spark_internals.serve_next(lambda stream, out: _serve(stream, out, decide, columns))
+    group_stream.serve_next(lambda stream, out: _serve(stream, out, decide, columns))
 
 
 def _serve(stream: IO[bytes], out: IO[bytes], decide: Decide, columns: Sequence[str]) -> None:
@@ -250,7 +250,7 @@ def _serve(stream: IO[bytes], out: IO[bytes], decide: Decide, columns: Sequence[
     for batch in answer_batches(pa.ipc.open_stream(stream), decide, columns):
         if writer is None:
             # Only now: until an Arrow stream begins, the JVM also takes an error.
-            spark_internals.start_arrow_stream(out)
+            group_stream.start_arrow_stream(out)
             writer = pa.RecordBatchStreamWriter(out, _SCHEMA)
         writer.write_batch(batch)
     if writer is not None:

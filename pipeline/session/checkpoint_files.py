@@ -1,10 +1,16 @@
-"""A streaming checkpoint as the files that Spark keeps of it, on any store that Hadoop knows."""
+"""A streaming checkpoint as the files that Spark keeps of it, on a disk or where Hadoop reaches.
+
+Which folders it has, and how a file of its offsets is written, Spark does not publish.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import urlparse
 
-from pipeline.session.spark_internals import hadoop_properties, jvm
+from pipeline.session.driver_jvm import hadoop_properties, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,34 +24,15 @@ def last_planned(spark: SparkSession, checkpoint: str) -> tuple[int, str] | None
 
     That is its number, and where it ends, as JSON: what the query's one source gave.
     """
-    path, files = _hadoop(spark, f"{checkpoint}/offsets")
-    if not files.exists(path):
-        return None
-    batches = [status.getPath() for status in files.listStatus(path)]
-    latest = max(
-        (batch for batch in batches if batch.getName().isdigit()),
-        key=lambda batch: int(batch.getName()),
-        default=None,
-    )
-    if latest is None:
-        return None
-    return int(latest.getName()), _offset(spark, files, latest)
+    files = _files(spark, f"{checkpoint}/offsets")
+    latest = max((int(name) for name in files.names() if name.isdigit()), default=None)
+    return None if latest is None else (latest, planned_offset(spark, checkpoint, latest))
 
 
 def planned_offset(spark: SparkSession, checkpoint: str, batch_id: int) -> str:
     """Return where a batch that was planned ends, as JSON: what its one source gave."""
-    path, files = _hadoop(spark, f"{checkpoint}/offsets/{batch_id}")
-    return _offset(spark, files, path)
-
-
-def _offset(spark: SparkSession, files: Any, path: Any) -> str:
-    stream = files.open(path)
-    try:
-        # A version, the batch's metadata, and a line for each source.
-        text = jvm(spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
-    finally:
-        stream.close()
-    return str(text).splitlines()[-1]
+    # A version, the batch's metadata, and a line for each source.
+    return _files(spark, f"{checkpoint}/offsets/{batch_id}").text().splitlines()[-1]
 
 
 def delete_checkpoint(spark: SparkSession, checkpoint: str) -> None:
@@ -58,8 +45,7 @@ def delete_checkpoint(spark: SparkSession, checkpoint: str) -> None:
     move(spark, checkpoint, aside)
     # Also what an earlier deletion has left, and what could not be renamed.
     for uri in (aside, checkpoint):
-        path, files = _hadoop(spark, uri)
-        files.delete(path, True)
+        _files(spark, uri).delete()
 
 
 def move(spark: SparkSession, folder: str, target: str) -> bool:
@@ -67,17 +53,101 @@ def move(spark: SparkSession, folder: str, target: str) -> bool:
 
     What is at the target is deleted.
     """
-    path, files = _hadoop(spark, folder)
-    there, _ = _hadoop(spark, target)
-    if files.getScheme() not in _RENAMING_STORES or not files.exists(path):
-        return False
-    # Hadoop would move the folder into one that is there.
-    files.delete(there, True)
-    files.mkdirs(there.getParent())
-    return bool(files.rename(path, there))
+    return _files(spark, folder).rename(target)
 
 
-def _hadoop(spark: SparkSession, uri: str) -> tuple[Any, Any]:
-    """A path as Hadoop has it, and the file system it is on."""
-    path = jvm(spark).org.apache.hadoop.fs.Path(uri)
-    return path, path.getFileSystem(hadoop_properties(spark))
+class _Files(Protocol):
+    """A file or folder of a streaming checkpoint."""
+
+    def names(self) -> list[str]:
+        """What a folder has; nothing if it is not there."""
+        ...
+
+    def text(self) -> str:
+        """What a file says."""
+        ...
+
+    def delete(self) -> None:
+        """Delete it, if it is there, with all that is in it."""
+        ...
+
+    def rename(self, target: str) -> bool:
+        """Give a folder another name at once, and delete what has that name; False if it cannot."""
+        ...
+
+
+class _OnDisk:
+    """Without the JVM, which a release of Spark may hide."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def names(self) -> list[str]:
+        return [each.name for each in self._path.iterdir()] if self._path.exists() else []
+
+    def text(self) -> str:
+        return self._path.read_text("utf-8")
+
+    def delete(self) -> None:
+        # An earlier start of the node may be writing into it.
+        shutil.rmtree(self._path, ignore_errors=True)
+
+    def rename(self, target: str) -> bool:
+        there = _on_disk(target)
+        if there is None or not self._path.exists():
+            return False
+        _OnDisk(there).delete()
+        there.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._path.rename(there)
+        except OSError:
+            # Another disk; or an earlier start has made the target anew.
+            return False
+        return True
+
+
+class _InHadoop:
+    """On any store that Hadoop knows, in the driver's JVM."""
+
+    def __init__(self, spark: SparkSession, uri: str) -> None:
+        self._spark = spark
+        self._path: Any = jvm(spark).org.apache.hadoop.fs.Path(uri)
+        self._store: Any = self._path.getFileSystem(hadoop_properties(spark))
+
+    def names(self) -> list[str]:
+        if not self._store.exists(self._path):
+            return []
+        return [str(each.getPath().getName()) for each in self._store.listStatus(self._path)]
+
+    def text(self) -> str:
+        stream = self._store.open(self._path)
+        try:
+            return str(jvm(self._spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def delete(self) -> None:
+        self._store.delete(self._path, True)
+
+    def rename(self, target: str) -> bool:
+        if self._store.getScheme() not in _RENAMING_STORES or not self._store.exists(self._path):
+            return False
+        there = jvm(self._spark).org.apache.hadoop.fs.Path(target)
+        # Hadoop would move the folder into one that is there.
+        self._store.delete(there, True)
+        self._store.mkdirs(there.getParent())
+        return bool(self._store.rename(self._path, there))
+
+
+def _files(spark: SparkSession, uri: str) -> _Files:
+    path = _on_disk(uri)
+    return _InHadoop(spark, uri) if path is None else _OnDisk(path)
+
+
+def _on_disk(uri: str) -> Path | None:
+    """The local path that Hadoop takes a URI for, None for another store's."""
+    url = urlparse(uri)
+    if url.scheme == "file":
+        # Hadoop does not decode it: the checkpoint of `file:///a%20b` is in a folder of that name.
+        return Path(url.path)
+    return None if url.scheme else Path(uri)

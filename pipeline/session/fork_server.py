@@ -35,8 +35,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from pipeline.session.spark_internals import WORKER_MODULES, ignore_interrupts
+from pipeline.session.driver_jvm import ignore_interrupts
 
+# What the Python processes of a query import. Not the modules that they run (`pyspark.daemon`, and
+# of a stream's source `python_streaming_source_runner`): Python warns of a module that is to be run
+# and has been imported.
+_SPARKS = (
+    "pyspark.worker",
+    "pyspark.sql.datasource_internal",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.streaming.datasource",
+)
 # The server's name in the list of processes.
 NAME = "fork-server"
 _STREAMS = 3
@@ -46,7 +57,8 @@ class ForkServer:
     """A server that has imported `modules`; `python` is the script that stands in for Python.
 
     What the C library and Python read as they start is read once, in the server: `environment` is
-    what is to be so in all forks. Modules that cannot be imported are left to the forks.
+    what is to be so in all forks. Modules that cannot be imported are left to the forks. Raises
+    OSError where no server, or no script, can be started.
     """
 
     def __init__(self, environment: Mapping[str, str], modules: Iterable[str]) -> None:
@@ -68,6 +80,9 @@ class ForkServer:
         script = Path(folder) / "python"
         script.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         script.chmod(0o700)
+        if not os.access(script, os.X_OK):
+            self.end()
+            raise OSError(f"{folder} is on a disk from which no program can be started")
         self.python = str(script)
 
     def end(self) -> None:
@@ -86,7 +101,7 @@ def begin(environment: tuple[tuple[str, str], ...], modules: tuple[str, ...]) ->
     """
     # As Spark sets them, where the user does not: a worker has one core, and hashes are the same.
     spark = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
-    server = ForkServer({**spark, **dict(environment)}, (*WORKER_MODULES, *modules))
+    server = ForkServer({**spark, **dict(environment)}, (*_SPARKS, *modules))
     atexit.register(server.end)
     return server
 

@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline.session.spark_internals import hadoop_properties, has_class, jvm
+from pipeline.session.driver_jvm import hadoop_properties, has_class, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
+# The setting that names the class by which Spark writes its checkpoint.
+FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _BARE_FILES = "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"
 # Hadoop's settings for clusters of its own: 721 of a session's 1,103 properties.
 _CLUSTER_DEFAULTS = ("yarn-default.xml", "mapred-default.xml")
@@ -32,6 +34,18 @@ def spare_forks(spark: SparkSession, packages: str) -> None:
         return
     spark.conf.set("fs.file.impl", _BARE_FILES)
     spark.conf.set("fs.file.impl.disable.cache", "true")
+
+
+def keep_file_manager(spark: SparkSession) -> None:
+    """Have Spark choose how it writes its checkpoint, if it lacks the class that it is told of.
+
+    The class, of `conf/spark-defaults.conf`, is in a package that Spark does not publish, and has
+    moved from one to another: a query that cannot find it does not begin.
+    """
+    manager = spark.conf.get(FILE_MANAGER, None)
+    if manager is not None and not has_class(spark, manager):
+        spark.conf.unset(FILE_MANAGER)
+        log.warning("batches take 100 ms longer than they must: this Spark has no %s", manager)
 
 
 def forget_clusters(spark: SparkSession) -> None:

@@ -14,9 +14,15 @@ import signal
 import socket
 import sys
 
+# What the server does: a module, or a program.
+_RUN = (["-m"], ["-c"])
+
 
 def main(address: str, python: str, arguments: list[str]) -> int:
     """Return the status with which the process has ended that the server forked."""
+    if arguments[:1] not in _RUN:
+        # Another release of Spark may start Python in a way that the server does not know.
+        os.execv(python, [python, *arguments])
     with socket.socket(socket.AF_UNIX) as server:
         try:
             server.connect(address)

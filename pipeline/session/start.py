@@ -42,6 +42,7 @@ from urllib.parse import urlparse
 import pyspark
 from msgspec.structs import replace
 from pyspark import SparkConf
+from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from pipeline.errors import Failure
@@ -53,13 +54,12 @@ from pipeline.session.checkpoint_location import (
     store_packages,
     store_settings,
 )
-from pipeline.session.hadoop import forget_clusters, spare_forks
-from pipeline.session.jars import EXCLUDES, PACKAGES, start_with_jars, with_known_jars
-from pipeline.session.spark_internals import (
+from pipeline.session.driver_jvm import (
     BegunJvm,
     JvmEnded,
     begin_jvm,
     connect_jvm,
+    end_jvm,
     has_class,
     launch_jvm,
     log_as,
@@ -67,6 +67,9 @@ from pipeline.session.spark_internals import (
     runs_jvm,
     stderr_to,
 )
+from pipeline.session.guard import is_known_spark, say_if_unknown, unless_missing
+from pipeline.session.hadoop import FILE_MANAGER, forget_clusters, keep_file_manager, spare_forks
+from pipeline.session.jars import EXCLUDES, PACKAGES, start_with_jars, with_known_jars
 
 if TYPE_CHECKING:
     from pipeline.session.jvm_log import JvmLog
@@ -88,7 +91,7 @@ STATE_STORES = {
     "memory": f"{_STATE}.HDFSBackedStateStoreProvider",
 }
 # Settings for a streaming checkpoint on a local disk: other stores have managers of their own.
-LOCAL_ONLY = ("spark.sql.streaming.checkpointFileManagerClass",)
+LOCAL_ONLY = (FILE_MANAGER,)
 _DELTA_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
 _LOG_LEVEL = "spark.log.level"
 # What Spark sets in the environment of its Python processes.
@@ -144,12 +147,20 @@ class SessionStart:
         imports: tuple[str, ...] = (),
     ) -> None:
         self._active = SparkSession.getActiveSession()
+        # The session of a spark-submit whose JVM this Spark hides until there is one.
+        self._given: SparkSession | None = None
         if self._active is not None:
             master = self._active.sparkContext.master
-        elif _is_submitted():
+        else:
+            say_if_unknown()
+        if self._active is None and _is_submitted():
             # That JVM knows the master and the settings that spark-submit was given.
-            launch_jvm()
-            master = master or SparkConf().get("spark.master")
+            with unless_missing("settings that Spark takes as it begins are those of spark-submit"):
+                launch_jvm()
+                master = master or SparkConf().get("spark.master")
+            if not runs_jvm():
+                self._given = SparkSession.builder.getOrCreate()
+                master = self._given.sparkContext.master
         self._master = master or MASTER
         self._location = checkpoint_location(settings, root, self._master)
         self._delta = delta
@@ -158,12 +169,14 @@ class SessionStart:
         if self._master.startswith("local"):
             self._wanted = _NEVER_LATE | self._wanted
         self._begun: BegunJvm | None = None
+        # Else pyspark begins it, with the session.
+        self._begins_jvm = jvm_log is not None and is_known_spark()
         if self._active is None and not _is_submitted():
             _prepare(self._wanted, self._master, imports)
             known = with_known_jars(self._wanted)
-            if known is not None and jvm_log is not None and not runs_jvm():
+            if known is not None and self._begins_jvm and not runs_jvm():
                 self._wanted = known
-                self._begun = _begin_jvm(known, jvm_log)
+                self._begun = self._begin_jvm(known)
 
     def finish(self) -> SparkSession:
         """Return the session, once it is there. Raises as `create_session` does."""
@@ -171,26 +184,66 @@ class SessionStart:
         if self._active is not None:
             spark = self._active
             _apply(spark, wanted)
+        elif self._given is not None:
+            spark = self._given
+            theirs = spark.sparkContext.getConf()
+            _apply(spark, {key: value for key, value in wanted.items() if not theirs.contains(key)})
+            _ship_package(spark)
         elif _is_submitted():
             spark = _session_of_submit(wanted, self._jvm_log)
         elif self._begun is not None:
             spark = self._build(wanted)
         else:
             spark = start_with_jars(wanted, self._build)
-        _check_jars(spark, wanted, self._location, self._delta)
+        with unless_missing("jars that Spark lacks are not looked for"):
+            _check_jars(spark, wanted, self._location, self._delta)
         if is_local(self._location):
-            spare_forks(spark, packages(self._delta))
+            with unless_missing("batches take 40 ms longer than they must"):
+                spare_forks(spark, packages(self._delta))
+            with unless_missing("the class that writes the streaming checkpoint is not looked for"):
+                keep_file_manager(spark)
             if self._active is None:
-                forget_clusters(spark)
+                with unless_missing("batches take 5 ms longer than they must"):
+                    forget_clusters(spark)
         return spark
 
     def _build(self, settings: dict[str, str]) -> SparkSession:
-        if self._jvm_log is not None and not runs_jvm():
-            _connect(self._begun or _begin_jvm(settings, self._jvm_log), self._jvm_log)
+        if self._begins_jvm and not runs_jvm():
+            self._connect(self._begun or self._begin_jvm(settings))
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
-        return builder.getOrCreate()
+        try:
+            return builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            # The JVM that pyspark has begun has ended.
+            raise SparkNotStarted(f"Spark did not start: {error}") from error
+
+    def _begin_jvm(self, settings: dict[str, str]) -> BegunJvm | None:
+        """Begin the JVM; None where this Spark's cannot be begun before the session."""
+        assert self._jvm_log is not None
+        pipe = self._jvm_log.pipe()
+        try:
+            with unless_missing("Spark begins later, and what its JVM writes goes to the terminal"):
+                return begin_jvm(settings, pipe)
+        finally:
+            os.close(pipe)
+        self._begins_jvm = False
+        return None
+
+    def _connect(self, begun: BegunJvm | None) -> None:
+        """Have the session be in a JVM that was begun, unless this Spark's cannot be told so."""
+        assert self._jvm_log is not None
+        if begun is None:
+            return
+        try:
+            with unless_missing("Spark begins a second JVM, which writes to the terminal"):
+                connect_jvm(begun)
+                return
+        except JvmEnded as error:
+            self._jvm_log.await_end(_LAST_WORDS_S)
+            raise SparkNotStarted(f"Spark did not start: {self._jvm_log.cause or error}") from error
+        end_jvm(begun)
 
 
 def create_session(
@@ -242,22 +295,6 @@ def _prepare(wanted: dict[str, str], master: str, imports: tuple[str, ...]) -> N
         options.append(f"-Dlog4j2.configurationFile={log4j2.as_uri()}")
     wanted[class_archive.DRIVER_OPTIONS] = " ".join(filter(None, options))
     wanted |= {"spark.app.name": APP_NAME, "spark.master": master}
-
-
-def _begin_jvm(settings: dict[str, str], jvm_log: JvmLog) -> BegunJvm:
-    pipe = jvm_log.pipe()
-    try:
-        return begin_jvm(settings, pipe)
-    finally:
-        os.close(pipe)
-
-
-def _connect(jvm: BegunJvm, jvm_log: JvmLog) -> None:
-    try:
-        connect_jvm(jvm)
-    except JvmEnded as error:
-        jvm_log.await_end(_LAST_WORDS_S)
-        raise SparkNotStarted(f"Spark did not start: {jvm_log.cause or error}") from error
 
 
 def spark_settings(settings: Settings, location: str, delta: bool = False) -> dict[str, str]:
@@ -367,9 +404,12 @@ def _prepare_workers(wanted: dict[str, str], master: str, imports: tuple[str, ..
         os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, paths)])
     # Without it Spark starts the first "python3" on the PATH, which lacks these packages.
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    if sys.platform == "linux" and master.startswith("local"):
+    if sys.platform == "linux" and master.startswith("local") and is_known_spark():
         theirs = [(k.removeprefix(_ENV), v) for k, v in wanted.items() if k.startswith(_ENV)]
-        os.environ["PYSPARK_PYTHON"] = fork_server.begin(tuple(theirs), imports).python
+        try:
+            os.environ["PYSPARK_PYTHON"] = fork_server.begin(tuple(theirs), imports).python
+        except OSError as error:
+            log.warning("each Python process of Spark imports for itself, 6 s of CPU: %s", error)
 
 
 # --- spark-submit -------------------------------------------------------------------------------
@@ -380,8 +420,9 @@ def _session_of_submit(wanted: dict[str, str], jvm_log: JvmLog | None) -> SparkS
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     by_default = False
     if jvm_log is not None:
-        stderr_to(jvm_log.named_pipe())
-        by_default = logs_by_default()
+        with unless_missing("what the JVM writes goes to the terminal"):
+            stderr_to(jvm_log.named_pipe())
+            by_default = logs_by_default()
     given = SparkConf()
     level = given.get(_LOG_LEVEL) or wanted.get(_LOG_LEVEL)
     builder = SparkSession.builder
@@ -393,7 +434,10 @@ def _session_of_submit(wanted: dict[str, str], jvm_log: JvmLog | None) -> SparkS
             builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if by_default:
-        with resources.as_file(resources.files("conf") / "log4j2.properties") as log4j2:
+        with (
+            resources.as_file(resources.files("conf") / "log4j2.properties") as log4j2,
+            unless_missing("Spark logs by its own profile"),
+        ):
             log_as(log4j2.as_uri())
         if level is not None:
             spark.sparkContext.setLogLevel(level)

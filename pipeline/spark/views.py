@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from pipeline.monitor.catalog import Catalog
-from pipeline.session.spark_internals import from_arrow_schema
+from pipeline.session.driver_jvm import from_arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from coordinator.group.batch import BatchSettings
 from pipeline.session import arrow_groups
-from pipeline.session.spark_internals import is_known_spark
+from pipeline.session.guard import is_known_spark
 from pipeline.stream.packed import STREAM_COLUMNS, unpack
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pyspark
 import pytest
 
 from coordinator.group.batch import BatchResult, GroupOutput
 from pipeline.node.bootstrap import prepare_bootstrap
-from pipeline.session import arrow_groups, spark_internals
+from pipeline.session import arrow_groups, group_stream
 from pipeline.session.arrow_groups import (
     ArrowGroupState,
     Properties,
@@ -77,8 +78,8 @@ def _unfrozen(monkeypatch):
     # Over all that this process has loaded it would take most of the time of these tests.
     monkeypatch.setattr(gc, "collect", lambda: 0)
     # As before: other tests' streams go Spark's way.
-    serializer = spark_internals._Serializer
-    monkeypatch.setattr(serializer, "load_stream", spark_internals._load_as_spark_does)
+    serializer = group_stream.serializer()
+    monkeypatch.setattr(serializer, "load_stream", group_stream._load_as_spark_does())
 
 
 def packed(*texts: str) -> list[str]:
@@ -154,7 +155,7 @@ def test_unpickled_in_a_worker_the_function_has_the_next_stream_and_no_other():
 
 
 def test_another_spark_s_groups_go_its_own_way(monkeypatch):
-    monkeypatch.setattr(spark_internals.pyspark, "__version__", "4.4.0")
+    monkeypatch.setattr(pyspark, "__version__", "4.4.0")
     pickle.loads(pickle.dumps(GroupFunction(Counting, arrow=True)))
     assert count(serializer().load_stream(from_jvm(GROUPS))) == len(GROUPS)
 

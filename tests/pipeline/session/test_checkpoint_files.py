@@ -1,38 +1,73 @@
-"""What Spark's files say of a streaming checkpoint."""
+"""What Spark's files say of a streaming checkpoint, on a disk and where Hadoop reaches."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pipeline.session import checkpoint_files
 from pipeline.session.checkpoint_files import delete_checkpoint, last_planned, move
 
-pytestmark = pytest.mark.spark
+
+@pytest.fixture
+def on_disk() -> None:
+    """The session of a Spark that hides its JVM."""
+    return
 
 
-def test_the_last_planned_batch_is_the_one_with_the_greatest_number(spark, tmp_path: Path):
+@pytest.fixture
+def in_hadoop(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A session by which Hadoop reaches the files, as it does those of a store."""
+    monkeypatch.setattr(checkpoint_files, "_files", checkpoint_files._InHadoop)
+    return spark
+
+
+@pytest.fixture(params=["on_disk", pytest.param("in_hadoop", marks=pytest.mark.spark)])
+def session(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+def test_the_last_planned_batch_is_the_one_with_the_greatest_number(session, tmp_path: Path):
     checkpoint = tmp_path / "checkpoint"
-    assert last_planned(spark, str(checkpoint)) is None
-    delete_checkpoint(spark, str(checkpoint))
+    assert last_planned(session, str(checkpoint)) is None
+    delete_checkpoint(session, str(checkpoint))
     (checkpoint / "offsets").mkdir(parents=True)
-    assert last_planned(spark, str(checkpoint)) is None
+    assert last_planned(session, str(checkpoint)) is None
     for batch in (9, 10):
         (checkpoint / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"batch":{batch}}}')
-    assert last_planned(spark, str(checkpoint)) == (10, '{"batch":10}')
-    delete_checkpoint(spark, str(checkpoint))
+    (checkpoint / "offsets" / ".11.crc").write_text("")
+    assert last_planned(session, str(checkpoint)) == (10, '{"batch":10}')
+    delete_checkpoint(session, str(checkpoint))
     assert not checkpoint.exists()
 
 
-def test_a_folder_is_moved_with_its_streaming_checkpoint(spark, tmp_path: Path):
+def test_a_folder_is_moved_with_its_streaming_checkpoint(session, tmp_path: Path):
     source, target = tmp_path / "epoch-3", tmp_path / "epoch-8"
-    assert not move(spark, str(source), str(target)), "it is not there"
+    assert not move(session, str(source), str(target)), "it is not there"
     (source / "stream" / "offsets").mkdir(parents=True)
     (source / "stream" / "offsets" / "0").write_text('v1\n{}\n{"batch":0}')
     (target / "what a killed start left").mkdir(parents=True)
-    assert move(spark, str(source), str(target))
+    assert move(session, str(source), str(target))
     assert not source.exists()
     assert [each.name for each in target.iterdir()] == ["stream"]
-    assert last_planned(spark, f"{target}/stream") == (0, '{"batch":0}')
-    delete_checkpoint(spark, str(target))
+    assert last_planned(session, f"{target}/stream") == (0, '{"batch":0}')
+    delete_checkpoint(session, str(target))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_renamed_stays_where_it_is(tmp_path: Path, monkeypatch):
+    def other_disk(*_args: object) -> None:
+        raise OSError("Invalid cross-device link")
+
+    monkeypatch.setattr(Path, "rename", other_disk)
+    (tmp_path / "epoch-3").mkdir()
+    assert not move(None, str(tmp_path / "epoch-3"), str(tmp_path / "epoch-8"))  # type: ignore[arg-type]
+    assert (tmp_path / "epoch-3").is_dir()
+
+
+def test_a_uri_is_the_folder_that_hadoop_takes_it_for(tmp_path: Path):
+    (tmp_path / "a%20b" / "offsets").mkdir(parents=True)
+    (tmp_path / "a%20b" / "offsets" / "0").write_text('v1\n{}\n{"batch":0}')
+    assert last_planned(None, f"file://{tmp_path}/a%20b") == (0, '{"batch":0}')  # type: ignore[arg-type]

@@ -95,6 +95,12 @@ def test_without_a_server_python_itself_is_started() -> None:
     assert done.stdout == f"False {sys.executable}\n"
 
 
+def test_what_the_server_does_not_know_python_does(server: ForkServer) -> None:
+    done = ask(server, "-u", "-c", "import sys; print('colorsys' in sys.modules)")
+    assert (done.stdout, done.stderr) == ("False\n", "")
+    assert ask(server, "--version").stdout == f"Python {sys.version.split()[0]}\n"
+
+
 def test_its_name_is_the_one_by_which_workers_are_found(server: ForkServer) -> None:
     parent = ask(server, "-c", "import os; print(os.getppid())").stdout
     assert Path(f"/proc/{int(parent)}/comm").read_text().strip() == FORK_SERVER == fork_server.NAME

@@ -1,21 +1,12 @@
-"""Everything this project uses of Spark that Spark does not publish.
+"""The driver's JVM, which Python reaches through py4j: how it begins, what it is told, how it ends.
 
-A release of Spark may change any of it without notice, so no other module reaches for it. Whoever
-moves to a new release looks here first:
-
-* the driver's JVM, through py4j: how it is launched, what it writes, what it does as it ends, and
-  Hadoop's properties in it;
-* the Spark schema of an Arrow one;
-* the modules that Spark's Python processes import;
-* the worker's end of applyInPandasWithState: which serializer reads and writes a task's stream, and
-  how the stream begins. What travels in it is `pipeline.session.arrow_groups`'.
-
-Neither py4j's objects nor pyspark's serializers have types: hence `Any`, and the calls that mypy is
-told to ignore.
+py4j's objects have no types: hence `Any`. What pyspark has for itself is imported where it is used:
+a release that has it no more imports this module all the same (`pipeline.session.guard`).
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import shlex
 import shutil
@@ -25,39 +16,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyspark
-from pyspark import SparkContext, accumulators
-from pyspark.find_spark_home import _find_spark_home
-from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
-from pyspark.serializers import (
-    SpecialLengths,
-    UTF8Deserializer,
-    pickle_protocol,
-    read_int,
-    write_int,
-)
-from pyspark.sql.pandas import serializers
-from pyspark.sql.pandas.types import from_arrow_schema as _from_arrow_schema
+from pyspark import SparkContext
+
+from pipeline.session.group_stream import replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-# The releases of Spark whose stream of groups `pipeline.session.arrow_groups` reads and writes. In
-# any other release groups go Spark's own way.
-KNOWN_SPARK = ("4.2.", "4.3.")
-PICKLE_PROTOCOL = pickle_protocol
-
-# --- the driver's JVM ---------------------------------------------------------------------------
-
 
 def jvm(spark: SparkSession) -> Any:
-    """The driver's JVM: its classes by their full names."""
+    """The driver's JVM: its classes by their full names. Raises AttributeError if it is hidden."""
     gateway = spark.sparkContext._jvm
     assert gateway is not None  # only Spark Connect has none
     return gateway
@@ -65,7 +41,7 @@ def jvm(spark: SparkSession) -> Any:
 
 def runs_jvm() -> bool:
     """Whether this process has a JVM, be it one whose session has been stopped."""
-    return SparkContext._gateway is not None
+    return getattr(SparkContext, "_gateway", None) is not None
 
 
 # Where log4j looks for a configuration.
@@ -96,7 +72,8 @@ def begin_jvm(settings: dict[str, str], stderr: int) -> BegunJvm:
     which is when this process ends. pyspark would start it with the first session, wait for it, and
     have it share this process's standard error.
     """
-    command = [f"{_find_spark_home()}/bin/spark-submit"]
+    home = importlib.import_module("pyspark.find_spark_home")._find_spark_home()
+    command = [f"{home}/bin/spark-submit"]
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
     folder = tempfile.mkdtemp()
@@ -127,9 +104,10 @@ def connect_jvm(begun: BegunJvm) -> None:
             if begun.process.poll() is not None:
                 raise JvmEnded(f"the JVM ended with status {begun.process.returncode}")
             time.sleep(_POLL_S)
+        serializers = importlib.import_module("pyspark.serializers")
         with connection.open("rb") as said:
-            port = read_int(said)  # type: ignore[no-untyped-call]
-            secret = UTF8Deserializer().loads(said)  # type: ignore[no-untyped-call]
+            port = serializers.read_int(said)
+            secret = serializers.UTF8Deserializer().loads(said)
     finally:
         shutil.rmtree(begun.folder, ignore_errors=True)
     os.environ |= {_PORT: str(port), _SECRET: secret}
@@ -142,9 +120,16 @@ def connect_jvm(begun: BegunJvm) -> None:
     gateway.proc = begun.process
 
 
+def end_jvm(begun: BegunJvm) -> None:
+    """End a JVM that was begun and is not used."""
+    begun.process.terminate()
+    begun.process.wait()
+    shutil.rmtree(begun.folder, ignore_errors=True)
+
+
 def launch_jvm() -> None:
     """Have this process's sessions be in the JVM that the environment names."""
-    gateway = launch_gateway()  # type: ignore[no-untyped-call]
+    gateway = importlib.import_module("pyspark.java_gateway").launch_gateway()
     SparkContext._ensure_initialized(gateway=gateway)
 
 
@@ -194,7 +179,7 @@ def before_jvm_ends(spark: SparkSession, task: Callable[[], None], timeout_s: in
     Spark works until then. The task is called in a thread of its own, also as this process ends.
     """
     gateway = spark.sparkContext._gateway
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
+    importlib.import_module("pyspark.java_gateway").ensure_callback_server_started(gateway)
     java = jvm(spark)
     # A FutureTask keeps an error to itself: when this process has ended, the call comes nowhere.
     hook = java.java.util.concurrent.FutureTask(_Task(task), None)
@@ -208,8 +193,9 @@ def end_quietly() -> None:
 
     It does so as it ends, and the thread that reads them takes that for an error.
     """
+    accumulators = importlib.import_module("pyspark.accumulators")
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
-        _replace(server, "handle_error", _handle_accumulator_error)
+        replace(server, "handle_error", _handle_accumulator_error)
 
 
 def _handle_accumulator_error(server: socketserver.BaseServer, request: Any, address: Any) -> None:
@@ -228,72 +214,18 @@ def has_class(spark: SparkSession, name: str) -> bool:
     return loader.getResource(f"{name.replace('.', '/')}.class") is not None
 
 
-# --- schemas ------------------------------------------------------------------------------------
-
-
 def from_arrow_schema(schema: pa.Schema) -> StructType:
     """Return the Spark schema that Arrow columns of these types have in Spark."""
-    return _from_arrow_schema(schema)
+    types = importlib.import_module("pyspark.sql.pandas.types")
+    return types.from_arrow_schema(schema)  # type: ignore[no-any-return]
 
 
-# --- Python processes ---------------------------------------------------------------------------
-
-# What the Python processes of a query import. Not the modules that they run (`pyspark.daemon`, and
-# of a stream's source `python_streaming_source_runner`): Python warns of a module that is to be run
-# and has been imported.
-WORKER_MODULES = (
-    "pyspark.worker",
-    "pyspark.sql.datasource_internal",
-    "pyspark.sql.worker.create_data_source",
-    "pyspark.sql.worker.lookup_data_sources",
-    "pyspark.sql.worker.plan_data_source_read",
-    "pyspark.sql.streaming.datasource",
-)
-
-# --- a worker's stream of groups ----------------------------------------------------------------
-
-# Reads a task's stream of groups, and writes what goes back to the JVM.
-Serve = Callable[[IO[bytes], IO[bytes]], None]
-
-# What reads and writes a task's stream of groups: up to 4.2 a serializer of its own, with pandas
-# frames in it; from 4.3 on the one of all streams of Arrow batches.
-_SERIALIZER = "ApplyInPandasWithStateSerializer", "ArrowStreamSerializer"
-_Serializer: Any = next(getattr(serializers, n) for n in _SERIALIZER if hasattr(serializers, n))
-_load_as_spark_does = _Serializer.load_stream
-# What serves the next stream; a worker does one task at a time.
-_next: list[Serve] = []
-
-
-def is_known_spark() -> bool:
-    """Whether this Spark is of the releases `KNOWN_SPARK`."""
-    return pyspark.__version__.startswith(KNOWN_SPARK)
-
-
-def serve_next(serve: Serve) -> None:
-    """Have `serve` read and answer the next stream of groups that this worker gets, and no other.
-
-    A worker asks its task's serializer for the groups, maps the task's function over them and hands
-    the serializer the results. For the one stream, the serializer is replaced: it returns no groups
-    to map over, and calls `serve` when it is to write the results. The streams of other functions
-    in the same worker go Spark's way.
-    """
-    _next[:] = [serve]
-    _replace(_Serializer, "load_stream", _load_stream)
-
-
-def start_arrow_stream(out: IO[bytes]) -> None:
-    """Tell the JVM that an Arrow stream follows; until then it also takes an error."""
-    write_int(SpecialLengths.START_ARROW_STREAM, out)  # type: ignore[no-untyped-call]
-
-
-def _load_stream(serializer: Any, stream: IO[bytes]) -> Iterable[object]:
-    if not _next:
-        return _load_as_spark_does(serializer, stream)  # type: ignore[no-any-return]
-    serve = _next.pop()
-    _replace(serializer, "dump_stream", lambda _nothing, out: serve(stream, out))
-    return ()
-
-
-def _replace(owner: object, method: str, by: Callable[..., object]) -> None:
-    # As an assignment, mypy would refuse it: it is a method of a class that is not ours.
-    setattr(owner, method, by)
+@contextmanager
+def by_value(module: ModuleType) -> Iterator[None]:
+    """Have the functions of a module be sent to executors whole, which then need not have it."""
+    cloudpickle = importlib.import_module("pyspark.cloudpickle")
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)

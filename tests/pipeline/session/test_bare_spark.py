@@ -1,0 +1,64 @@
+"""A coordinator on a Spark of an unknown release, which hides all that Spark does not publish."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.node.process import CoordinatorProcess
+from pipeline.tables.request_log import RequestLog
+from tests.pipeline.rows import heartbeat, rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.long]
+
+# In each Python process, before anything else of it runs.
+HIDES = """
+import pyspark
+pyspark.__version__ = "9.0.0"
+import pipeline.session.driver_jvm as driver_jvm
+def hidden(*_arguments):
+    raise AttributeError("it is hidden")
+driver_jvm.jvm = driver_jvm.end_quietly = hidden
+"""
+WAIT_S = 120.0
+
+
+def await_answer(root: str, request_id: str) -> int:
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        for row in rows(root, "responses"):
+            if row["request_id"] == request_id:
+                return int(row["error_code"])
+        time.sleep(0.1)
+    raise AssertionError(f"{request_id} is not answered")
+
+
+def test_a_coordinator_runs_on_a_spark_that_has_none_of_it(
+    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HIDES)
+    here = str(Path(__file__).parents[3])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), here]))
+    requests = RequestLog(root)
+    for turn in ("first", "second"):
+        process = CoordinatorProcess(root, None, tmp_path / f"{turn}.log")
+        try:
+            process.await_ready()
+            requests.append([heartbeat(turn, "g")])
+            assert await_answer(root, turn) == 25, "the member is unknown"
+            assert process.stop() == 0
+        finally:
+            process.kill()
+        said = (tmp_path / f"{turn}.log").read_text()
+        for cost in (
+            "Spark 9.0.0 was not tried with this release",
+            "the end of the JVM prints a traceback: Spark 9.0.0 lacks something",
+            "batches take 40 ms longer than they must: Spark 9.0.0 lacks something",
+            "a JVM that is told to end cuts a batch off",
+            "groups go through pandas",
+        ):
+            assert said.count(cost) == 1, said
+        assert "Traceback" not in said.partition("ready")[0]
