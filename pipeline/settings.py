@@ -46,6 +46,7 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     lease_ms: Annotated[int, Meta(ge=1000)] = field(name="lease.ms", default=10_000)
     progress_timeout_ms: Positive = field(name="progress.timeout.ms", default=60_000)
     trigger_interval_ms: Positive = field(name="trigger.interval.ms", default=500)
+    trigger_max_interval_ms: Positive = field(name="trigger.max.interval.ms", default=10_000)
     max_files_per_trigger: Positive = field(name="max.files.per.trigger", default=10_000)
     max_bytes_per_trigger: Positive = field(name="max.bytes.per.trigger", default=33_554_432)
     max_request_size: Positive = field(name="max.request.size", default=16_777_216)
@@ -58,6 +59,11 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     requests_keys_file: str = field(name="requests.keys.file", default="")
     request_dedup_window_ms: NotNegative = field(name="request.dedup.window.ms", default=60_000)
     request_dedup_max_ids: Positive = field(name="request.dedup.max.ids", default=131_072)
+
+    @property
+    def longest_trigger_ms(self) -> int:
+        """How long a batch waits at most, for requests or timers."""
+        return max(self.trigger_interval_ms, self.trigger_max_interval_ms)
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -104,12 +104,18 @@ class BatchSettings(Struct, frozen=True):
 
 
 class GroupOutput(Struct, array_like=True):
-    """The output of one group in one batch. Its records must be visible before its responses."""
+    """The output of one group in one batch. Its records must be visible before its responses.
+
+    What runs the batch adds the batch's time and when the group is to be called again, absolute ms:
+    None if it need not be.
+    """
 
     responses: list[Response]
     records: list[Record]
     events: list[GroupEvent]
     rejected: list[RejectedRequest]
+    batch_ms: int | None = None
+    wake_ms: int | None = None
 
 
 class BatchResult(Struct):

@@ -71,6 +71,7 @@ def bench_settings(state_store: str = "rocksdb") -> Settings:
     sections: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     sections["coordinator"]["state.store"] = state_store
     sections["coordinator"]["trigger.interval.ms"] = 100
+    sections["coordinator"]["trigger.max.interval.ms"] = 100
     sections["group"]["group.initial.rebalance.delay.ms"] = 0
     return to_settings(sections)
 

@@ -20,7 +20,8 @@ from msgspec import Struct
 from coordinator.config import GroupCoordinatorConfig
 from pipeline.bench.fleet import Member
 from pipeline.bench.report import Column, Report
-from pipeline.stream.event_source import EventReader, Input
+from pipeline.stream.event_source import EventReader
+from pipeline.stream.event_tables import Input
 from pipeline.stream.offset import Selection
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import open_table, table_uri

@@ -54,7 +54,10 @@ class RunningQuery(Protocol):
         ...
 
     def progress(self) -> int:
-        """How many batches have ended: a query that runs goes on ending batches, empty ones too."""
+        """How many batches have ended: a query that runs goes on ending batches, empty ones too.
+
+        One ends at least every `trigger.max.interval.ms`, beside what the batch itself takes.
+        """
         ...
 
     def consumed(self) -> int | None:

@@ -134,7 +134,7 @@ class CoordinatorNode:
         folder = take_folder(engine, root, self.epoch, self._starts(), ours.checkpoint_location)
         self._checkpoint, self._bootstrap = stream_uri(folder), bootstrap_uri(folder)
         self._progress = ProgressWatch(
-            (ours.progress_timeout_ms + ours.trigger_interval_ms) / 1000,
+            (ours.progress_timeout_ms + ours.longest_trigger_ms) / 1000,
             longest_gap_s(ours.lease_ms),
         )
         self._lease = LeaseRenewal(

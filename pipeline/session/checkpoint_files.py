@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlparse
 
+import msgspec
+from msgspec import Struct
+
 from pipeline.session.driver_jvm import hadoop_properties, jvm
 
 if TYPE_CHECKING:
@@ -17,6 +20,12 @@ if TYPE_CHECKING:
 
 # Hadoop's file systems in which renaming a folder is one step; object stores copy each file.
 _RENAMING_STORES = ("file", "hdfs")
+
+
+class _Metadata(Struct):
+    """What Spark's log of offsets says of a batch itself."""
+
+    batchTimestampMs: int
 
 
 def last_planned(spark: SparkSession, checkpoint: str) -> tuple[int, str] | None:
@@ -31,8 +40,18 @@ def last_planned(spark: SparkSession, checkpoint: str) -> tuple[int, str] | None
 
 def planned_offset(spark: SparkSession, checkpoint: str, batch_id: int) -> str:
     """Return where a batch that was planned ends, as JSON: what its one source gave."""
-    # A version, the batch's metadata, and a line for each source.
-    return _files(spark, f"{checkpoint}/offsets/{batch_id}").text().splitlines()[-1]
+    return _planned(spark, checkpoint, batch_id)[-1]
+
+
+def planned_ms(spark: SparkSession, checkpoint: str, batch_id: int) -> int:
+    """Return the time of a batch that was planned, ms."""
+    metadata = _planned(spark, checkpoint, batch_id)[1]
+    return msgspec.json.decode(metadata, type=_Metadata).batchTimestampMs
+
+
+def _planned(spark: SparkSession, checkpoint: str, batch_id: int) -> list[str]:
+    """What Spark's log of offsets has of a batch: a version, metadata, and a line a source."""
+    return _files(spark, f"{checkpoint}/offsets/{batch_id}").text().splitlines()
 
 
 def delete_checkpoint(spark: SparkSession, checkpoint: str) -> None:

@@ -133,7 +133,7 @@ class Serving:
         raise QueryFailed("the query was stopped" if error is None else innermost(str(error)))
 
     def progress(self) -> int:
-        """How many batches have ended."""
+        """How many batches have ended: one at least every `trigger.max.interval.ms`."""
         return self.sink.batches
 
     def consumed(self) -> int | None:
@@ -163,10 +163,13 @@ class Serving:
         """
         limit = monotonic() + _BATCH_WAIT_S
         before = self._last_committed()
+        # The source may wait for seconds while there is nothing to do.
+        self.sink.wake()
         # Just after a batch was committed the source only looks for requests: nothing is cut off.
         while self.query.isActive and self._last_committed() == before and monotonic() < limit:
             sleep(0.002)
         self.query.stop()
+        self._end_pace()
 
     def abandon(self) -> None:
         """Stop the query even within a batch; nothing of it runs after that.
@@ -178,6 +181,11 @@ class Serving:
             self.query.stop()
         except (Py4JError, OSError) as gone:
             log.debug("the query ended with its JVM: %s", gone)
+        self._end_pace()
+
+    def _end_pace(self) -> None:
+        if self.sink.pace is not None:
+            self.sink.pace.end()
 
     def _last_committed(self) -> int:
         progress = self.query.lastProgress
@@ -200,7 +208,8 @@ def serve(
     `selection` says whose requests are read at first; `run` is the number of this run of the query.
     """
     bootstrap_end = open_delta(bootstrap.uri).version() + 1
-    events = read_events(spark, root, settings, bootstrap, bootstrap_end, selection, run)
+    wake_file = "" if sink.pace is None else sink.pace.path
+    events = read_events(spark, root, settings, bootstrap, bootstrap_end, selection, run, wake_file)
     writer = (
         answer(events, make_machine)
         .writeStream.foreachBatch(sink)

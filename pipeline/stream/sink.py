@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from coordinator.group.batch import BatchSettings
     from pipeline.settings import CoordinatorSettings
+    from pipeline.stream.pace import Pace
     from pipeline.stream.pinned_settings import PinnedSettings
 
 _decode = msgspec.msgpack.Decoder(GroupOutput).decode
@@ -49,7 +50,10 @@ _PIECE_ROWS = 50_000
 
 
 class Sink:
-    """The function given to foreachBatch; keeps the offsets log's positions between batches."""
+    """The function given to foreachBatch; keeps the offsets log's positions between batches.
+
+    `pace` is told of all timers, None if the source looks at them every interval anyway.
+    """
 
     def __init__(
         self,
@@ -58,7 +62,9 @@ class Sink:
         clock: Callable[[], int] = clock_ms,
         epoch: Epoch | None = None,
         pinned: PinnedSettings | None = None,
+        pace: Pace | None = None,
     ) -> None:
+        self.pace = pace
         self._root = root
         self._epoch = epoch
         self._pinned = pinned
@@ -83,7 +89,12 @@ class Sink:
         if self._pinned is not None:
             spark.sparkContext.setLocalProperty(SETTINGS_PROPERTY, self._pinned.of_batch(batch_id))
         blobs = frame.toArrow().column(0)
-        self.write((_decode(blob.as_py()) for blob in blobs), app_id, batch_id)
+        outputs: Iterable[GroupOutput] = (_decode(blob.as_py()) for blob in blobs)
+        if self.pace is None:
+            self.write(outputs, app_id, batch_id)
+        else:
+            self.write(self.pace.watch(outputs), app_id, batch_id)
+            self.pace.ended(batch_id)
         self.batches += 1
 
     def check_epoch(self) -> None:
@@ -102,6 +113,12 @@ class Sink:
             self._log.reread(open_table(self._root, OFFSETS_TOPIC), gained)
         if self._pinned is not None:
             self._pinned.change(batch)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have a batch begin at once, even if there is nothing to decide."""
+        if self.pace is not None:
+            self.pace.wake()
 
     def is_changed(self) -> bool:
         """Whether a batch was begun by the settings of the last `change`."""

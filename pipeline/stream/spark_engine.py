@@ -9,16 +9,20 @@ from msgspec.structs import replace
 
 from coordinator.group.batch import BatchMachine
 from coordinator.signatures import Signatures
+from pipeline.clock import clock_ms
 from pipeline.session.checkpoint_files import (
     delete_checkpoint,
     last_planned,
     move,
+    planned_ms,
     planned_offset,
 )
 from pipeline.stream.offset import Planned
+from pipeline.stream.pace import Pace
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.serving import Serving, serve
 from pipeline.stream.sink import Sink
+from pipeline.stream.timer_looks import HORIZON_MS, TimerLooks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,12 +86,15 @@ class SparkEngine:
         planned = self.last_planned(checkpoint)
         offset_of_batch = functools.partial(planned_offset, self._spark, checkpoint)
         pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch, offset_of_batch)
+        unknown_until = 0 if planned is None else clock_ms() + HORIZON_MS
+        looks = TimerLooks(self._settings.trigger_interval_ms, unknown_until)
+        pace = Pace(looks, functools.partial(planned_ms, self._spark, checkpoint))
         self.serving = serve(
             self._spark,
             self._root,
             self._settings,
             self._make_machine,
-            Sink(self._root, self._settings, epoch=epoch, pinned=pinned),
+            Sink(self._root, self._settings, epoch=epoch, pinned=pinned, pace=pace),
             checkpoint,
             bootstrap,
             selection,

@@ -1,9 +1,10 @@
 """The one function that Spark calls for each group: decode, ask the machine, encode.
 
 The state is one `binary`, and the output is one `binary` for each group (msgpack of a GroupOutput):
-each column costs time for each group, and Spark never lets a stored state get another column. The
-same function serves Spark's own way to call it, with pandas frames, and
-`pipeline.session.arrow_groups`.
+each column costs time for each group, and Spark never lets a stored state get another column. A
+group whose timer is set puts out when it is to be called, even if it has nothing else to say: the
+driver has a batch begin then (`pipeline.stream.timer_looks`). The same function serves Spark's own
+way to call it, with pandas frames, and `pipeline.session.arrow_groups`.
 
 A call must end in one of four ways: `remove`; `update` and a new timer; `update` alone, which
 clears the timer; or neither, but only if the group did not time out. Otherwise Spark calls a group
@@ -24,10 +25,11 @@ import pyspark
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from coordinator.group.batch import BatchSettings
+from coordinator.group.batch import BatchSettings, GroupOutput
 from pipeline.session import arrow_groups
 from pipeline.session.guard import is_known_spark
 from pipeline.stream.packed import STREAM_COLUMNS, unpack
+from pipeline.stream.timer_looks import wake_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -109,16 +111,24 @@ class GroupFunction:
         stored: bytes | None = bytes(state.get[0]) if state.exists else None
         now = state.getCurrentProcessingTimeMs()
         result = self._machine().process(group_id, stored, unpack(events), now)
+        wake_ms: int | None = None
         if result.state is None:
             if stored is not None or timed_out:
                 state.remove()
         elif result.changed or timed_out:
             state.update((result.state,))
             if result.deadline is not None:
-                # A timer fires in the first batch whose time is greater than the timer's; a
-                # deadline is due in a batch of its own time already.
-                state.setTimeoutDuration(max(1, result.deadline - now - 1))
-        return None if result.output is None else _encode(result.output)
+                wake_ms = wake_at(group_id, result.deadline, now)
+                # A timer fires in the first batch whose time is greater than the timer's; a group
+                # is called in a batch of the very time at which it is to be.
+                state.setTimeoutDuration(wake_ms - now - 1)
+        output = result.output
+        if output is None:
+            if wake_ms is None:
+                return None
+            output = GroupOutput([], [], [], [])
+        output.batch_ms, output.wake_ms = now, wake_ms
+        return _encode(output)
 
     def _machine(self) -> Machine:
         machine = _machines.get(self._name)

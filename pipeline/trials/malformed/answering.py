@@ -16,7 +16,8 @@ from coordinator.group.batch import BatchMachine, BatchSettings, GroupOutput
 from pipeline.delta.table import open_delta
 from pipeline.node.bootstrap import prepare_bootstrap
 from pipeline.settings import CoordinatorSettings
-from pipeline.stream.event_source import EventReader, Input
+from pipeline.stream.event_source import EventReader
+from pipeline.stream.event_tables import Input
 from pipeline.stream.packed import unpack
 from pipeline.stream.sink import Sink
 from pipeline.stream.stateful import GroupFunction

@@ -25,12 +25,15 @@ from pipeline.delta.epoch import FencedError
 from pipeline.delta.table import open_delta
 from pipeline.errors import Failure
 from pipeline.stream import stateful
-from pipeline.stream.event_source import EventReader, EventsGoneError, Input
+from pipeline.stream.event_source import EventReader, Search
+from pipeline.stream.event_tables import EventsGoneError, Input
 from pipeline.stream.offset import Planned, Selection
+from pipeline.stream.pace import Pace
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.serving import Serving
 from pipeline.stream.sink import Sink
 from pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction
+from pipeline.stream.timer_looks import HORIZON_MS, TimerLooks
 from pipeline.tables.store import table_uri
 from pipeline.trials.simulation.files import replaced
 from pipeline.trials.simulation.world import Actor
@@ -50,6 +53,7 @@ DECIDED = "batch decided"
 WRITTEN = "batch written"
 QUERY_ID_PROPERTY = "sql.streaming.queryId"
 # How often a query looks for requests, ms, and how long a batch keeps Spark busy beside our code.
+# A wait is divided into looks here: one that sleeps would keep other actors' steps from going on.
 _LOOK_MS = 40.0
 _BATCH_OVERHEAD_MS = 300.0
 
@@ -98,6 +102,12 @@ class StreamingCheckpoint:
         assert self.latest is not None
         assert self.latest.batch_id == batch_id
         return msgspec.json.encode(self.latest.end).decode()
+
+    def time_of(self, batch_id: int) -> int:
+        """The time of a batch that is planned, ms."""
+        assert self.latest is not None
+        assert self.latest.batch_id == batch_id
+        return self.latest.time_ms
 
     def commit(self, batch: PlannedBatch, groups: dict[str | None, Stored]) -> None:
         """Keep the state after a batch, and add it to the commit log; raises ConcurrentUpdate."""
@@ -192,7 +202,6 @@ class SimulatedQuery:
         wanted: Input,
         make_machine: MachineFactory,
         sink: Sink,
-        interval_ms: int,
     ) -> None:
         self.isActive = True
         self.lastProgress: dict[str, Any] | None = None
@@ -203,8 +212,7 @@ class SimulatedQuery:
         self._reader = EventReader(wanted)
         self._function = GroupFunction(make_machine)
         self._sink = sink
-        self._interval_ms = interval_ms
-        self._batch_at: float | None = None
+        self._search: Search | None = None
         self._error: Exception | None = None
         self._actor = Actor(engine.process, "query")
         self._world.later(_LOOK_MS, self._actor, self._step)
@@ -264,7 +272,10 @@ class SimulatedQuery:
             raise ConcurrentUpdate("another start has taken the streaming checkpoint")
 
     def _next_batch(self) -> tuple[PlannedBatch, Iterator[pa.RecordBatch]] | None:
-        """The batch to run and its events; None if it is not yet time for one."""
+        """The batch to run and its events; None if it is not yet time for one.
+
+        Without events there is a batch for the timers, as Spark has it: but not as the first one.
+        """
         self._check_taken()
         checkpoint, latest = self._checkpoint, self._checkpoint.latest
         if latest is not None and checkpoint.committed < latest.batch_id:
@@ -275,9 +286,15 @@ class SimulatedQuery:
                 latest.start = self._reader.initialOffset()
             return latest, self._reader.readBetweenOffsets(latest.start, latest.end)
         start = self._reader.initialOffset() if latest is None else latest.end
+        if self._search is None:
+            self._search = self._reader.search(start)
         read_at = self._world.now
-        events, end = self._reader.read(start)
-        if end == start and not self._is_time():
+        found = self._search.look()
+        if found is None:
+            return None
+        self._search = None
+        events, end = found
+        if end == start and latest is None:
             return None
         number = 0 if latest is None else latest.batch_id + 1
         batch = PlannedBatch(number, start, end, clock_ms())
@@ -288,14 +305,7 @@ class SimulatedQuery:
         self._engine.files.point(PLANNED)
         return batch, events
 
-    def _is_time(self) -> bool:
-        """Whether a batch without requests is to be run, for the timers: not as the first one."""
-        if self._batch_at is None:
-            return False
-        return self._world.now - self._batch_at >= self._interval_ms
-
     def _run(self, batch: PlannedBatch, events: Iterator[pa.RecordBatch]) -> None:
-        self._batch_at = self._world.now
         groups = self._checkpoint.groups()
         frame = _Frame(self._checkpoint.query_id, lambda: self._decide(batch, list(events), groups))
         self._sink(frame, batch.batch_id)  # type: ignore[arg-type]
@@ -413,7 +423,10 @@ class SimulatedEngine:
         self.listener.on_query(kept.query_id, self.process.name, self._settings.node_id)
         planned = self.last_planned(checkpoint)
         pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch, kept.offset_of)
-        sink = Sink(self._root, self._settings, epoch=epoch, pinned=pinned)
+        unknown_until = 0 if planned is None else clock_ms() + HORIZON_MS
+        looks = TimerLooks(self._settings.trigger_interval_ms, unknown_until)
+        pace = Pace(looks, kept.time_of)
+        sink = Sink(self._root, self._settings, epoch=epoch, pinned=pinned, pace=pace)
         bootstrap_end = open_delta(bootstrap.uri).version() + 1
         wanted = Input(
             requests=table_uri(self._root, REQUESTS),
@@ -421,16 +434,16 @@ class SimulatedEngine:
             bootstrap_version=bootstrap.version,
             bootstrap_end=bootstrap_end,
             first_version=bootstrap.first_version,
-            # The simulated query waits for requests, not the reader.
-            wait_ms=0,
+            wait_ms=self._settings.trigger_interval_ms,
             max_files=self._settings.max_files_per_trigger,
             max_bytes=self._settings.max_bytes_per_trigger,
             max_request_bytes=self._settings.max_request_size,
             run=pinned.run,
             selection=selection,
+            longest_wait_ms=self._settings.trigger_max_interval_ms,
+            wake_file=pace.path,
         )
-        interval_ms = self._settings.trigger_interval_ms
-        query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink, interval_ms)
+        query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink)
         return Serving(lambda: query, sink, self._root, bootstrap_end, pinned.run)
 
 

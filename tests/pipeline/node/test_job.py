@@ -118,15 +118,20 @@ def test_ready_is_when_the_whole_bootstrap_was_taken_in(start, root):
     assert "waits" in {row["request_id"] for row in rows(root, "responses")}
 
 
-def test_a_timer_goes_off_once(start, root):
+def test_a_timer_goes_off_once_though_nobody_asks_for_anything(start, root):
+    """The source would wait for an hour, but is told when a timer is due, and to begin a batch."""
     RequestLog(root).append([heartbeat("a", "g")])
-    coordinator = start(make_machine=Once)
+    coordinator = start(make_machine=Once, trigger_max_interval_ms=3_600_000)
     await_rows(root, "responses", {"r0"})
     then = coordinator.serving.sink.batches
     while coordinator.serving.sink.batches < then + 5:
         coordinator.check()
+        coordinator.serving.sink.wake()
         time.sleep(0.05)
     assert counts(root)["responses"] == 2, "one for the group, one for what woke the stream"
+    began = time.monotonic()
+    coordinator.stop()
+    assert time.monotonic() - began < 9, "a batch was waited for in vain, which takes 10 s"
 
 
 class Broken:

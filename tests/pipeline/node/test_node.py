@@ -58,7 +58,7 @@ class Clock:
 
 
 def test_a_node_whose_query_hangs_says_so_and_ends(root: str):
-    ours = CoordinatorSettings(trigger_interval_ms=1000, progress_timeout_ms=60_000)
+    ours = CoordinatorSettings(trigger_max_interval_ms=1000, progress_timeout_ms=60_000)
     engine, time_of_day = FakeEngine(), Clock()
     with clock.use(time_of_day):
         node = start(engine, root, Settings(coordinator=ours))

@@ -28,7 +28,8 @@ from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.tail import Position
 from pipeline.stream import request_pages
 from pipeline.stream.change import Change, change_row
-from pipeline.stream.event_source import EventReader, EventsGoneError, Input
+from pipeline.stream.event_source import EventReader
+from pipeline.stream.event_tables import EventsGoneError, Input
 from pipeline.stream.offset import Selection, offset_of
 from pipeline.stream.packed import FIRST_KEY, KEY_WIDTH, NO_TIME, PACKED_SCHEMA, unpack
 from pipeline.stream.packing import pack_rows
@@ -181,8 +182,8 @@ def test_a_large_commit_is_many_batches_of_a_row_group_each(root, log, read, mon
 
 
 def test_a_long_group_is_several_rows(log, read, monkeypatch):
-    monkeypatch.setattr("pipeline.stream.event_source._ROW_CHARS", 500)
-    monkeypatch.setattr("pipeline.stream.event_source._PIECE_CHARS", 1_000)
+    monkeypatch.setattr("pipeline.stream.event_rows._ROW_CHARS", 500)
+    monkeypatch.setattr("pipeline.stream.event_rows._PIECE_CHARS", 1_000)
     log.append([heartbeat(f"{n:02}") for n in range(20)])
     reader = read()
     batch, _ = reader.read(reader.initialOffset())

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import pytest
 
+from coordinator.group.batch import BatchSettings
 from pipeline.settings import CoordinatorSettings
+from pipeline.stream.pace import Pace
 from pipeline.stream.serving import QueryFailed, Serving
 from pipeline.stream.sink import Sink
+from pipeline.stream.timer_looks import TimerLooks
+from pipeline.stream.wake_file import WakeFile
 
 LATE = "[STREAM_FAILED] Query x\nSparkException: Python worker failed to connect back."
 OTHER = "[STREAM_FAILED] Query x\nKeyError: 'z'"
@@ -53,6 +58,49 @@ def test_a_source_that_never_starts_is_named(root: str) -> None:
         serving.check()
     with pytest.raises(QueryFailed, match="Python worker failed to connect back"):
         serving.check()
+
+
+class Idle:
+    """A query that waits for requests: a batch ends when the source is woken."""
+
+    isActive = True
+
+    def __init__(self, source: WakeFile) -> None:
+        self._source = source
+        self.stopped_after: int | None = None
+
+    @property
+    def lastProgress(self) -> dict[str, Any]:
+        return {"batchId": self._source.wakes}
+
+    def stop(self) -> None:
+        self.isActive = False
+        self.stopped_after = self._source.wakes
+
+
+def test_an_idle_query_is_stopped_at_once_and_between_two_batches(root: str) -> None:
+    """Its source may wait for `trigger.max.interval.ms`: a batch is had begin."""
+    pace = Pace(TimerLooks(500), lambda _: 0)
+    source = WakeFile.open(pace.path)
+    assert source is not None
+    query: Any = Idle(source)
+    serving = Serving(lambda: query, Sink(root, CoordinatorSettings(), pace=pace), root, 0)
+    began = time.monotonic()
+    serving.stop()
+    assert query.stopped_after == 1
+    assert time.monotonic() - began < 5, "not the ten seconds for which it waits for a batch"
+    assert WakeFile.open(pace.path) is None, "the file is gone with the query"
+
+
+def test_a_change_has_a_batch_begin(root: str) -> None:
+    pace = Pace(TimerLooks(500), lambda _: 0)
+    source = WakeFile.open(pace.path)
+    assert source is not None
+    query: Any = Idle(source)
+    serving = Serving(lambda: query, Sink(root, CoordinatorSettings(), pace=pace), root, 0)
+    serving.change(BatchSettings(), ())
+    assert source.wakes == 1
+    serving.abandon()
 
 
 def test_another_failure_is_final(root: str) -> None:

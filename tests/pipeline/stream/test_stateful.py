@@ -11,6 +11,7 @@ import pytest
 from coordinator.group.batch import BatchResult, GroupOutput
 from pipeline.stream.packed import KEY_WIDTH, unpack
 from pipeline.stream.stateful import GroupFunction
+from pipeline.stream.timer_looks import HORIZON_MS
 from tests.pipeline.rows import output
 
 NOW = 1_000_000
@@ -110,6 +111,24 @@ def test_what_is_said_is_one_row_and_silence_is_none():
     assert msgspec.msgpack.decode(frame["output"][0], type=GroupOutput) == said
     _, frames = call(BatchResult(None, None, None), State())
     assert frames == []
+
+
+@pytest.mark.parametrize(("deadline", "wake"), [(NOW + 500, NOW + 500), (NOW - 9, NOW + 2)])
+def test_a_group_that_says_nothing_tells_when_it_is_to_be_called_again(deadline: int, wake: int):
+    """Else the driver would not know that a batch must begin then."""
+    _, frames = call(BatchResult(b"s", deadline, None), State(b"o", timed_out=True))
+    said = msgspec.msgpack.decode(frames[0]["output"][0], type=GroupOutput)
+    assert said == GroupOutput([], [], [], [], NOW, wake)
+
+
+def test_a_timer_is_never_further_away_than_the_horizon():
+    """After a restart all of them are known once the horizon has passed."""
+    state = State()
+    _, frames = call(BatchResult(b"s", NOW + 7 * 86_400_000, None), state)
+    ((_, duration),) = [each for each in state.calls if each[0] == "timeout"]
+    said = msgspec.msgpack.decode(frames[0]["output"][0], type=GroupOutput)
+    assert said.wake_ms == NOW + duration + 1
+    assert HORIZON_MS // 2 - 10_000 <= duration + 1 <= HORIZON_MS
 
 
 def test_unpack_orders_by_time_then_text():

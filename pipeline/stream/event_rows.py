@@ -1,0 +1,54 @@
+"""The rows of the stream: for each group one, or several if the group has much.
+
+A row is `group_id`, and in `events` the group's packed events, one a line
+(`pipeline.stream.packed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.stream.packed import STREAM_COLUMNS
+
+STREAM_SCHEMA = pa.schema([(name, pa.string()) for name in STREAM_COLUMNS])
+
+# The sizes in characters at which a row of the stream, and an Arrow batch of such rows, are ended.
+_ROW_CHARS = 1 << 20
+_PIECE_CHARS = 4 << 20
+
+
+def stream_batches(tables: list[pa.Table]) -> list[pa.RecordBatch]:
+    """Join packed events to one row for each group, an event a line, in batches of bounded size."""
+    if not tables:
+        return []
+    grouped = pa.concat_tables(tables).group_by("group_id", use_threads=False)
+    lists = grouped.aggregate([("event", "list")]).combine_chunks()
+    groups, events = lists.column("group_id"), lists.column("event_list")
+    texts = pc.binary_join(events, "\n")
+    if pc.max(pc.binary_length(texts)).as_py() > _ROW_CHARS:
+        pairs = zip(groups.to_pylist(), events.to_pylist(), strict=True)
+        rows = [(group, text) for group, lines in pairs for text in _bounded(lines)]
+        groups, texts = (pa.array(column, pa.string()) for column in zip(*rows, strict=True))
+    table = pa.table([groups, texts], schema=STREAM_SCHEMA)
+    pieces = -(-table.nbytes // _PIECE_CHARS)
+    batches: list[pa.RecordBatch] = table.combine_chunks().to_batches(
+        max_chunksize=-(-len(table) // pieces)
+    )
+    return batches
+
+
+def _bounded(lines: list[str]) -> Iterator[str]:
+    """Join lines to texts that end at the first line beyond `_ROW_CHARS`."""
+    gathered: list[str] = []
+    size = 0
+    for line in lines:
+        gathered.append(line)
+        size += len(line)
+        if size >= _ROW_CHARS:
+            yield "\n".join(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield "\n".join(gathered)

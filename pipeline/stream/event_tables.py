@@ -1,0 +1,269 @@
+"""The two tables that a stream reads, from position to position: the bootstrap, then the requests.
+
+Once the query has read all of the bootstrap that it began with, the bootstrap grows by what the
+node's partitions change (`pipeline.stream.change`). Then requests go on beside it, by the selection
+before the change. The batch that reads the change has what it newly selects from the version on
+that the bootstrap does not cover, although the stream is beyond that version (`Offset.missed`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+from msgspec import Struct
+
+from pipeline.delta.commit_reader import GoneCheck, open_files
+from pipeline.delta.log import LogGone
+from pipeline.delta.tail import Position, appended
+from pipeline.stream.change import Change, taken_out
+from pipeline.stream.offset import Offset, Selection
+from pipeline.stream.packed import AFTER_BOOTSTRAP, AFTER_MISSED, PACKED_SCHEMA
+from pipeline.stream.packing import pack_rows
+from pipeline.stream.request_pages import RefusedRequests, read_pages, refuse_packed
+from pipeline.tables.request_lanes import wanted_row_groups
+from schemas.tables import REQUESTS
+
+# Pages of packed events, each with the bytes that reading it took and the position after it; None
+# at the beginning of a version.
+_Events = Iterator[tuple[pa.Table | None, int, Position]]
+
+
+class EventsGoneError(RuntimeError):
+    """Events that the stream has not read were deleted; the message says what to do."""
+
+
+class Input(Struct, frozen=True):
+    """Which tables a stream reads, where a new streaming checkpoint begins, and how much at once.
+
+    `run` is the number of this run of the query. `selection` says whose requests are wanted at
+    first; the bootstrap has no others. `bootstrap_end` is the version after the last one that the
+    bootstrap has when the query begins. A read waits for requests for `wait_ms`, and longer, up to
+    `longest_wait_ms`, if the driver says in `wake_file` that no timer is due.
+    """
+
+    requests: str
+    bootstrap: str
+    bootstrap_version: int
+    bootstrap_end: int
+    first_version: int
+    wait_ms: int
+    max_files: int
+    max_bytes: int
+    max_request_bytes: int
+    run: int = 0
+    selection: Selection = Selection()
+    longest_wait_ms: int = 0
+    wake_file: str = ""
+
+
+class EventTables:
+    """The tables of one stream, and where the last batches were full."""
+
+    def __init__(self, wanted: Input) -> None:
+        self._input = wanted
+        # The pages that a full batch left over in a table, and where the next batch begins in it: a
+        # row group can be read on, but not from its middle.
+        self._left_over: dict[str, tuple[Position, _Events]] = {}
+        self._gone_checks = {
+            uri: GoneCheck(_files(uri)) for uri in (wanted.bootstrap, wanted.requests)
+        }
+
+    def take(self, start: Offset, end: Offset | None = None) -> tuple[list[pa.Table], Offset]:
+        """Return the packed events from `start` on, in tables, and where they end.
+
+        All up to `end`; without `end`, as much as a batch may have. Raises EventsGoneError.
+        """
+        if end is None:
+            return self._plan(start)
+        found: list[pa.Table] = []
+        most = end.max_request_bytes or self._input.max_request_bytes
+        self._advance(found, most, None, start.bootstrap, end.bootstrap)
+        self._read_requests(found, most, end.selection, end.missed, start, end.requests)
+        return found, end
+
+    def _plan(self, start: Offset) -> tuple[list[pa.Table], Offset]:
+        """The events that a batch from `start` may have by now, and where they end."""
+        wanted = self._input
+        found: list[pa.Table] = []
+        most = wanted.max_request_bytes
+        bootstrap, is_whole, change = self._advance(found, most, None, start.bootstrap, None)
+        has_begun = start.run == wanted.run and start.bootstrap >= (wanted.bootstrap_end, 0)
+        if not (is_whole or has_begun):
+            planned = Offset(bootstrap, start.requests, wanted.run, start.selection, most)
+            return found, planned
+        selection = start.selection if has_begun else wanted.selection
+        if change is not None:
+            selection = change.selection
+        if selection is not start.selection:
+            # What was left over was selected as before.
+            self._left_over.pop(wanted.requests, None)
+        missed = selection.missed_by(start.selection, start.requests)
+        selection = selection.since(start.requests.version)
+        requests = self._read_requests(found, most, selection, missed, start, None)
+        planned = Offset(bootstrap, requests, wanted.run, selection, most, missed)
+        return found, planned
+
+    def check_gone(self, at: Offset) -> None:
+        """Raise EventsGoneError if what comes next was deleted: to wait for it would be for ever.
+
+        A log is cleaned up while a node is stopped or suspended for longer than the log is kept.
+        """
+        for uri, version in (
+            (self._input.bootstrap, at.bootstrap.version),
+            (self._input.requests, at.requests.version),
+        ):
+            try:
+                self._gone_checks[uri](version)
+            except LogGone as gone:
+                raise _events_gone(uri, version) from gone
+
+    def _read_requests(
+        self,
+        found: list[pa.Table],
+        most: int,
+        selection: Selection,
+        missed: dict[int, int],
+        start: Offset,
+        end: Position | None,
+    ) -> Position:
+        """Add the missed requests and then those from `start` on; return the position after them.
+
+        The missed ones are all there: of a partition that is claimed, what was written while the
+        bootstrap got what loads its groups.
+        """
+        uri = self._input.requests
+        first = AFTER_BOOTSTRAP if found else 1
+        if missed:
+            later = {partition: version - 1 for partition, version in missed.items()}
+            theirs = Selection(tuple(sorted(missed)), selection.of, later)
+            at = Position(min(missed.values()))
+            pages = self._request_events(most, theirs, first, uri, at, start.requests)
+            self._read_all(found, pages, uri, at, start.requests)
+            first = AFTER_MISSED
+        position, _, _ = self._advance(found, most, selection, start.requests, end, first)
+        return position
+
+    def _read_all(
+        self, found: list[pa.Table], pages: _Events, uri: str, at: Position, end: Position
+    ) -> None:
+        try:
+            for events, _, after in pages:
+                at = after
+                if events is not None and events.num_rows:
+                    found.append(events)
+        except FileNotFoundError as error:
+            raise _events_gone(uri, at.version) from error
+        if at < end:
+            raise _events_gone(uri, at.version)
+
+    def _advance(
+        self,
+        found: list[pa.Table],
+        most: int,
+        selection: Selection | None,
+        start: Position,
+        end: Position | None,
+        first: int = 1,
+    ) -> tuple[Position, bool, Change | None]:
+        """Add a table's events to `found`; return the position after them, and if they are all.
+
+        They are all there is, or all up to `end`, unless a batch may not have more. The table is
+        `requests`, whose first row has the number `first`, or the bootstrap if nothing is to be
+        selected from it. A change in the bootstrap, which is returned too, counts as its end.
+        Events of more than `most` bytes are refused.
+        """
+        uri = self._input.bootstrap if selection is None else self._input.requests
+        read = functools.partial(self._bootstrap_events, most)
+        if selection is not None:
+            read = functools.partial(self._request_events, most, selection, first)
+        change: Change | None = None
+        is_whole = True
+        pages, size, at = 0, 0, start
+        begins, left_over = self._left_over.pop(uri, (None, iter(())))
+        found_events = left_over if end is None and begins == start else read(uri, start, end)
+        try:
+            for events, taken, after in found_events:
+                at = after
+                if events is None:
+                    if change is not None:
+                        self._left_over[uri] = at, found_events
+                        break
+                    continue
+                if selection is None:
+                    events, seen = taken_out(events)
+                    if seen is not None and end is None and seen.run == self._input.run:
+                        change = seen
+                if events.num_rows:
+                    found.append(events)
+                pages += 1
+                size += taken
+                if (
+                    end is None
+                    and change is None
+                    and (pages >= self._input.max_files or size >= self._input.max_bytes)
+                ):
+                    self._left_over[uri] = at, found_events
+                    is_whole = False
+                    break
+        except FileNotFoundError as error:
+            raise _events_gone(uri, at.version) from error
+        if end is not None and at < end:
+            raise _events_gone(uri, at.version)
+        return at, is_whole, change
+
+    def _request_events(
+        self,
+        most: int,
+        selection: Selection,
+        first: int,
+        uri: str,
+        start: Position,
+        end: Position | None,
+    ) -> _Events:
+        """The wanted requests from `start` on, packed and numbered as rows are, page by page.
+
+        `first` is the number of the first row; control events have the number 0.
+        """
+        read = functools.partial(read_pages, most=most)
+        number = first
+        names = REQUESTS.schema.names
+        wanted = functools.partial(_wanted, selection)
+        for rows, after in appended(
+            _files(uri), start, names, end, read, RefusedRequests(), wanted
+        ):
+            if rows is None:
+                yield None, 0, after
+                continue
+            events = pack_rows(rows, number, selection.at(after.version))
+            number += rows.num_rows
+            yield events, max(rows.nbytes, events.nbytes), after
+
+    def _bootstrap_events(
+        self, most: int, uri: str, start: Position, end: Position | None
+    ) -> _Events:
+        """The bootstrap's events from `start` on, which are packed already, page by page."""
+        for rows, after in appended(_files(uri), start, PACKED_SCHEMA.names, end):
+            if rows is None:
+                yield None, 0, after
+            else:
+                events = rows.cast(PACKED_SCHEMA)
+                yield refuse_packed(events, most), rows.nbytes, after
+
+
+def _wanted(
+    selection: Selection, version: int, tags: Mapping[str, str | None] | None
+) -> list[bool] | None:
+    """Which row groups of a file of `requests` may have what is selected, as its tags tell."""
+    return wanted_row_groups(tags, selection.at(version))
+
+
+def _events_gone(uri: str, version: int) -> EventsGoneError:
+    return EventsGoneError(
+        f"version {version} of {uri} is gone before it was read. Delete the node's streaming"
+        " checkpoint: the tables bring its groups back, and the requests that wait"
+    )
+
+
+_files = functools.lru_cache(maxsize=8)(open_files)

@@ -1,0 +1,88 @@
+"""How long a read of the source waits for requests, and when it looks for them.
+
+A look for a new version takes 0.02 ms on a local disk, and the sleep before it as much again. The
+longer nothing has come, the longer is the time to the next look: a hundredth of it, up to 10 ms, so
+that a second without requests costs 0.6 % of a core and not 3. In an object store a look is a
+request: after each one that finds nothing the time to the next one is doubled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pipeline.clock import clock_ms, monotonic
+
+if TYPE_CHECKING:
+    from pipeline.stream.wake_file import WakeFile
+
+# The time between two looks, s.
+_LOOK_S, _LONGEST_LOOK_S, _SHARE = 0.002, 0.01, 0.01
+_STORE_LOOK_S, _LONGEST_STORE_LOOK_S, _SLOWER = 0.02, 1.0, 2.0
+# The longest and the shortest time between two looks at what the driver says, s.
+_WAKE_LOOK_S, _LEAST_PAUSE_S = 0.02, 0.0001
+
+
+class Waiting:
+    """The waiting of one source, read after read. Times in ms, unless a name says otherwise.
+
+    A wait is over after `interval_ms` if a timer may be due by then, and as soon as one may be
+    after that; at last after `longest_ms`. So timers are looked at as often as every `interval_ms`,
+    and no more often. What may be due is told by `wake_file`; without one every interval may have a
+    timer. The driver ends a wait at once by waking the source.
+
+    A timer is due by the wall clock, which may be set forward at any moment: it is asked at every
+    look. If it is set back, the timers of the driver are as much later, and the longest wait, which
+    is by the monotonic clock, sees to all others.
+    """
+
+    def __init__(
+        self, interval_ms: int, longest_ms: int, is_store: bool, wake_file: WakeFile | None = None
+    ) -> None:
+        self._interval_s = interval_ms / 1000
+        self._longest_s = max(interval_ms, longest_ms) / 1000
+        self._is_store = is_store
+        self._wake_file = wake_file
+        self._wakes = 0
+        self._began = 0.0
+        self._look_s = _STORE_LOOK_S
+        self._look_at = 0.0
+        self._news_at = 0.0
+
+    def begin(self) -> None:
+        """A read begins to wait."""
+        self._began = monotonic()
+
+    def end(self) -> None:
+        """The read is over: a batch begins, for which the driver need not wake the source again."""
+        if self._wake_file is not None:
+            self._wakes = self._wake_file.wakes
+
+    def is_over(self) -> bool:
+        """Whether the read shall return, even without requests."""
+        file = self._wake_file
+        if file is not None and file.wakes != self._wakes:
+            return True
+        waited_s = monotonic() - self._began
+        if waited_s < self._interval_s:
+            return False
+        return file is None or waited_s >= self._longest_s or clock_ms() >= file.due_ms
+
+    def is_look_due(self) -> bool:
+        """Whether to look for requests now. On a disk every read looks once, however short."""
+        return monotonic() >= self._look_at or (not self._is_store and self.is_over())
+
+    def looked(self, has_news: bool) -> None:
+        """A look has found something, or nothing: after news the next look is due at once."""
+        now = monotonic()
+        if has_news:
+            self._look_s, self._look_at, self._news_at = _STORE_LOOK_S, 0.0, now
+        elif self._is_store:
+            self._look_at = now + self._look_s
+            self._look_s = min(_LONGEST_STORE_LOOK_S, self._look_s * _SLOWER)
+        else:
+            share_s = (now - self._news_at) * _SHARE
+            self._look_at = now + min(_LONGEST_LOOK_S, max(_LOOK_S, share_s))
+
+    def pause_s(self) -> float:
+        """How long to sleep before the next question, s."""
+        return min(_WAKE_LOOK_S, max(_LEAST_PAUSE_S, self._look_at - monotonic()))

@@ -1,0 +1,61 @@
+"""What the driver tells the source after each batch: when the next timer may be due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from coordinator.group.batch import GroupOutput
+from pipeline.stream.pace import Pace
+from pipeline.stream.timer_looks import NEVER_MS, TimerLooks
+from pipeline.stream.wake_file import WakeFile
+
+
+def output(batch_ms: int | None, wake_ms: int | None) -> GroupOutput:
+    return GroupOutput([], [], [], [], batch_ms, wake_ms)
+
+
+@pytest.fixture
+def pace() -> Iterator[Pace]:
+    """A pace by whose log of offsets batch N has the time 1000 N."""
+    found = Pace(TimerLooks(100), lambda batch_id: 1_000 * batch_id)
+    yield found
+    found.end()
+
+
+@pytest.fixture
+def source(pace: Pace) -> WakeFile:
+    found = WakeFile.open(pace.path)
+    assert found is not None
+    return found
+
+
+def run(pace: Pace, batch_id: int, *outputs: GroupOutput) -> None:
+    assert list(pace.watch(outputs)) == list(outputs)
+    pace.ended(batch_id)
+
+
+def test_the_earliest_timer_of_all_groups_is_told(pace: Pace, source: WakeFile):
+    run(pace, 1, output(1_000, 5_000), output(1_000, 3_000), output(1_000, None))
+    assert source.due_ms == 3_000
+    run(pace, 3, output(3_000, 9_000))
+    assert source.due_ms == 5_000
+
+
+def test_a_batch_without_groups_is_asked_for_its_time(pace: Pace, source: WakeFile):
+    run(pace, 1, output(1_000, 5_000))
+    run(pace, 4)
+    assert source.due_ms == 5_000, "the batch was before it"
+    run(pace, 5)
+    assert source.due_ms == NEVER_MS
+
+
+def test_the_file_is_deleted_once_the_source_has_it(pace: Pace):
+    run(pace, 1)
+    late = WakeFile.open(pace.path)
+    assert late is not None, "it was there still"
+    run(pace, 2)
+    assert WakeFile.open(pace.path) is None
+    pace.wake()
+    assert late.wakes == 1
