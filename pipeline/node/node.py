@@ -65,7 +65,7 @@ from pipeline.node.handover import (
     select,
     wake,
 )
-from pipeline.node.start_folder import bootstrap_uri, stream_uri, take_folder
+from pipeline.node.start_folder import bootstrap_uri, stream_uri, tables_folder, take_folder
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence, fence_dead
 from pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch, longest_gap_s
@@ -131,8 +131,10 @@ class CoordinatorNode:
         self._cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
         self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
         fence(root, self.epoch)
-        folder = take_folder(engine, root, self.epoch, self._starts(), ours.checkpoint_location)
-        self._checkpoint, self._bootstrap = stream_uri(folder), bootstrap_uri(folder)
+        location = ours.checkpoint_location
+        folder = take_folder(engine, root, self.epoch, self._starts(), location)
+        self._checkpoint = stream_uri(folder)
+        self._bootstrap = bootstrap_uri(tables_folder(root, self.epoch, location))
         self._progress = ProgressWatch(
             (ours.progress_timeout_ms + ours.longest_trigger_ms) / 1000,
             longest_gap_s(ours.lease_ms),

@@ -15,6 +15,12 @@ What the earlier start writes after that comes into a folder that nobody reads.
 * A store that cannot rename a folder at once gives nothing to take: the start begins afresh from
   the tables.
 
+Where Spark keeps its streaming checkpoint in an HDFS, which the writers of tables do not reach, the
+bootstrap and the pinned settings are in a folder beside the root's tables. Then a start renames the
+two, Spark's first. Without the tables of its start a streaming checkpoint is worth nothing: the
+start after one that was killed in between takes neither, nor does any where the root is in an
+object store.
+
 Killed before the rename, a start has changed nothing; killed after it, the next start takes the
 folder from it.
 
@@ -25,10 +31,14 @@ on with: a start deletes it.
 from __future__ import annotations
 
 import logging
+import shutil
 from typing import TYPE_CHECKING
+from urllib.parse import urlparse
 
 from deltalake import write_deltalake
 
+from pipeline.delta.object_store import Folder
+from pipeline.delta.table import local_folder
 from pipeline.stream.packed import PACKED_SCHEMA
 
 if TYPE_CHECKING:
@@ -36,6 +46,9 @@ if TYPE_CHECKING:
 
     from pipeline.delta.epoch import Epoch
     from pipeline.node.engine import StreamEngine
+
+# Hadoop's own stores, by their schemes, which only Spark reaches.
+_SPARK_ONLY = ("hdfs", "viewfs")
 
 log = logging.getLogger(__name__)
 
@@ -63,27 +76,72 @@ def bootstrap_uri(folder: str) -> str:
     return f"{folder}/bootstrap"
 
 
+def tables_folder(root: str, epoch: Epoch, location: str = "") -> str:
+    """Where a start's tables are: its folder, or one beside the root's if only Spark reaches it."""
+    reached = "" if urlparse(location).scheme in _SPARK_ONLY else location
+    return _of_start(checkpoint_uri(root, epoch.node_id, reached), epoch.number)
+
+
 def take_folder(
     engine: StreamEngine, root: str, epoch: Epoch, starts: Iterable[int], location: str = ""
 ) -> str:
     """Return the folder of a start, with what the start before has left in it.
 
-    `starts` are the epochs of the node's starts. The node must have been fenced: see above.
+    `starts` are the epochs of the node's starts. The node must have been fenced: see above. What is
+    taken of the tables is in `tables_folder`.
     """
     here = checkpoint_uri(root, epoch.node_id, location)
-    folder = f"{here}/epoch-{epoch.number}"
+    folder = _of_start(here, epoch.number)
+    tables = tables_folder(root, epoch, location)
+    beside = tables.rpartition("/")[0]
     earlier = sorted(number for number in starts if number < epoch.number)[-_REMEMBERED_STARTS:]
-    folders = [f"{here}/epoch-{number}" for number in reversed(earlier)]
+    earlier.reverse()
     # On a disk that is not the tables' own, another machine's starts have left nothing: what is
     # there of an earlier start may be from before a start elsewhere, which answered requests.
-    takeable = folders[:1] if location else folders
-    if not any(engine.move(each, folder) for each in takeable):
-        write_deltalake(bootstrap_uri(folder), PACKED_SCHEMA.empty_table(), mode="ignore")
-    for each in folders:
+    takeable = earlier[:1] if location else earlier
+    if not any(_take(engine, here, beside, number, epoch.number) for number in takeable):
+        write_deltalake(bootstrap_uri(tables), PACKED_SCHEMA.empty_table(), mode="ignore")
+    for number in earlier:
         # What an earlier start has made anew, or what could not be taken.
-        engine.delete_checkpoint(each)
+        engine.delete_checkpoint(_of_start(here, number))
+        if beside != here:
+            _delete_tables(_of_start(beside, number))
     _delete_shared(engine, here)
     return folder
+
+
+def _of_start(place: str, number: int) -> str:
+    return f"{place}/epoch-{number}"
+
+
+def _take(engine: StreamEngine, here: str, beside: str, theirs: int, mine: int) -> bool:
+    """Take what a start has left in `here`, and its tables, if these are elsewhere; or neither."""
+    if not engine.move(_of_start(here, theirs), _of_start(here, mine)):
+        return False
+    if beside == here or _move_tables(_of_start(beside, theirs), _of_start(beside, mine)):
+        return True
+    engine.delete_checkpoint(_of_start(here, mine))
+    return False
+
+
+def _move_tables(folder: str, target: str) -> bool:
+    """Rename a folder of tables, of which Spark knows nothing; False if it is not on a disk."""
+    tables, there = local_folder(folder), local_folder(target)
+    if tables is None or there is None or not tables.is_dir():
+        return False
+    shutil.rmtree(there, ignore_errors=True)
+    tables.rename(there)
+    return True
+
+
+def _delete_tables(folder: str) -> None:
+    """Delete a folder of tables, of which Spark knows nothing."""
+    tables = local_folder(folder)
+    if tables is not None:
+        shutil.rmtree(tables, ignore_errors=True)
+        return
+    store = Folder(folder)
+    store.delete([each.path for each in store.list()])
 
 
 def _delete_shared(engine: StreamEngine, here: str) -> None:

@@ -67,6 +67,15 @@ def checkpoint_location(settings: Settings, root: str, master: str) -> str:
     return str(state_folder() / mine)
 
 
+def hadoop_uri(uri: str) -> str:
+    """Return a URI for Hadoop, to which a path without a scheme is one of `fs.defaultFS`.
+
+    Here such a path is a folder of the machine, for Python's tables and so for Spark as well. On a
+    cluster `fs.defaultFS` is mostly an HDFS.
+    """
+    return uri if urlparse(uri).scheme else f"file://{os.path.abspath(uri)}"
+
+
 def is_local(uri: str) -> bool:
     """Return whether the URI is a folder of this machine."""
     return urlparse(uri).scheme in LOCAL_SCHEMES

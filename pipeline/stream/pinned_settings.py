@@ -77,6 +77,7 @@ class KeysGone(Failure):
 class PinnedSettings:
     """The settings of each batch of one run of a query; `run` is the run's number.
 
+    They are in a table beside `checkpoint`, which need not be there itself.
     `settings` are what the run decides by, but for the catalogue of topics and the ACLs, which are
     looked for here. `planned` is the last batch that the streaming checkpoint had planned before
     this run, and `offset_of_batch` returns where a batch that is planned ends, as Spark's log of

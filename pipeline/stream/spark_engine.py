@@ -17,6 +17,7 @@ from pipeline.session.checkpoint_files import (
     planned_ms,
     planned_offset,
 )
+from pipeline.session.checkpoint_location import hadoop_uri
 from pipeline.stream.offset import Planned
 from pipeline.stream.pace import Pace
 from pipeline.stream.pinned_settings import PinnedSettings
@@ -85,7 +86,9 @@ class SparkEngine:
         batch = replace(batch, keys=self._keys)
         planned = self.last_planned(checkpoint)
         offset_of_batch = functools.partial(planned_offset, self._spark, checkpoint)
-        pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch, offset_of_batch)
+        # Named after the streaming checkpoint, and where the bootstrap is: Python reaches that.
+        beside = f"{bootstrap.uri.rpartition('/')[0]}/{checkpoint.rpartition('/')[2]}"
+        pinned = PinnedSettings(self._root, beside, batch, planned, epoch, offset_of_batch)
         unknown_until = 0 if planned is None else clock_ms() + HORIZON_MS
         looks = TimerLooks(self._settings.trigger_interval_ms, unknown_until)
         pace = Pace(looks, functools.partial(planned_ms, self._spark, checkpoint))
@@ -95,7 +98,7 @@ class SparkEngine:
             self._settings,
             self._make_machine,
             Sink(self._root, self._settings, epoch=epoch, pinned=pinned, pace=pace),
-            checkpoint,
+            hadoop_uri(checkpoint),
             bootstrap,
             selection,
             pinned.run,

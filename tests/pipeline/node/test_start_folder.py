@@ -9,8 +9,16 @@ import pytest
 from deltalake import DeltaTable
 
 from pipeline.delta.epoch import Epoch, FencedError
+from pipeline.delta.object_store import Listed
+from pipeline.node import start_folder
 from pipeline.node.node import CoordinatorNode, start
-from pipeline.node.start_folder import bootstrap_uri, checkpoint_uri, stream_uri, take_folder
+from pipeline.node.start_folder import (
+    bootstrap_uri,
+    checkpoint_uri,
+    stream_uri,
+    tables_folder,
+    take_folder,
+)
 from pipeline.settings import Settings
 from pipeline.stream.offset import Planned
 from tests.pipeline.node.fake_engine import FakeEngine
@@ -129,3 +137,103 @@ def test_a_node_that_was_started_again_leaves_the_later_start_alone(root):
 def _look_again(node: CoordinatorNode) -> None:
     node._look_at = 0.0
     node.tick()
+
+
+class WithHdfs(FakeEngine):
+    """An engine that reaches an HDFS, which is a folder to itself: `hdfs://` is nobody else's."""
+
+    def __init__(self, hdfs: Path) -> None:
+        super().__init__()
+        self._hdfs = hdfs
+
+    def move(self, folder: str, target: str) -> bool:
+        return super().move(self._there(folder), self._there(target))
+
+    def delete_checkpoint(self, checkpoint: str) -> None:
+        super().delete_checkpoint(self._there(checkpoint))
+
+    def write(self, checkpoint: str) -> None:
+        """Write a streaming checkpoint, as the first batch of a query does."""
+        Path(self._there(checkpoint)).mkdir(parents=True)
+
+    def has(self, checkpoint: str) -> bool:
+        return Path(self._there(checkpoint)).exists()
+
+    def _there(self, uri: str) -> str:
+        return uri.replace("hdfs://name", str(self._hdfs))
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed(*_: str) -> bool:
+    raise Killed
+
+
+HDFS = "hdfs://name/streams"
+
+
+def id_of_tables(root: str, epoch: int) -> str:
+    folder = tables_folder(root, Epoch(1, epoch), HDFS)
+    assert folder.startswith(f"{root}/"), "where Python reaches it"
+    return str(DeltaTable(bootstrap_uri(folder)).metadata().id)
+
+
+def test_a_streaming_checkpoint_in_an_hdfs_is_taken_with_its_tables_beside_the_root_s(
+    root, tmp_path
+):
+    engine = WithHdfs(tmp_path / "hdfs")
+    first = take_folder(engine, root, Epoch(1, 3), [3], HDFS)
+    assert first.startswith(HDFS)
+    engine.write(stream_uri(first))
+    before = id_of_tables(root, 3)
+    second = take_folder(engine, root, Epoch(1, 8), [3, 8], HDFS)
+    assert engine.has(stream_uri(second)) and not engine.has(first)
+    assert id_of_tables(root, 8) == before
+    assert folders(root) == ["epoch-8"]
+
+
+def test_a_start_that_was_killed_between_the_two_leaves_nothing_to_take(
+    root, tmp_path, monkeypatch
+):
+    engine = WithHdfs(tmp_path / "hdfs")
+    first = take_folder(engine, root, Epoch(1, 3), [3], HDFS)
+    engine.write(stream_uri(first))
+    before = id_of_tables(root, 3)
+    with monkeypatch.context() as patched:
+        patched.setattr(start_folder, "_move_tables", killed)
+        with pytest.raises(Killed):
+            take_folder(engine, root, Epoch(1, 8), [3, 8], HDFS)
+    third = take_folder(engine, root, Epoch(1, 12), [3, 8, 12], HDFS)
+    assert not engine.has(stream_uri(third)), "it begins from the tables"
+    assert id_of_tables(root, 12) != before
+    assert folders(root) == ["epoch-12"]
+
+
+def test_beside_a_root_in_a_store_the_tables_are_not_taken_and_do_not_stay(tmp_path, monkeypatch):
+    there: list[str] = []
+
+    class Store:
+        """An object store that Python reaches, and Spark does not."""
+
+        def __init__(self, uri: str) -> None:
+            self._below = f"{uri}/"
+
+        def list(self) -> list[Listed]:
+            mine = [each for each in there if each.startswith(self._below)]
+            return [Listed(each.removeprefix(self._below), 1, 0) for each in mine]
+
+        def delete(self, paths: list[str]) -> None:
+            for each in paths:
+                there.remove(self._below + each)
+
+    monkeypatch.setattr(start_folder, "Folder", Store)
+    monkeypatch.setattr(start_folder, "write_deltalake", lambda uri, *_, **__: there.append(uri))
+    engine, root = WithHdfs(tmp_path / "hdfs"), "s3a://bucket/groups"
+    first = take_folder(engine, root, Epoch(1, 3), [3], HDFS)
+    engine.write(stream_uri(first))
+    second = take_folder(engine, root, Epoch(1, 8), [3, 8], HDFS)
+    assert not engine.has(first) and not engine.has(stream_uri(second))
+    assert there == [bootstrap_uri(tables_folder(root, Epoch(1, 8), HDFS))]
+    assert there[0].startswith(f"{root}/_checkpoints/")

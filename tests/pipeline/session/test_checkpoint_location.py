@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.session.checkpoint_location import checkpoint_location, store_packages
+from pipeline.session.checkpoint_location import checkpoint_location, hadoop_uri, store_packages
 from pipeline.session.start import PACKAGES, packages, spark_settings
 from pipeline.settings import CoordinatorSettings, Settings
 
@@ -101,3 +101,14 @@ def test_other_stores_are_told_nothing_of_it(monkeypatch, location):
 def test_spark_needs_no_jars_of_a_store_that_only_the_tables_are_in():
     location = checkpoint_location(BESIDE, "s3a://bucket/groups", "local[*]")
     assert spark_settings(BESIDE, location)[PACKAGES] == packages()
+
+
+def test_a_path_is_a_folder_of_the_machine_for_spark_too_where_a_cluster_has_an_hdfs(
+    monkeypatch, tmp_path
+):
+    """To Hadoop a path without a scheme is one of fs.defaultFS."""
+    assert hadoop_uri("/data/groups/_checkpoints") == "file:///data/groups/_checkpoints"
+    monkeypatch.chdir(tmp_path)
+    assert hadoop_uri("groups") == f"file://{tmp_path}/groups"
+    for uri in ("file:///data", "hdfs://name/x", "s3a://bucket/x"):
+        assert hadoop_uri(uri) == uri
