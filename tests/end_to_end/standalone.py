@@ -164,7 +164,7 @@ class Standalone:
     def _spawn(
         self, name: str, command: list[str], more: dict[str, str]
     ) -> subprocess.Popen[bytes]:
-        kept = {key: value for key, value in os.environ.items() if not _is_ours(key)}
+        kept = {key: value for key, value in os.environ.items() if not is_ours(key)}
         given = {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
         with (self.folder / f"{name}.log").open("wb") as out:
             child = subprocess.Popen(
@@ -179,6 +179,6 @@ class Standalone:
         return child
 
 
-def _is_ours(key: str) -> bool:
+def is_ours(key: str) -> bool:
     """What would lead the cluster's Python to this environment's packages."""
     return re.match("PYTHON|PYSPARK|SPARK|VIRTUAL_ENV", key) is not None

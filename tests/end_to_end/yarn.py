@@ -1,0 +1,304 @@
+"""YARN on this machine, from Hadoop's own jars: a ResourceManager, two NodeManagers and an HDFS.
+
+The four run in one JVM, which ends with this process. What YARN starts in its containers, drivers
+and executors, are processes of their own, as on any cluster.
+
+The nodes' Python is the one that the tests' environment was made from: it has none of the packages
+that the project needs, as a cluster's has none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
+
+from pipeline.bench.ivy import JarsNotFetched, Module, fetch_jars, spark_jars
+from pipeline.host import find_java
+from pipeline.user_folders import cache_folder
+from tests.end_to_end.standalone import SPARK_HOME, TOP, is_ours, until
+
+_HADOOP = "org.apache.hadoop"
+# A ResourceManager's certificates, which the jar of the small cluster leaves out.
+_BOUNCY_CASTLE = Module("org.bouncycastle", "bcpkix-jdk18on", "1.82")
+# A container that is killed has so long to end by itself, ms. YARN's own default is 250.
+_GRACE_MS = 30_000
+_NODES = ("node-1", "node-2")
+_SETTINGS = {
+    "yarn.resourcemanager.hostname": "127.0.0.1",
+    "yarn.scheduler.minimum-allocation-mb": "128",
+    "yarn.scheduler.maximum-allocation-mb": "2048",
+    "yarn.scheduler.capacity.root.queues": "default",
+    "yarn.scheduler.capacity.root.default.capacity": "100",
+    "yarn.scheduler.capacity.maximum-am-resource-percent": "1.0",
+    # A driver and an executor.
+    "yarn.nodemanager.resource.memory-mb": "2560",
+    "yarn.nodemanager.resource.cpu-vcores": "4",
+    "yarn.nodemanager.vmem-check-enabled": "false",
+    # Else a node is given up whose disk is nine tenths full.
+    "yarn.nodemanager.disk-health-checker.enable": "false",
+    "yarn.nodemanager.sleep-delay-before-sigkill.ms": str(_GRACE_MS),
+    # What a container has printed stays, for the test to read.
+    "yarn.nodemanager.delete.debug-delay-sec": "3600",
+}
+
+
+def find_jars() -> list[Path]:
+    """Return the jars of Hadoop's small cluster, of the release that Spark has.
+
+    They are fetched once. Skips the test if they cannot be had.
+    """
+    java = find_java()
+    if java is None:
+        pytest.skip("there is no Java")
+    (api,) = spark_jars().glob("hadoop-client-api-*.jar")
+    release = api.stem.rpartition("-")[2]
+    # What it depends on, Spark has.
+    cluster = Module(_HADOOP, "hadoop-client-minicluster", release, alone=True)
+    folder = cache_folder() / f"hadoop-minicluster-{release}"
+    try:
+        fetch_jars(java, [cluster, _BOUNCY_CASTLE], folder)
+    except JarsNotFetched as error:
+        pytest.skip(f"{cluster.jar} cannot be fetched: {error}")
+    return sorted(folder.glob("*.jar"))
+
+
+class Container(NamedTuple):
+    """A container that runs: its id and the process id of its JVM."""
+
+    name: str
+    pid: int
+    is_executor: bool
+
+
+class Yarn:
+    """A cluster under a folder; `hdfs` is the URI of its HDFS."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.python = self.folder / "python"
+        self.hdfs = ""
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+        self._jvm: Any = None
+        self._client: Any = None
+        self._gateway: Any = None
+        self._process: Any = None
+
+    def begin(self) -> None:
+        """Start all of it, and wait until the ResourceManager knows both nodes."""
+        self._write_python()
+        self._start_jvm(find_jars())
+        java = self._jvm.org.apache.hadoop
+        configuration = java.conf.Configuration()
+        builder = java.hdfs.MiniDFSCluster.Builder(
+            configuration, self._jvm.java.io.File(str(self.folder / "hdfs"))
+        )
+        self.hdfs = str(builder.numDataNodes(1).build().getURI().toString())
+        for key, value in {**_SETTINGS, **_addresses(), "fs.defaultFS": self.hdfs}.items():
+            configuration.set(key, value)
+        # Two nodes in one JVM would otherwise have metrics of the same names.
+        java.metrics2.lib.DefaultMetricsSystem.setMiniClusterMode(True)
+        manager = java.yarn.server.resourcemanager.ResourceManager()
+        _run(manager, java.yarn.conf.YarnConfiguration(configuration))
+        for name in _NODES:
+            theirs = java.yarn.conf.YarnConfiguration(configuration)
+            for key, value in self._of_node(name).items():
+                theirs.set(key, value)
+            _run(java.yarn.server.nodemanager.NodeManager(), theirs)
+        until("two nodes", lambda: manager.getResourceScheduler().getNumClusterNodes() == 2)
+        self._client = java.yarn.client.api.YarnClient.createYarnClient()
+        _run(self._client, configuration)
+        self._write_configuration(configuration)
+
+    def _start_jvm(self, jars: list[Path]) -> None:
+        (py4j,) = spark_jars().glob("py4j-*.jar")
+        with (self.folder / "cluster.log").open("w") as log:
+            port, self._process = launch_gateway(
+                jarpath=str(py4j),
+                classpath=os.pathsep.join([*map(str, jars), f"{spark_jars()}/*"]),
+                javaopts=["-Xmx512m", "-XX:+UseSerialGC"],
+                java_path=find_java(),
+                redirect_stderr=log,
+                die_on_exit=True,
+                cwd=str(self.folder),
+                return_proc=True,
+            )
+        self._gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+        self._jvm = self._gateway.jvm
+
+    def _of_node(self, name: str) -> dict[str, str]:
+        addresses = ("address", "localizer.address", "webapp.address", "collector-service.address")
+        return {
+            "yarn.nodemanager.hostname": "127.0.0.1",
+            **{f"yarn.nodemanager.{each}": _free_address() for each in addresses},
+            "yarn.nodemanager.local-dirs": str(self.folder / name / "local"),
+            "yarn.nodemanager.log-dirs": str(self.folder / name / "logs"),
+        }
+
+    def _write_python(self) -> None:
+        """Write the nodes' Python, of the driver's release: another one is refused by Spark itself.
+
+        Spark hands the driver's PYTHONPATH to the nodes. On other machines its folders do not
+        exist; here they do, so Python in a container keeps only what is the container's own.
+        """
+        self.python.write_text(
+            "#!/bin/sh\n"
+            f'case "$PWD" in {self.folder}/node-*)\n'
+            "    PYTHONPATH=$(echo \"$PYTHONPATH\" | tr : '\\n' | "
+            'grep -e "^[^/]" -e "^$PWD/" | paste -sd : -)\n'
+            "    export PYTHONPATH;;\n"
+            "esac\n"
+            f'exec {sys._base_executable} "$@"\n'  # type: ignore[attr-defined]
+        )
+        self.python.chmod(0o755)
+
+    def _write_configuration(self, configuration: Any) -> None:
+        """Write what an administrator gives users: Hadoop's files, and Spark's jars on each node.
+
+        Without the second, each submit packs and uploads the jars of its own Spark.
+        """
+        folder = self.folder / "conf"
+        folder.mkdir()
+        wanted = {**_SETTINGS, "fs.defaultFS": self.hdfs}
+        for key in _ADDRESSES:
+            wanted[key] = configuration.get(key)
+        properties = "".join(
+            f"<property><name>{key}</name><value>{value}</value></property>\n"
+            for key, value in wanted.items()
+        )
+        text = f"<configuration>\n{properties}</configuration>\n"
+        (folder / "core-site.xml").write_text(text)
+        (folder / "yarn-site.xml").write_text(text)
+        jars = f"spark.yarn.jars local:{SPARK_HOME}/jars/*\n"
+        (folder / "spark-defaults.conf").write_text(jars)
+
+    def submit(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start spark-submit, as the README does; its output goes to the file `NAME.log`."""
+        command = [
+            str(Path(sys.executable).with_name("spark-submit")),
+            *("--master", "yarn", "--driver-memory", "1g", "--executor-memory", "512m"),
+            *arguments,
+        ]
+        kept = {key: value for key, value in os.environ.items() if not is_ours(key)}
+        given = {
+            "HADOOP_CONF_DIR": str(self.folder / "conf"),
+            "SPARK_CONF_DIR": str(self.folder / "conf"),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": str(self.python),
+            # The driver's environment has this project installed: it is this checkout.
+            "PYTHONPATH": str(TOP),
+        }
+        with (self.folder / f"{name}.log").open("wb") as out:
+            child = subprocess.Popen(
+                command,
+                env={**kept, **given},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        self._children[name] = child
+        return child
+
+    def text(self, name: str) -> str:
+        """What spark-submit has printed."""
+        return (self.folder / f"{name}.log").read_text("utf-8", "replace")
+
+    def wait_ready(self, name: str, container: str | None = None) -> None:
+        """Wait until a submitted job answers requests. Raises AssertionError if it ends before.
+
+        `container` is the driver's, if that is in one.
+        """
+
+        def is_ready() -> bool:
+            assert self._children[name].poll() is None, self.text(name)[-2_000:]
+            said = self.text(name) if container is None else self.said(container)
+            return "\nready" in said
+
+        until(f"{name} is ready", is_ready, 600)
+
+    def application(self, name: str) -> str:
+        """The id of the application that was submitted, once YARN has it."""
+
+        def is_submitted() -> bool:
+            assert self._children[name].poll() is None, self.text(name)[-2_000:]
+            return "Submitted application application_" in self.text(name)
+
+        until(f"{name} is submitted", is_submitted)
+        found = re.search(r"Submitted application (application_\w+)", self.text(name))
+        assert found is not None
+        return found[1]
+
+    def said(self, container: str) -> str:
+        """What the Python of a driver in a container has printed, and logged."""
+        files = self.folder.glob(f"node-*/logs/*/{container}/stdout")
+        return "".join(file.read_text("utf-8", "replace") for file in files)
+
+    def containers(self) -> list[Container]:
+        """The containers of all applications that run."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                here = Path(os.readlink(entry / "cwd"))
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            ours = here.is_relative_to(self.folder) and here.name.startswith("container_")
+            if ours and words[0].endswith(b"/java"):
+                is_executor = any(b"ExecutorBackend" in word for word in words)
+                found.append(Container(here.name, int(entry.name), is_executor))
+        return found
+
+    def kill_application(self, name: str) -> None:
+        """Do what `yarn application -kill` does."""
+        identity = self._jvm.org.apache.hadoop.yarn.api.records.ApplicationId.fromString(name)
+        self._client.killApplication(identity)
+
+    def stop(self) -> None:
+        """Kill what still runs, each by its own process id."""
+        for child in self._children.values():
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        if self._gateway is not None:
+            # First, or it would start the containers again.
+            self._gateway.shutdown()
+            self._process.kill()
+            self._process.communicate()
+        for container in self.containers():
+            os.kill(container.pid, signal.SIGKILL)
+
+
+_ADDRESSES = (
+    "yarn.resourcemanager.address",
+    "yarn.resourcemanager.scheduler.address",
+    "yarn.resourcemanager.resource-tracker.address",
+    "yarn.resourcemanager.admin.address",
+    "yarn.resourcemanager.webapp.address",
+)
+
+
+def _addresses() -> dict[str, str]:
+    return {key: _free_address() for key in _ADDRESSES}
+
+
+def _free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def _run(service: Any, configuration: Any) -> None:
+    """Start one of YARN's services."""
+    service.init(configuration)
+    service.start()
