@@ -64,6 +64,15 @@ def data_files(handle: DeltaTable) -> list[DataFile]:
     return sorted(found, key=lambda file: (file.modified_ms, file.path))
 
 
+def modified_within(files: Sequence[DataFile], ms: int, now_ms: int) -> list[DataFile]:
+    """Return those of a version's files that were written so long, or less, before `now_ms`.
+
+    If the newest one was written earlier than that, it counts from there.
+    """
+    since = min(now_ms, max((file.modified_ms for file in files), default=now_ms)) - ms
+    return [file for file in files if file.modified_ms >= since]
+
+
 def new_path(partition: Mapping[str, str | None], codec: str) -> str:
     """Return a path that no file has, below the table's root; `codec` is Parquet's compression."""
     folder = "".join(f"{name}={value}/" for name, value in partition.items())

@@ -57,11 +57,15 @@ _MEMORY = 1 << 30
 
 
 @contextlib.contextmanager
-def open_engine() -> Iterator[Engine]:
-    """A DuckDB for a bootstrap, over a folder of its own to spill to."""
+def open_engine(beside_batches: bool = False) -> Iterator[Engine]:
+    """A DuckDB for a bootstrap, over a folder of its own to spill to.
+
+    `beside_batches` leaves the other cores to the batches of a query that runs.
+    """
+    threads = 1 if beside_batches else os.cpu_count() or 1
     with (
         tempfile.TemporaryDirectory(prefix="take-over-") as scratch,
-        Engine(_MEMORY, os.cpu_count() or 1, Path(scratch)) as engine,
+        Engine(_MEMORY, threads, Path(scratch)) as engine,
     ):
         # Nothing here has an order, and row groups can be bounded in bytes only without one.
         engine.run("SET preserve_insertion_order = false")
@@ -126,10 +130,10 @@ def append_bootstrap(
     """
     began = monotonic()
     partitions = None if partition_set is None else partition_set.partitions
-    with open_engine() as engine:
+    with open_engine(beside_batches=last_row is not None) as engine:
         target = TableFiles(open_delta(uri), engine.scratch)
         files = write_load_events(engine, root, target, partitions)
-        files += write_remembered(root, target, partition_set, ours)
+        files += write_remembered(engine, root, target, partition_set, ours)
         waiting = WaitingRequests(engine, root, requests, ours.max_request_size)
         files += write_waiting_requests(waiting, target, partition_set)
         if last_row is not None:

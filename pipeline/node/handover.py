@@ -172,7 +172,7 @@ def give_up(
     In other groups nobody waits for an answer; each is forgotten when its next timer is due. A
     `run` selects the partitions `kept` only from then on.
     """
-    with open_engine() as engine:
+    with open_engine(beside_batches=run is not None) as engine:
         groups = groups_with_records(engine, root, partition_set.partitions)
         waiting = WaitingRequests(
             engine, root, open_table(root, REQUESTS), ours.max_request_size

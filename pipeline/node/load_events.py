@@ -3,36 +3,33 @@
 DuckDB writes the events: a JVM costs ten seconds of its first queries. DuckDB keeps in memory what
 it gathers for a group. So a log that is too large for that is first cut into buckets of whole
 groups, on disk, and the buckets are taken one after the other.
-
-DuckDB refuses a Parquet file whose strings are not UTF-8. The coordinator writes no such file, but
-another writer may: then pyarrow copies the offending files with U+FFFD for what is invalid.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from coordinator.group.control import PREFIX
-from pipeline.delta.data_files import DataFile, count_bytes, count_records, data_files
+from pipeline.delta.data_files import count_bytes, count_records
 from pipeline.delta.engine import Engine, quoted
-from pipeline.delta.table_files import TableFiles
 from pipeline.errors import Failure
+from pipeline.node.shown_table import ShownTable
 from pipeline.stream.packed import FIRST_KEY
-from pipeline.stream.utf8 import is_valid_utf8, valid_utf8
 from pipeline.tables.store import open_table
 from schemas.records import GROUP_METADATA, OFFSET_COMMIT
 from schemas.tables import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Collection, Iterator
+
+    from pipeline.delta.data_files import DataFile
+    from pipeline.delta.table_files import TableFiles
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 # A record as a group is loaded from it: `reason` and `request_id` are for people.
 _RECORD = [
@@ -53,50 +50,6 @@ _ROW_GROUP_BYTES = 16 << 20
 _FLUSH_ROWS = 4096
 
 
-class OffsetsTopicLog:
-    """The offsets topic's rows as the view `log` of an engine, for statements to run on."""
-
-    def __init__(self, engine: Engine, root: str) -> None:
-        handle = open_table(root, OFFSETS_TOPIC)
-        self.files = data_files(handle)
-        self._engine = engine
-        self._table = TableFiles(handle, engine.scratch)
-        engine.show("log", self._table, self.files)
-
-    def run(self, work: Callable[[], T]) -> T:
-        """Do some work on the view; do it again over valid copies if strings are not UTF-8.
-
-        Raises Failure with what DuckDB says.
-        """
-        try:
-            return work()
-        except Failure as error:
-            if not self._copy_invalid():
-                raise
-            log.warning("the offsets topic has strings that are not UTF-8: %s", error)
-        self._engine.show("log", self._table, self.files)
-        return work()
-
-    def _copy_invalid(self) -> bool:
-        """Have valid copies read in place of files with strings that are not UTF-8."""
-        found = False
-        for file in self.files:
-            parquet = pq.ParquetFile(self._table.local(file))
-            if all(map(is_valid_utf8, _pages(parquet))):
-                continue
-            found = True
-            copy = self._engine.scratch / f"valid-{uuid.uuid4()}.parquet"
-            with pq.ParquetWriter(copy, parquet.schema_arrow) as writer:
-                for page in _pages(parquet):
-                    writer.write_table(valid_utf8(page).cast(parquet.schema_arrow))
-            self._table.read_instead(file, copy)
-        return found
-
-
-def _pages(parquet: pq.ParquetFile) -> Iterator[pa.Table]:
-    return (pa.Table.from_batches([batch]) for batch in parquet.iter_batches())
-
-
 def write_load_events(
     engine: Engine,
     root: str,
@@ -111,7 +64,7 @@ def write_load_events(
     have no place in the log, which cannot be anybody's; and record types that nobody here knows: a
     warning names them. Raises Failure with what DuckDB says.
     """
-    topic = OffsetsTopicLog(engine, root)
+    topic = ShownTable(engine, open_table(root, OFFSETS_TOPIC), "log")
     files = topic.files
     if not files or (partitions is not None and not partitions):
         return []
@@ -133,7 +86,7 @@ def write_load_events(
 def groups_with_records(engine: Engine, root: str, partitions: Collection[int]) -> set[str]:
     """Return the groups of offsets partitions of which the offsets topic has any record."""
     query = f"SELECT DISTINCT group_id FROM log WHERE group_id IS NOT NULL AND {_in(partitions)}"
-    topic = OffsetsTopicLog(engine, root)
+    topic = ShownTable(engine, open_table(root, OFFSETS_TOPIC), "log")
     return {group_id for (group_id,) in topic.run(lambda: engine.run(query))}
 
 

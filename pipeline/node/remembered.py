@@ -21,62 +21,73 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from coordinator.group.control import remember_event
 from coordinator.group.dedup import IDEMPOTENT, digest_bytes
 from pipeline.clock import clock_ms
-from pipeline.node.table_scan import TableScan
+from pipeline.delta.data_files import data_files, modified_within
+from pipeline.delta.engine import quoted
+from pipeline.node.shown_table import ShownTable
 from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA, of_partitions
 from pipeline.tables.store import open_table
 from schemas.messages import APIS
 from schemas.tables import RESPONSES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    from deltalake import DeltaTable
 
     from coordinator.group.partition import PartitionSet
     from pipeline.delta.data_files import DataFile
+    from pipeline.delta.engine import Engine
     from pipeline.delta.table_files import TableFiles
     from pipeline.settings import CoordinatorSettings
 
-_COLUMNS = ("request_id", "group_id", "api", "responded_at")
-_DECIDING = pa.array([api for api in APIS if api not in IDEMPOTENT], pa.string())
+_DECIDING = [api for api in APIS if api not in IDEMPOTENT]
 _EVENTS_BYTES = 16 << 20
 
 
-def answered_lately(root: str, ours: CoordinatorSettings, now_ms: int) -> dict[str, bytearray]:
+def answered_lately(
+    engine: Engine, root: str, ours: CoordinatorSettings, now_ms: int
+) -> dict[str, bytearray]:
     """Return the digests of the ids that were answered in the window before `now_ms`, by group."""
     window = ours.request_dedup_window_ms
-    scan = TableScan(open_table(root, RESPONSES), modified_within_ms=2 * window, now_ms=now_ms)
-    pages = [_deciding(rows) for _, _, rows in scan.pages(_COLUMNS)]
-    times = [pc.max(rows.column("responded_at")).as_py() for rows in pages if rows.num_rows]
-    end = min(now_ms, max((time for time in times if time is not None), default=0))
+    responses = open_table(root, RESPONSES)
+    files = modified_within(data_files(responses), 2 * window, now_ms)
+    answers = _answers(engine, responses, files)
+    end = min(now_ms, max((at for _, _, at in answers), default=0))
     found: dict[str, bytearray] = {}
     if end < now_ms - 2 * window:
         return found
     most = len(digest_bytes("")) * ours.request_dedup_max_ids
-    for rows in pages:
-        lately = rows.filter(pc.greater(rows.column("responded_at"), end - window))
-        ids, groups = (lately.column(name).to_pylist() for name in ("request_id", "group_id"))
-        for request_id, group_id in zip(ids, groups, strict=True):
+    for request_id, group_id, at in answers:
+        if at > end - window:
             digests = found.setdefault(group_id, bytearray())
             digests += digest_bytes(request_id)
             del digests[:-most]
     return found
 
 
-def _deciding(rows: pa.Table) -> pa.Table:
-    """The answers of the APIs that count, with their times in ms."""
-    at = rows.column("responded_at").cast(pa.timestamp("ms", tz="UTC"), safe=False)
-    rows = rows.set_column(
-        rows.column_names.index("responded_at"), "responded_at", at.cast("int64")
+def _answers(
+    engine: Engine, responses: DeltaTable, files: Sequence[DataFile]
+) -> list[tuple[str, str, int]]:
+    """Id, group and time, ms, of the answers of the APIs that count, the earliest first."""
+    if not files:
+        return []
+    apis = ", ".join(map(quoted, _DECIDING))
+    query = (
+        "SELECT request_id, group_id, epoch_ms(responded_at) FROM answers "
+        f"WHERE api IN ({apis}) AND request_id IS NOT NULL AND group_id IS NOT NULL "
+        "AND responded_at IS NOT NULL ORDER BY responded_at"
     )
-    return rows.filter(pc.is_in(rows.column("api"), _DECIDING))
+    shown = ShownTable(engine, responses, "answers", files)
+    return shown.run(lambda: engine.run(query))
 
 
 def write_remembered(
+    engine: Engine,
     root: str,
     target: TableFiles,
     partition_set: PartitionSet | None,
@@ -86,7 +97,7 @@ def write_remembered(
     path, local = target.new_file()
     records = 0
     with pq.ParquetWriter(local, PACKED_SCHEMA, compression="zstd") as writer:
-        for events in _events(answered_lately(root, ours, clock_ms())):
+        for events in _events(answered_lately(engine, root, ours, clock_ms())):
             mine = of_partitions(events, partition_set)
             records += mine.num_rows
             if mine.num_rows:

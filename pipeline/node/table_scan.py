@@ -34,23 +34,12 @@ class TableScan:
     """Reads the files of the handle's version; partition columns are not in them.
 
     A file or a row group that is certainly damaged has the rows that `substitute` makes; without
-    it, pyarrow's error is raised. With `modified_within_ms` only the files are read that
-    were written so long, or less, before `now_ms` or before the newest file, whichever is earlier.
+    it, pyarrow's error is raised.
     """
 
-    def __init__(
-        self,
-        handle: DeltaTable,
-        substitute: Substitute | None = None,
-        modified_within_ms: int | None = None,
-        now_ms: int = 0,
-    ) -> None:
+    def __init__(self, handle: DeltaTable, substitute: Substitute | None = None) -> None:
         self._substitute = substitute
-        files = data_files(handle)
-        if modified_within_ms is not None and files:
-            since = min(now_ms, files[-1].modified_ms) - modified_within_ms
-            files = [file for file in files if file.modified_ms >= since]
-        self._paths = [file.path for file in files]
+        self._paths = [file.path for file in data_files(handle)]
         self._files = open_files(handle.table_uri)
 
     def pages(self, columns: Sequence[str]) -> Iterator[tuple[int, int, pa.Table]]:

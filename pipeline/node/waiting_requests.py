@@ -14,6 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.delta.table import local_folder
+from pipeline.node.shown_table import ShownTable
 from pipeline.node.table_scan import TableScan
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.contract_types import in_contract_types, texts
@@ -63,8 +65,7 @@ class WaitingRequests:
         self._most = most
         self._requests = TableScan(requests, RefusedRequests())
         self._store("asked", _ASKED, self._asked())
-        answered = TableScan(open_table(root, RESPONSES)).pages(["request_id"])
-        self._store("answered", _ANSWERED, (rows.cast(_ANSWERED) for _, _, rows in answered))
+        self._store_answered(open_table(root, RESPONSES))
         engine.run(
             "CREATE OR REPLACE TEMP TABLE unanswered AS SELECT file, row, rejectable FROM asked "
             "WHERE NOT EXISTS "
@@ -102,6 +103,15 @@ class WaitingRequests:
     def _store(self, table: str, schema: pa.Schema, pages: Iterable[pa.Table]) -> None:
         batches = (batch for page in pages for batch in page.to_batches())
         self._engine.store(table, pa.RecordBatchReader.from_batches(schema, batches))
+
+    def _store_answered(self, responses: DeltaTable) -> None:
+        if local_folder(responses.table_uri) is None:
+            # DuckDB reads copies of whole files, of which pyarrow fetches the one column.
+            answered = TableScan(responses).pages(["request_id"])
+            self._store("answered", _ANSWERED, (rows.cast(_ANSWERED) for _, _, rows in answered))
+            return
+        sql = "CREATE OR REPLACE TEMP TABLE answered AS SELECT request_id FROM answers"
+        ShownTable(self._engine, responses, "answers").run(lambda: self._engine.run(sql))
 
     def _asked(self) -> Iterator[pa.Table]:
         for file, first, rows in self._requests.pages(["request_id", "group_id"]):

@@ -14,7 +14,7 @@ from coordinator.group.control import PREFIX
 from coordinator.group.dedup import digest_bytes
 from coordinator.group.partition import PartitionSet, partition_for
 from pipeline.clock import clock_ms
-from pipeline.node.bootstrap import prepare_bootstrap
+from pipeline.node.bootstrap import open_engine, prepare_bootstrap
 from pipeline.node.remembered import answered_lately
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.packed import KEY_WIDTH, unpack
@@ -39,6 +39,11 @@ def write(root: str, *answers: Response, batch: int = 0) -> None:
     Sink(root, CoordinatorSettings()).write([GroupOutput(list(answers), [], [], [])], "q", batch)
 
 
+def lately(root: str, ours: CoordinatorSettings, now: int) -> dict[str, bytearray]:
+    with open_engine() as engine:
+        return answered_lately(engine, root, ours, now)
+
+
 def digests(*ids: str) -> bytes:
     return b"".join(map(digest_bytes, ids))
 
@@ -53,20 +58,20 @@ def test_what_was_answered_in_the_window_is_found(root, now):
         answer("read", now - 1, api="offset_fetch"),
         answer("beat", now - 1, api="heartbeat"),
     )
-    found = answered_lately(root, OURS, now)
-    assert found == {"g": digests("late", "early"), "h": digests("other group")}
+    found = lately(root, OURS, now)
+    assert found == {"g": digests("early", "late"), "h": digests("other group")}
 
 
 def test_an_old_root_brings_nothing(root, now):
     write(root, answer("r", now))
-    assert answered_lately(root, OURS, now + 2 * WINDOW_MS + 1) == {}
-    assert answered_lately(root, OURS, now) == {"g": digests("r")}
+    assert lately(root, OURS, now + 2 * WINDOW_MS + 1) == {}
+    assert lately(root, OURS, now) == {"g": digests("r")}
 
 
 def test_a_clock_that_is_behind_or_ahead_hides_nothing(root, now):
     write(root, answer("r", now), answer("before", now - WINDOW_MS + 1))
     for mine in (now - 10 * WINDOW_MS, now + WINDOW_MS):
-        assert digests("r") in bytes(answered_lately(root, OURS, mine)["g"])
+        assert digests("r") in bytes(lately(root, OURS, mine)["g"])
 
 
 def test_files_from_before_the_window_are_not_read(root, now):
@@ -80,13 +85,13 @@ def test_files_from_before_the_window_are_not_read(root, now):
     commit_file.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
     write(root, answer("new", now), batch=1)
     old.unlink()
-    assert answered_lately(root, OURS, now) == {"g": digests("new")}
+    assert lately(root, OURS, now) == {"g": digests("new")}
 
 
 def test_a_group_is_brought_its_newest_up_to_the_bound(root, now):
     write(root, *(answer(f"r{n}", now - 10 + n) for n in range(5)))
     bounded = replace(OURS, request_dedup_max_ids=2)
-    assert answered_lately(root, bounded, now) == {"g": digests("r3", "r4")}
+    assert lately(root, bounded, now) == {"g": digests("r3", "r4")}
 
 
 def test_a_repeated_commit_is_not_decided_again_after_a_take_over(root, now, tmp_path):

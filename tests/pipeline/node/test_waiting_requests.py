@@ -316,6 +316,7 @@ def with_client(request_id: str, client_id: str) -> RequestEvent:
 def elsewhere(monkeypatch):
     """Have every table read and written as one that is not on a local disk."""
     monkeypatch.setattr("pipeline.delta.table_files.local_folder", lambda _: None)
+    monkeypatch.setattr(waiting_requests, "local_folder", lambda _: None)
     monkeypatch.setattr(commit_reader, "local_folder", lambda _: None)
 
 

@@ -1,0 +1,77 @@
+"""A version of a table as a view of DuckDB's, for statements to run on.
+
+DuckDB refuses a Parquet file whose strings are not UTF-8. The coordinator writes no such file, but
+another writer may: then pyarrow copies the offending files with U+FFFD for what is invalid.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from typing import TYPE_CHECKING, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.delta.data_files import data_files
+from pipeline.delta.table_files import TableFiles
+from pipeline.errors import Failure
+from pipeline.stream.utf8 import is_valid_utf8, valid_utf8
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from deltalake import DeltaTable
+
+    from pipeline.delta.data_files import DataFile
+    from pipeline.delta.engine import Engine
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+class ShownTable:
+    """The handle's rows, or those of some of its files, as a view of an engine."""
+
+    def __init__(
+        self, engine: Engine, handle: DeltaTable, view: str, files: Sequence[DataFile] | None = None
+    ) -> None:
+        self.files = data_files(handle) if files is None else files
+        self._engine = engine
+        self._uri = handle.table_uri
+        self._view = view
+        self._table = TableFiles(handle, engine.scratch)
+        engine.show(view, self._table, self.files)
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Do some work on the view; do it again over valid copies if strings are not UTF-8.
+
+        Raises Failure with what DuckDB says.
+        """
+        try:
+            return work()
+        except Failure as error:
+            if not self._copy_invalid():
+                raise
+            log.warning("%s has strings that are not UTF-8: %s", self._uri, error)
+        self._engine.show(self._view, self._table, self.files)
+        return work()
+
+    def _copy_invalid(self) -> bool:
+        """Have valid copies read in place of files with strings that are not UTF-8."""
+        found = False
+        for file in self.files:
+            parquet = pq.ParquetFile(self._table.local(file))
+            if all(map(is_valid_utf8, _pages(parquet))):
+                continue
+            found = True
+            copy = self._engine.scratch / f"valid-{uuid.uuid4()}.parquet"
+            with pq.ParquetWriter(copy, parquet.schema_arrow) as writer:
+                for page in _pages(parquet):
+                    writer.write_table(valid_utf8(page).cast(parquet.schema_arrow))
+            self._table.read_instead(file, copy)
+        return found
+
+
+def _pages(parquet: pq.ParquetFile) -> Iterator[pa.Table]:
+    return (pa.Table.from_batches([batch]) for batch in parquet.iter_batches())
