@@ -73,26 +73,32 @@ def await_move(
     """Wait until a node owns a partition; raises Failure if it was cancelled or takes too long."""
     limit = monotonic() + timeout_s
     said = ""
-    while (state := _known(decisions.read(), partition)).owner != to_node:
+    while (state := _known(cluster := decisions.read(), partition)).owner != to_node:
         if state.owner is not None and state.to_node != to_node:
             raise Failure(f"the move of partition {partition} was cancelled")
+        text = _stage(cluster, state)
+        if text != said:
+            say(text)
+            said = text
         if monotonic() > limit:
             raise Failure(
                 f"partition {partition} is not at node {to_node} after {timeout_s:g} s; "
                 "the move goes on once both nodes run, or take it back with --cancel"
             )
-        text = _stage(state)
-        if text != said:
-            say(text)
-            said = text
         sleep(_POLL_S)
 
 
-def _stage(state: PartitionState) -> str:
+def _stage(cluster: ClusterState, state: PartitionState) -> str:
     if state.owner is None:
         return f"partition {state.partition}: released, node {state.to_node} loads it"
     if state.unloading:
         return f"partition {state.partition}: node {state.owner} gives it up"
+    to = None if state.to_node is None else cluster.nodes.get(state.to_node)
+    if to is not None and not to.ready:
+        return (
+            f"partition {state.partition}: node {state.owner} keeps it until node {to.node_id} "
+            "is ready"
+        )
     return f"partition {state.partition}: node {state.owner} is to give it up"
 
 

@@ -171,6 +171,7 @@ def test_who_waits_for_a_move_hears_that_it_takes_too_long_or_was_cancelled(root
     said: list[str] = []
     with pytest.raises(Failure, match="partition 3 is not at node 2 after 0 s"):
         await_move(decisions, 3, 2, 0, said.append)
+    assert said == ["partition 3: node 1 keeps it until node 2 is ready"]
     cancel(decisions, 3)
     with pytest.raises(Failure, match="was cancelled"):
         await_move(decisions, 3, 2, 5)
