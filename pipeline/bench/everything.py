@@ -71,7 +71,7 @@ PLANS = (
     Plan("producer", ProducerFigures, "--seconds 0.5"),
     Plan("nodes", NodesReport, f"{_SMALL} --nodes 1 --groups 50"),
     Plan("reading", ReadingReport, ""),
-    Plan("moves", MovesReport, "--seconds 4 --windows 1 --warm-up 5 --kind one"),
+    Plan("moves", MovesReport, "--seconds 4 --windows 1 --warm-up 5 --kind moves"),
     Plan("limits", LimitsReport, "--seconds 1 --writers 1"),
     Plan("size", SizeReport, ""),
     Plan("verbs", VerbsReport, "--groups 20 --runs 1"),

@@ -1,11 +1,11 @@
 """What a move or a restart costs the other groups: the longest answer time while it happens.
 
 Two coordinators share a root, under the load of `pipeline.bench.paced` with a group for each
-member. Windows of equal length alternate: in one of a pair something happens at the beginning, in
-the other one nothing does. A window's figure is the longest answer time of the *other* groups,
-those whose partitions had the same owner all the time; the window without an event takes its figure
-of the same groups. Requests are sent as long as the window is, and belong to it however late they
-are answered.
+member. Windows of equal length take turns: at the beginning of one something happens, in the next
+one something else, and in one nothing does. A window's figure is the longest answer time of the
+*other* groups, those whose partitions had the same owner all the time; the window without an event
+takes its figure of the same groups. Requests are sent as long as the window is, and belong to it
+however late they are answered.
 
 A coordinator that starts takes the CPU of two cores for some seconds, whoever's root it is. So
 beside a restart stands a start on another root: what is left between the two is the price of the
@@ -46,9 +46,8 @@ ONE, MANY, RESTART, OTHER_ROOT, KILL = (
     "a start on another root",
     "a kill and a start",
 )
-EVENTS = (ONE, MANY, RESTART, OTHER_ROOT, KILL)
-# What the names of the command line stand for.
-KINDS = {"one": (ONE,), "many": (MANY,), "restart": (RESTART, OTHER_ROOT), "kill": (KILL,)}
+# The events that share a window without any, under the names of the command line.
+KINDS = {"moves": (ONE, MANY), "restart": (RESTART, OTHER_ROOT), "kill": (KILL,)}
 # 100 heartbeats a second: few enough for three JVMs on two cores.
 GROUPS = 100
 WINDOWS = 6
@@ -89,7 +88,7 @@ class MovesReport(Report):
         return f"{self.per_second:,} heartbeats/s, two coordinators; longest answer of a window"
 
     def rows(self) -> list[MovesFigures]:
-        """In the order of `EVENTS`."""
+        """In the order in which they took turns."""
         return self.figures
 
     def aims(self) -> list[Aim]:
@@ -158,9 +157,8 @@ def bench_moves(
 
     A window with a move is `seconds` long, one with a start `restart_seconds`. Raises Failure.
     """
-    events = [event for event in EVENTS if any(event in KINDS[kind] for kind in kinds)]
-    length = {e: seconds if e in (ONE, MANY) else restart_seconds for e in events}
-    pairs: dict[str, list[tuple[Window, Window]]] = {event: [] for event in events}
+    length = {kind: seconds if kind == "moves" else restart_seconds for kind in kinds}
+    pairs: dict[str, list[tuple[Window, Window]]] = {}
     say("moves: starting two nodes")
     with several(COORDINATOR, 2) as (processes, root):
         bench = _Bench(processes, root, groups)
@@ -169,16 +167,21 @@ def bench_moves(
         say(f"moves: {groups} groups formed, {warm_up:.0f} s of warm-up")
         pace(bench.fleet, warm_up, processes[0])
         for number in range(windows):
-            for event in events:
-                pair = bench.pair(event, length[event], event_first=number % 2 == 1)
-                pairs[event].append(pair)
-                one = figures(event, length[event], [pair])
-                say(
-                    f"moves: {event}, {number + 1} of {windows}: {one.partitions:.0f} partitions; "
-                    f"others {one.others_ms:.0f} ms, without it {one.quiet_ms:.0f} ms, "
-                    f"moved {one.moved_ms:.0f} ms"
-                )
-    found = [figures(event, length[event], pairs[event]) for event in events]
+            for kind in kinds:
+                turns = [None, *KINDS[kind]]
+                if number % 2:
+                    turns.reverse()
+                seen = {event: bench.window(event, length[kind]) for event in turns}
+                for event in KINDS[kind]:
+                    pair = seen[event], seen[None]
+                    pairs.setdefault(event, []).append(pair)
+                    one = figures(event, length[kind], [pair])
+                    say(
+                        f"moves: {event}, {number + 1} of {windows}: {one.partitions:.0f} "
+                        f"partitions; others {one.others_ms:.0f} ms, without it "
+                        f"{one.quiet_ms:.0f} ms, moved {one.moved_ms:.0f} ms"
+                    )
+    found = [figures(event, length[kind], pairs[event]) for kind in kinds for event in KINDS[kind]]
     return MovesReport(int(groups / INTERVAL_S), found)
 
 
@@ -200,15 +203,8 @@ class _Bench:
             KILL: self._kill,
         }
 
-    def pair(self, event: str, seconds: float, event_first: bool) -> tuple[Window, Window]:
-        """A window with an event, and one without."""
-        if event_first:
-            with_it = self._window(seconds, self._do[event])
-            return with_it, self._window(seconds, None)
-        without = self._window(seconds, None)
-        return self._window(seconds, self._do[event]), without
-
-    def _window(self, seconds: float, event: Callable[[], None] | None) -> Window:
+    def window(self, event: str | None, seconds: float) -> Window:
+        """The answers of so many seconds, at whose beginning something happens, or nothing."""
         longest: dict[str, float] = {}
 
         def heard(request_id: str, taken_s: float) -> None:
@@ -216,7 +212,7 @@ class _Bench:
             longest[group] = max(taken_s, longest.get(group, 0.0))
 
         before = self._cluster()
-        doing = None if event is None else self._worker.submit(event)
+        doing = None if event is None else self._worker.submit(self._do[event])
         times, unanswered = pace(self.fleet, seconds, self._stays, heard=heard)
         if doing is not None:
             doing.result()

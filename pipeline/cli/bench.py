@@ -260,7 +260,7 @@ def bench_of_moves(
     windows: Annotated[int, typer.Option(help="Pairs of windows of each kind.")] = 6,
     kinds: Annotated[
         list[str] | None,
-        typer.Option("--kind", help="one, many, restart or kill; may be repeated. All of them."),
+        typer.Option("--kind", help="moves, restart or kill; may be repeated. All of them."),
     ] = None,
     groups: Annotated[int, typer.Option(help="Groups of one member.")] = 100,
     warm_up: WarmUp = 120.0,
