@@ -162,6 +162,7 @@ class JvmLog:
     def pipe(self) -> int:
         """Open a pipe; returns its end to write to, which is to be closed once the JVM has it."""
         reads, writes = os.pipe()
+        self.cause = None
         self._read(reads)
         return writes
 

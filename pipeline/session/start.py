@@ -194,7 +194,7 @@ class SessionStart:
         elif self._begun is not None:
             spark = self._build(wanted)
         else:
-            spark = start_with_jars(wanted, self._build)
+            spark = self._with_packages(wanted)
         with unless_missing("jars that Spark lacks are not looked for"):
             _check_jars(spark, wanted, self._location, self._delta)
         if is_local(self._location):
@@ -206,6 +206,24 @@ class SessionStart:
                 with unless_missing("batches take 5 ms longer than they must"):
                     forget_clusters(spark)
         return spark
+
+    def _with_packages(self, wanted: dict[str, str]) -> SparkSession:
+        """Start the session; without the files that spare forks, if those cannot be fetched."""
+        try:
+            return start_with_jars(wanted, self._build)
+        except SparkNotStarted as error:
+            name = _BARE_FILES.rpartition(":")[0].replace(":", "#")
+            asked = wanted[PACKAGES].split(",")
+            if _BARE_FILES not in asked or f"unresolved dependency: {name}" not in str(error):
+                raise
+            # What that costs is said once Spark runs (`spare_forks`).
+            log.info("%s; it starts without %s", error, _BARE_FILES)
+            others = [each for each in asked if each != _BARE_FILES]
+            settings = {key: value for key, value in wanted.items() if key != PACKAGES}
+            if others:
+                settings[PACKAGES] = ",".join(others)
+            self._begun = None
+            return start_with_jars(settings, self._build)
 
     def _build(self, settings: dict[str, str]) -> SparkSession:
         if self._begins_jvm and not runs_jvm():

@@ -21,7 +21,7 @@ from pipeline.session import fork_server, start
 from pipeline.session.driver_jvm import BegunJvm
 from pipeline.session.guard import say_if_unknown, unless_missing
 from pipeline.session.jvm_log import JvmLog
-from pipeline.session.start import SessionStart
+from pipeline.session.start import PACKAGES, SessionStart, SparkNotStarted, packages
 from pipeline.settings import Settings
 
 _PRIVATE = re.compile(
@@ -181,6 +181,46 @@ def test_of_another_release_nothing_is_begun_beside(bare: BareSpark, monkeypatch
     monkeypatch.setenv("PYSPARK_PYTHON", "")
     start._prepare_workers({}, "local[2]", ())
     assert start.os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+UNRESOLVED = "Spark did not start: [unresolved dependency: {}: not found]"
+
+
+@pytest.mark.parametrize("theirs", [(), ("org.other:package:1.0",)])
+def test_files_that_spare_forks_and_cannot_be_fetched_are_done_without(
+    bare: BareSpark, theirs: tuple[str, ...], monkeypatch, tmp_path, caplog
+):
+    asked = []
+
+    def offline(wanted: dict[str, str], _begin: object) -> BareSpark:
+        asked.append(wanted.get(PACKAGES))
+        if "hadoop-bare" in wanted.get(PACKAGES, ""):
+            name = "com.globalmentor#hadoop-bare-naked-local-fs;0.1.0"
+            raise SparkNotStarted(UNRESOLVED.format(name))
+        return bare
+
+    monkeypatch.setattr(start, "start_with_jars", offline)
+    monkeypatch.setattr(start, "with_known_jars", lambda _wanted: None)
+    wanted = Settings(spark={PACKAGES: ",".join(theirs)})
+    caplog.set_level(logging.INFO)
+    assert SessionStart(wanted, str(tmp_path), jvm_log=JvmLog()).finish() is bare
+    assert asked == [",".join([packages(), *theirs]), ",".join(theirs) or None]
+    line = caplog.records[0].getMessage()
+    assert line.startswith("Spark did not start: [unresolved dependency: com.globalmentor#")
+    assert line.endswith(f"it starts without {packages()}")
+
+
+def test_what_a_user_asked_for_and_cannot_be_fetched_ends_the_start(
+    bare: BareSpark, monkeypatch, tmp_path
+):
+    def offline(*_args: object) -> None:
+        raise SparkNotStarted(UNRESOLVED.format("org.other#package;1.0"))
+
+    monkeypatch.setattr(start, "start_with_jars", offline)
+    monkeypatch.setattr(start, "with_known_jars", lambda _wanted: None)
+    wanted = Settings(spark={PACKAGES: "org.other:package:1.0"})
+    with pytest.raises(SparkNotStarted, match="package;1"):
+        SessionStart(wanted, str(tmp_path), jvm_log=JvmLog()).finish()
 
 
 def test_a_spark_submit_that_hides_its_jvm_gets_what_can_be_set_later(
