@@ -18,6 +18,7 @@ import functools
 import io
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -226,6 +227,7 @@ class _Bucket:
         self.store = store
         self.has_answered = False
         self._silent_since: float | None = None
+        self._lock = threading.Lock()
 
     @contextlib.contextmanager
     def asked(self, path: str) -> Iterator[None]:
@@ -242,13 +244,19 @@ class _Bucket:
         self._answers()
 
     def _has_failed(self, error: StoreError) -> None:
-        if self.has_answered and self._silent_since is None:
-            self._silent_since = monotonic()
+        with self._lock:
+            is_first = self.has_answered and self._silent_since is None
+            if is_first:
+                self._silent_since = monotonic()
+        if is_first:
             log.warning("the store is asked again for up to %.0f s: %s", PATIENCE_S, error)
 
     def _answers(self) -> None:
         self.has_answered = True
-        since, self._silent_since = self._silent_since, None
+        if self._silent_since is None:
+            return
+        with self._lock:
+            since, self._silent_since = self._silent_since, None
         if since is not None:
             log.info("the store answers again after %.1f s", monotonic() - since)
 
