@@ -116,6 +116,10 @@ class Folder:
         self._store = self.bucket.store
         self._prefix = f"{unquote(url.path).strip('/')}/".lstrip("/")
 
+    def __reduce__(self) -> tuple[type[Folder], tuple[str]]:
+        # Another process has its own connections, which all its folders of the bucket share.
+        return Folder, (self.uri,)
+
     @_again
     def read(self, path: str) -> bytes | None:
         """Return an object's content, None if there is none; one GET."""

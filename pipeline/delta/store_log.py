@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 CLEANED_S = 60.0
 # The contents of so many commits, each of at most so many bytes, are kept for Delta checkpoints.
 _RECENT, _RECENT_BYTES = 1_000, 16_384
-# A commit is created again so often at least, and for `PATIENCE_S`.
+# After so many attempts to create a commit its version is read: whether it is there, and whether
+# the store answers at all.
 _REPEATS = 4
 # From this attempt on `back_off` waits up to 250 ms.
 _LATE = 7
@@ -135,46 +136,39 @@ class StoreLog:
 
     def _put(self, commit: Commit, version: int) -> None:
         name = _name(version)
-        failure: OSError | None = None
+        may_be_done = False
         until = monotonic() + PATIENCE_S
-        for attempt in itertools.count():
-            if attempt >= _REPEATS and monotonic() >= until:
-                break
+        for attempt in itertools.count(1):
             try:
                 commit.may_stand = True
                 self._log.create(name, commit.content)
-            except FileExistsError as error:
-                failure = error
-                break
-            except PermissionError as error:
-                if failure is None:
+            except OSError as error:
+                if isinstance(error, PermissionError) and not may_be_done:
                     commit.may_stand = False
                     raise
-                # An attempt before this one may have been done.
-                failure = error
-                break
-            except OSError as error:
+                may_be_done = True
                 log.debug("version %d of %s: %s", version, self._uri, error)
-                failure = error
+                is_told = isinstance(error, (FileExistsError, PermissionError))
+                if is_told or attempt % _REPEATS == 0:
+                    # A store that is silent is waited for here.
+                    if self._is_there(commit, version, error):
+                        return
+                    if is_told or monotonic() >= until:
+                        raise self._unknown(version, error) from error
                 back_off(_LATE + attempt)
             else:
                 return
-        assert failure is not None
-        self._settle(commit, version, failure)
 
-    def _settle(self, commit: Commit, version: int, error: OSError) -> None:
-        """Return if the version is this commit; raise what `create` raises if it is not."""
+    def _is_there(self, commit: Commit, version: int, error: OSError) -> bool:
+        """Whether the version is this commit, and not free; raises what `create` raises."""
         try:
             found = self._log.read(_name(version))
         except OSError as unreadable:
             raise self._unknown(version, unreadable) from error
-        if found is None:
-            raise self._unknown(version, error) from error
-        if found != commit.content:
-            commit.may_stand = False
-            raise FileExistsError(
-                f"version {version} of {self._uri} is another writer's"
-            ) from error
+        if found is None or found == commit.content:
+            return found is not None
+        commit.may_stand = False
+        raise FileExistsError(f"version {version} of {self._uri} is another writer's") from error
 
     def _unknown(self, version: int, error: OSError) -> CommitStateUnknown:
         return CommitStateUnknown(

@@ -5,6 +5,7 @@ A local folder stands for the store, by the same library; `tests/object_store` a
 
 from __future__ import annotations
 
+import pickle
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -173,6 +174,15 @@ def test_a_batch_that_another_process_wrote_is_not_written_again(uri):
     assert files(uri) == 1
 
 
+def test_a_folder_goes_to_another_process_without_its_connections(uri):
+    folder = Folder(uri)
+    content = pickle.dumps(folder)
+    assert len(content) < 300
+    again = pickle.loads(content)
+    assert (again.uri, again.bucket) == (folder.uri, folder.bucket)
+    assert again.read("_delta_log/00000000000000000000.json") is not None
+
+
 # --- answers that do not come -------------------------------------------------------------------
 
 
@@ -191,6 +201,15 @@ def test_a_commit_that_was_not_done_is_tried_again(uri, monkeypatch):
     answer_lost(monkeypatch, 2, done=lambda _call: False)
     assert appender.append(numbers(1))
     assert rows(uri) == [1]
+
+
+def test_a_commit_to_a_store_that_is_silent_for_long_is_made_when_it_answers(uri, monkeypatch):
+    monkeypatch.setattr(store_log, "PATIENCE_S", 3600.0)
+    appender = StoreAppender(uri)
+    answer_lost(monkeypatch, 50, done=lambda _call: False)
+    assert appender.append(numbers(1))
+    assert rows(uri) == [1]
+    assert commits(uri) == 2
 
 
 def test_a_commit_that_the_store_never_answers_is_unknown_and_its_file_stays(uri, monkeypatch):
