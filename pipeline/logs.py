@@ -30,7 +30,7 @@ _FILE_BYTES = 10 * 1024 * 1024
 _FILES_BEFORE = 2
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"aside", "detail", "asctime", "message"}
 # Each of these failures is raised as well, and so is named by whoever ends with it.
-_RAISED_AS_WELL = ("py4j", "DataFrameQueryContextLogger")
+_RAISED_AS_WELL = {"py4j", "DataFrameQueryContextLogger"}
 _OURS = ("pipeline", "coordinator", COMMAND)
 
 
@@ -47,7 +47,11 @@ def aside(record: logging.LogRecord) -> bool:
     if marked is not None:
         return marked
     name = record.name.partition(".")[0]
-    return name in _RAISED_AS_WELL or (record.levelno < logging.WARNING and name not in _OURS)
+    # py4j logs by its own loggers, and by the root's.
+    module = Path(record.pathname).parent.name
+    return bool({name, module} & _RAISED_AS_WELL) or (
+        record.levelno < logging.WARNING and name not in _OURS
+    )
 
 
 class TextLines(logging.Formatter):

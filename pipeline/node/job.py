@@ -137,6 +137,7 @@ def run(
     logs = logs or Logs()
     process_log = ProcessLog(logs.form, logs.verbose)
     jvm_log = JvmLog()
+    jvm: int | None = None
     stop = _Stop(jvm_log)
     stop.on_signals()
     with unless_missing("the end of the JVM prints a traceback"):
@@ -151,6 +152,7 @@ def run(
             from pipeline.node import coordinating
 
         spark = begun.finish()
+        jvm = jvm_of(os.getpid())
         jvm_log.started()
         stop.with_jvm(spark)
         log.info("Spark %s runs on %s", spark.version, spark.sparkContext.master)
@@ -177,6 +179,10 @@ def run(
             # Who stops a process often stops its children with it: the JVM was first to go.
             log.warning("the JVM ended before the query was stopped; its batch will be run again")
             return 0
+        if jvm is not None and jvm_of(os.getpid()) != jvm:
+            # What came of it, such as a refused connection, says less.
+            process_log.fail("Spark's JVM has ended: it was killed, or had no memory", str(error))
+            return 1
         from pipeline.node.diagnosis import one_line
 
         # Before the first task there are no tables, whose state would say more.

@@ -87,6 +87,17 @@ def test_what_asks_nothing_of_anybody_is_kept_from_the_terminal_but_not_from_the
         assert line in path.read_text()
 
 
+def test_what_py4j_logs_by_the_root_s_logger_is_raised_as_well(terminal: io.StringIO) -> None:
+    ProcessLog(stream=terminal)
+    root = logging.getLogger()
+    said = "Exception while sending command."
+    at = "/env/lib/python3.11/site-packages/py4j/java_gateway.py"
+    root.handle(root.makeRecord("root", logging.ERROR, at, 1055, said, (), None))
+    assert terminal.getvalue() == ""
+    root.handle(root.makeRecord("root", logging.ERROR, "/env/their.py", 1, said, (), None))
+    assert said in terminal.getvalue()
+
+
 def test_an_error_that_nobody_put_aside_is_told(terminal: io.StringIO) -> None:
     ProcessLog(stream=terminal)
     logging.getLogger("somebody").warning("the certificate expires")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pipeline.logs import ProcessLog
 from pipeline.node import job
 from pipeline.session.jvm_log import JvmLog
+from pipeline.settings import Settings
 
 
 @pytest.fixture
@@ -46,3 +51,43 @@ def test_nothing_is_given_up_that_nobody_asks_to_end(stop: job._Stop) -> None:
     with stop.held():
         pass
     assert not stop.asked.is_set()
+
+
+@pytest.fixture
+def _logs_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    before = root.handlers[:], root.level
+    yield
+    for handler in set(root.handlers) - set(before[0]):
+        handler.close()
+    root.handlers[:] = before[0]
+    root.setLevel(before[1])
+    logging.captureWarnings(False)
+    ProcessLog.current = None
+
+
+@pytest.mark.usefixtures("stop", "_logs_as_before")
+@pytest.mark.parametrize(
+    ("seen", "line"),
+    [
+        ([7, None], "Spark's JVM has ended: it was killed, or had no memory"),
+        ([7, 7], "[Errno 111] Connection refused"),
+        ([None, None], "[Errno 111] Connection refused"),
+    ],
+    ids=["it is gone", "it lives", "it is no child"],
+)
+def test_a_jvm_that_was_killed_is_named(
+    seen: list[int | None], line: str, monkeypatch, tmp_path: Path, capsys
+) -> None:
+    def refused(*_args: object) -> None:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    context = SimpleNamespace(master="local[2]")
+    spark = SimpleNamespace(version="4.2.0", sparkContext=context, stop=refused)
+    begun = SimpleNamespace(finish=lambda: spark)
+    monkeypatch.setattr(job, "SessionStart", lambda *_args, **_named: begun)
+    monkeypatch.setattr(job, "check_executors", refused)
+    monkeypatch.setattr(job, "jvm_of", lambda _pid: seen.pop(0))
+    assert job.run(str(tmp_path), Settings(), logs=job.Logs(file=tmp_path / "log")) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("group-coordinator: ") and last.endswith(line)
