@@ -47,6 +47,7 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     progress_timeout_ms: Positive = field(name="progress.timeout.ms", default=60_000)
     trigger_interval_ms: Positive = field(name="trigger.interval.ms", default=500)
     trigger_max_interval_ms: Positive = field(name="trigger.max.interval.ms", default=10_000)
+    trigger_linger_ms: NotNegative = field(name="trigger.linger.ms", default=100)
     max_files_per_trigger: Positive = field(name="max.files.per.trigger", default=10_000)
     max_bytes_per_trigger: Positive = field(name="max.bytes.per.trigger", default=33_554_432)
     max_request_size: Positive = field(name="max.request.size", default=16_777_216)

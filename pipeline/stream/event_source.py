@@ -9,7 +9,8 @@ small file 2 ms.
 A read waits for requests and returns as soon as some come, so what it waits is no part of an
 answer's latency. Without requests it returns when a timer is due (`pipeline.stream.timer_looks`),
 but not before `trigger.interval.ms`, which is the resolution of timers. Commits that have requests
-of other nodes' groups alone begin no batch: one costs about as much for no request as for many.
+of other nodes' groups alone begin no batch: one costs about as much for no request as for many. Of
+several nodes each waits a little for more (`pipeline.stream.lingering`).
 
 The stream has one row for each group, or several for a group that has much: `group_id`, and in
 `events` the group's packed events, one a line (`pipeline.stream.packing`). A batch takes all that
@@ -22,7 +23,7 @@ before it must renew their sessions first. `pipeline.stream.event_tables` does t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,6 +36,7 @@ from pipeline.delta.table import local_folder
 from pipeline.delta.tail import Position
 from pipeline.stream.event_rows import stream_batches
 from pipeline.stream.event_tables import EventTables, Input
+from pipeline.stream.lingering import Lingering
 from pipeline.stream.offset import Offset, Selection, from_plain
 from pipeline.stream.packed import STREAM_COLUMNS
 from pipeline.stream.waiting import Waiting
@@ -52,6 +54,8 @@ if TYPE_CHECKING:
 FORMAT = "group-coordinator-events"
 
 _OPTION = "input"
+# More rows than one look finds: the requests of the next look in a batch are numbered after them.
+_ROWS_A_LOOK = 10**12
 _ALL = Selection()
 
 
@@ -86,6 +90,7 @@ def read_events(
         selection=selection,
         longest_wait_ms=settings.trigger_max_interval_ms,
         wake_file=wake_file,
+        linger_ms=settings.trigger_linger_ms,
     )
     text = msgspec.json.encode(wanted).decode()
     events = spark.readStream.format(FORMAT).option(_OPTION, text).load()
@@ -139,7 +144,11 @@ class EventReader(SimpleDataSourceStreamReader):
         if self._waiting is None:
             # Not in the beginning: Spark also makes readers that never wait, in other processes.
             self._waiting = _waiting(self._input)
-        return Search(self._tables, self._waiting, from_plain(start))
+        wanted = self._input
+        lingering = Lingering(
+            wanted.linger_ms, wanted.wait_ms, wanted.max_bytes // 2, self._tables.is_full
+        )
+        return Search(self._tables, self._waiting, lingering, from_plain(start))
 
     def readBetweenOffsets(
         self, start: dict[str, Any], end: dict[str, Any]
@@ -158,13 +167,19 @@ def _waiting(wanted: Input) -> Waiting:
 class Search:
     """One read: it waits for events from a position on.
 
-    Requests of other nodes' groups alone are no events: the wait goes on behind them.
+    Requests of other nodes' groups alone are no events: the wait goes on behind them. So it does
+    behind requests that can wait, for as long as `lingering` says.
     """
 
-    def __init__(self, tables: EventTables, waiting: Waiting, start: Offset) -> None:
+    def __init__(
+        self, tables: EventTables, waiting: Waiting, lingering: Lingering, start: Offset
+    ) -> None:
         self._tables = tables
         self._waiting = waiting
+        self._lingering = lingering
         self._at = start
+        self._first = 1
+        self._found: list[pa.Table] = []
         waiting.begin()
 
     def look(self) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]] | None:
@@ -172,34 +187,45 @@ class Search:
 
         Raises EventsGoneError.
         """
-        waiting, at = self._waiting, self._at
-        found: list[pa.Table] = []
-        is_waiting = True
-        if waiting.is_look_due():
-            found, self._at = self._tables.take(at)
-            has_news = self._at != at
-            if not has_news:
-                self._tables.check_gone(at)
-            waiting.looked(has_news)
-            is_waiting = not has_news or _has_only_others(found, at, self._at)
+        waiting = self._waiting
+        is_waiting = self._look() if waiting.is_look_due() else True
         if is_waiting and not waiting.is_over():
             return None
         waiting.end()
-        return iter(stream_batches(found)), _plain(self._at)
+        return iter(stream_batches(self._found)), _plain(self._at)
+
+    def _look(self) -> bool:
+        """Add what there is by now; return whether to wait for more."""
+        at = self._at
+        found, end = self._tables.take(at, first=self._first)
+        has_news = end != at
+        if not has_news:
+            self._tables.check_gone(at)
+        self._waiting.looked(has_news)
+        goes_on = not has_news or _goes_on(at, end)
+        if self._found and not goes_on:
+            # What was found is a batch as it is. The next read finds the rest again.
+            return False
+        self._at = end
+        self._first += _ROWS_A_LOOK
+        self._found += found
+        if not (goes_on and self._found):
+            return goes_on
+        size = sum(each.nbytes for each in self._found)
+        return not self._tables.is_full and self._lingering.goes_on(found, end.selection, size)
 
     def pause_s(self) -> float:
         """How long to sleep before the next look, s."""
         return self._waiting.pause_s()
 
 
-def _has_only_others(found: Sequence[pa.Table], at: Offset, end: Offset) -> bool:
-    """Whether from `at` to `end` there is nothing but requests that are not selected.
+def _goes_on(at: Offset, end: Offset) -> bool:
+    """Whether a read may go on at `end` after it has read from `at`.
 
-    A reader that goes on at `end` plans a batch from before `at`, and if the batch is run again,
-    all of it is selected as its end says: so both must select the same, whatever the version.
+    It plans a batch from before `at`, and if the batch is run again, all of it is selected as its
+    end says: so both must select the same, whatever the version.
     """
-    is_same = at == replace(end, requests=at.requests)
-    return is_same and not found and not end.selection.passed_over
+    return at == replace(end, requests=at.requests) and not end.selection.passed_over
 
 
 def _plain(offset: Offset) -> dict[str, Any]:

@@ -40,7 +40,8 @@ class Input(Struct, frozen=True):
     `run` is the number of this run of the query. `selection` says whose requests are wanted at
     first; the bootstrap has no others. `bootstrap_end` is the version after the last one that the
     bootstrap has when the query begins. A read waits for requests for `wait_ms`, and longer, up to
-    `longest_wait_ms`, if the driver says in `wake_file` that no timer is due.
+    `longest_wait_ms`, if the driver says in `wake_file` that no timer is due. For `linger_ms` see
+    `pipeline.stream.lingering`.
     """
 
     requests: str
@@ -56,6 +57,7 @@ class Input(Struct, frozen=True):
     selection: Selection = Selection()
     longest_wait_ms: int = 0
     wake_file: str = ""
+    linger_ms: int = 0
 
 
 class EventTables:
@@ -70,20 +72,28 @@ class EventTables:
             uri: GoneCheck(_files(uri)) for uri in (wanted.bootstrap, wanted.requests)
         }
 
-    def take(self, start: Offset, end: Offset | None = None) -> tuple[list[pa.Table], Offset]:
+    @property
+    def is_full(self) -> bool:
+        """Whether the last `take` left requests over."""
+        return self._input.requests in self._left_over
+
+    def take(
+        self, start: Offset, end: Offset | None = None, first: int = 1
+    ) -> tuple[list[pa.Table], Offset]:
         """Return the packed events from `start` on, in tables, and where they end.
 
-        All up to `end`; without `end`, as much as a batch may have. Raises EventsGoneError.
+        All up to `end`; without `end`, as much as a batch may have. The first request has the
+        number `first`. Raises EventsGoneError.
         """
         if end is None:
-            return self._plan(start)
+            return self._plan(start, first)
         found: list[pa.Table] = []
         most = end.max_request_bytes or self._input.max_request_bytes
         self._advance(found, most, None, start.bootstrap, end.bootstrap)
-        self._read_requests(found, most, end.selection, end.missed, start, end.requests)
+        self._read_requests(found, most, end.selection, end.missed, start, end.requests, first)
         return found, end
 
-    def _plan(self, start: Offset) -> tuple[list[pa.Table], Offset]:
+    def _plan(self, start: Offset, first: int) -> tuple[list[pa.Table], Offset]:
         """The events that a batch from `start` may have by now, and where they end."""
         wanted = self._input
         found: list[pa.Table] = []
@@ -101,7 +111,7 @@ class EventTables:
             self._left_over.pop(wanted.requests, None)
         missed = selection.missed_by(start.selection, start.requests)
         selection = selection.since(start.requests.version)
-        requests = self._read_requests(found, most, selection, missed, start, None)
+        requests = self._read_requests(found, most, selection, missed, start, None, first)
         planned = Offset(bootstrap, requests, wanted.run, selection, most, missed)
         return found, planned
 
@@ -127,6 +137,7 @@ class EventTables:
         missed: dict[int, int],
         start: Offset,
         end: Position | None,
+        first: int,
     ) -> Position:
         """Add the missed requests and then those from `start` on; return the position after them.
 
@@ -134,7 +145,7 @@ class EventTables:
         bootstrap got what loads its groups.
         """
         uri = self._input.requests
-        first = AFTER_BOOTSTRAP if found else 1
+        first = AFTER_BOOTSTRAP if found else first
         if missed:
             later = {partition: version - 1 for partition, version in missed.items()}
             theirs = Selection(tuple(sorted(missed)), selection.of, later)

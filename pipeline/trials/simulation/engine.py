@@ -442,6 +442,7 @@ class SimulatedEngine:
             selection=selection,
             longest_wait_ms=self._settings.trigger_max_interval_ms,
             wake_file=pace.path,
+            linger_ms=self._settings.trigger_linger_ms,
         )
         query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink)
         return Serving(lambda: query, sink, self._root, bootstrap_end, pinned.run)

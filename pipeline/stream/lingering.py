@@ -1,0 +1,67 @@
+"""Of several nodes, each waits a little for more before it begins a batch that nobody waits for.
+
+A batch costs about as much for few requests as for many, and each node has its own: four nodes that
+begin one at every commit take four times the batches of one. So a node that owns a share of the
+partitions lingers over requests that can wait, as a producer lingers over records, the longer the
+smaller its share: all nodes together then begin about as many batches as one node does. A node that
+owns everything never lingers.
+
+Heartbeats and offset commits can wait: a member goes on meanwhile. A member that joins, syncs,
+leaves or fetches its offsets stands still until it is answered, or lets others stand still, and so
+does an administrator: their batch begins at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.clock import monotonic
+
+if TYPE_CHECKING:
+    from pipeline.stream.offset import Selection
+
+# Within a JSON text of another field each of these quotes has a backslash before it.
+_CAN_WAIT = r'"api":"(heartbeat|offset_commit)"'
+
+
+def linger_s(selection: Selection, linger_ms: int, most_ms: int) -> float:
+    """How long a node that selects so waits for more requests, s: at most `most_ms`."""
+    if not selection.partitions:
+        return 0.0
+    return min((selection.of / len(selection.partitions) - 1) * linger_ms, most_ms) / 1000
+
+
+def can_wait(events: Sequence[pa.Table]) -> bool:
+    """Whether none of the packed events keeps anybody waiting who stands still meanwhile."""
+    return all(
+        pc.all(pc.match_substring_regex(each.column("event"), _CAN_WAIT)).as_py() for each in events
+    )
+
+
+class Lingering:
+    """The lingering of one batch: over at most `most_bytes` of events, for `linger_ms` a share.
+
+    `begins_full` says that a full batch has left requests over, whose batch begins at once.
+    """
+
+    def __init__(self, linger_ms: int, most_ms: int, most_bytes: int, begins_full: bool) -> None:
+        self._linger_ms = linger_ms
+        self._most_ms = most_ms
+        self._most_bytes = most_bytes
+        self._is_over = begins_full or not linger_ms
+        self._until: float | None = None
+
+    def goes_on(self, found: Sequence[pa.Table], selection: Selection, size: int) -> bool:
+        """Whether to wait for more after a look that found these events; `size` is that of all."""
+        if self._is_over:
+            return False
+        if self._until is None:
+            self._until = monotonic() + linger_s(selection, self._linger_ms, self._most_ms)
+        self._is_over = (
+            monotonic() >= self._until or size >= self._most_bytes or not can_wait(found)
+        )
+        return not self._is_over

@@ -1,0 +1,242 @@
+"""A node of several waits a little for more requests, if nobody stands still meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import write_deltalake
+
+from coordinator.group.partition import partition_for
+from pipeline import clock
+from pipeline.delta.local_appender import LocalAppender
+from pipeline.stream.change import Change, change_row
+from pipeline.stream.event_source import EventReader
+from pipeline.stream.event_tables import Input
+from pipeline.stream.lingering import linger_s
+from pipeline.stream.offset import Selection
+from pipeline.stream.packed import PACKED_SCHEMA, unpack
+from pipeline.tables.request_log import RequestLog
+from pipeline.tables.store import table_uri
+from schemas.messages import RequestEvent
+from schemas.tables import REQUESTS
+from tests.pipeline.rows import heartbeat
+
+GROUPS = [f"group-{number}" for number in range(8)]
+MINE = [group for group in GROUPS if partition_for(group, 2) == 1]
+THEIRS = [group for group in GROUPS if partition_for(group, 2) == 0]
+HALF = Selection((1,), 2)
+
+
+class Clock:
+    """A clock on which others write at their times, ms: while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.writes: dict[int, Callable[[], None]] = {}
+        self.now_ms = 0.0
+
+    def wall_ms(self) -> int:
+        return int(self.now_ms)
+
+    def monotonic_s(self) -> float:
+        return self.now_ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.now_ms += 1000 * seconds
+        for at in [each for each in self.writes if each <= self.now_ms]:
+            self.writes.pop(at)()
+
+
+@pytest.fixture
+def time_of_day() -> Iterator[Clock]:
+    with clock.use(found := Clock()):
+        yield found
+
+
+@pytest.fixture
+def log(root: str) -> RequestLog:
+    return RequestLog(root)
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path) -> LocalAppender:
+    folder = tmp_path / "bootstrap"
+    write_deltalake(str(folder), PACKED_SCHEMA.empty_table())
+    return LocalAppender(folder)
+
+
+@pytest.fixture
+def read(root: str, bootstrap: LocalAppender, tmp_path: Path) -> Callable[..., EventReader]:
+    def open_reader(**other: Any) -> EventReader:
+        wanted: dict[str, Any] = {
+            "requests": table_uri(root, REQUESTS),
+            "bootstrap": str(tmp_path / "bootstrap"),
+            "bootstrap_version": 1,
+            "bootstrap_end": 1,
+            "first_version": 1,
+            "wait_ms": 500,
+            "max_files": 100,
+            "max_bytes": 1 << 20,
+            "max_request_bytes": 1 << 20,
+            "selection": HALF,
+            "linger_ms": 100,
+        }
+        return EventReader(Input(**{**wanted, **other}))
+
+    return open_reader
+
+
+def ids(batches: Any) -> list[str]:
+    """The ids of all requests, by group and in the order in which they are decided."""
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    return [json.loads(text)["request_id"] for row in rows for text in unpack([row["events"]])]
+
+
+def commit(request_id: str, group_id: str) -> RequestEvent:
+    return RequestEvent(request_id, group_id, "offset_commit")
+
+
+def leave(request_id: str, group_id: str) -> RequestEvent:
+    return RequestEvent(request_id, group_id, "leave_group")
+
+
+def begun(reader: EventReader, log: RequestLog) -> dict[str, Any]:
+    """Where a reader is that has read something, and so begins with nothing new to say."""
+    log.append([heartbeat("before", MINE[0])])
+    return reader.read(reader.initialOffset())[1]
+
+
+def write_at(time_of_day: Clock, log: RequestLog, **events: tuple[int, RequestEvent]) -> None:
+    for at, event in events.values():
+        time_of_day.writes[int(time_of_day.now_ms) + at] = partial(log.append, [event])
+
+
+def test_what_comes_within_the_time_is_one_batch_and_the_same_when_it_is_run_again(
+    time_of_day: Clock, log: RequestLog, read: Callable[..., EventReader]
+) -> None:
+    reader = read()
+    start = begun(reader, log)
+    write_at(
+        time_of_day,
+        log,
+        first=(50, heartbeat("1", MINE[0])),
+        second=(90, commit("2", MINE[0])),
+        other=(110, heartbeat("another's", THEIRS[0])),
+        third=(130, heartbeat("3", MINE[0])),
+        late=(170, heartbeat("4", MINE[0])),
+    )
+    began_ms = time_of_day.now_ms
+    batch, end = reader.read(start)
+    assert ids(batch) == ["1", "2", "3"], "in the order of their commits"
+    assert 150 <= time_of_day.now_ms - began_ms < 160
+    assert ids(read().readBetweenOffsets(start, end)) == ["1", "2", "3"]
+    assert ids(reader.read(end)[0]) == ["4"]
+
+
+def test_a_request_for_which_a_member_stands_still_begins_the_batch(
+    time_of_day: Clock, log: RequestLog, read: Callable[..., EventReader]
+) -> None:
+    reader = read()
+    start = begun(reader, log)
+    write_at(
+        time_of_day,
+        log,
+        first=(50, heartbeat('"api":"heartbeat"', MINE[0])),
+        second=(80, leave('"api":"heartbeat"', MINE[1])),
+        late=(100, heartbeat("late", MINE[0])),
+    )
+    began_ms = time_of_day.now_ms
+    batch, end = reader.read(start)
+    found = ids(batch)
+    assert len(found) == 2
+    assert 80 <= time_of_day.now_ms - began_ms < 90
+    assert ids(read().readBetweenOffsets(start, end)) == found
+
+
+@pytest.mark.parametrize(
+    "other", [{"selection": Selection((0, 1), 2)}, {"selection": Selection()}, {"linger_ms": 0}]
+)
+def test_a_node_that_owns_everything_never_lingers(
+    time_of_day: Clock, log: RequestLog, read: Callable[..., EventReader], other: dict[str, Any]
+) -> None:
+    reader = read(**other)
+    start = begun(reader, log)
+    write_at(time_of_day, log, first=(50, heartbeat("1", MINE[0])))
+    began_ms = time_of_day.now_ms
+    assert ids(reader.read(start)[0]) == ["1"]
+    assert time_of_day.now_ms - began_ms < 60
+
+
+def test_a_full_batch_begins_and_so_does_the_one_with_what_it_left_over(
+    time_of_day: Clock, log: RequestLog, read: Callable[..., EventReader]
+) -> None:
+    reader = read(max_files=2)
+    at = begun(reader, log)
+    began_ms = time_of_day.now_ms
+    for number in range(3):
+        log.append([heartbeat(str(number), MINE[0])])
+    found = []
+    for _ in range(2):
+        start, (batch, at) = at, reader.read(at)
+        found.append(ids(batch))
+        assert ids(read().readBetweenOffsets(start, at)) == found[-1]
+    assert found == [["0", "1"], ["2"]]
+    assert time_of_day.now_ms - began_ms < 10
+
+
+def test_a_change_of_what_is_read_is_the_next_batch(
+    time_of_day: Clock,
+    log: RequestLog,
+    read: Callable[..., EventReader],
+    bootstrap: LocalAppender,
+) -> None:
+    """The batch that lingers is selected as it was: run again, it must have the same."""
+    reader = read(run=3)
+    start = begun(reader, log)
+    group, event = change_row(Change(3, Selection((0, 1), 2, {0: 99})))
+    rows = PACKED_SCHEMA.empty_table().from_pydict(
+        {"group_id": [group], "event": [event]}, PACKED_SCHEMA
+    )
+    write_at(time_of_day, log, first=(50, heartbeat("1", MINE[0])))
+    time_of_day.writes[int(time_of_day.now_ms) + 70] = lambda: (
+        bootstrap.append(rows),
+        log.append([heartbeat("2", MINE[0])]),
+    )
+    batch, end = reader.read(start)
+    assert ids(batch) == ["1"]
+    assert ids(read(run=3).readBetweenOffsets(start, end)) == ["1"]
+    batch, after = reader.read(end)
+    assert ids(batch) == ["2"]
+    assert ids(read(run=3).readBetweenOffsets(end, after)) == ["2"]
+
+
+def test_a_timer_that_is_due_does_not_wait_for_requests(
+    time_of_day: Clock, log: RequestLog, read: Callable[..., EventReader]
+) -> None:
+    reader = read(linger_ms=400)
+    start = begun(reader, log)
+    write_at(time_of_day, log, first=(450, heartbeat("1", MINE[0])))
+    began_ms = time_of_day.now_ms
+    assert ids(reader.read(start)[0]) == ["1"]
+    assert time_of_day.now_ms - began_ms < 510, "trigger.interval.ms, and not 850"
+
+
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        (Selection(), 0),
+        (Selection(tuple(range(50)), 50), 0),
+        (Selection((), 50), 0),
+        (Selection(tuple(range(25)), 50), 0.1),
+        (Selection(tuple(range(10)), 50), 0.4),
+        (Selection((7,), 50), 0.5),
+    ],
+)
+def test_the_smaller_the_share_the_longer_but_never_beyond_the_interval(
+    selection: Selection, expected: float
+) -> None:
+    assert linger_s(selection, 100, 500) == pytest.approx(expected)
