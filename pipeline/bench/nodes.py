@@ -8,10 +8,10 @@ that decides nothing. What is measured begins once the nodes' shares are even an
 CPU is that of the nodes' processes, each a driver's Python, its JVM and its Python workers, as
 /proc counts it; the load's own is not in it. A micro-batch costs about as much for few requests as
 for many, and each node has its own: so each figure of CPU stands beside the batches that it went
-into, counted by the files of Spark's log of offsets. Without a load batches come twice a second and
-have nothing to decide (`idle`). `reading` is what only reading the requests takes, as each node
-reads them: the run's own commits once more, one after the other, by readers with the nodes'
-partitions, in the benchmark's process.
+into, counted by the files of Spark's log of offsets. Without a load a batch begins when a timer is
+due, or after `trigger.max.interval.ms`, and has next to nothing to decide (`idle`). `reading` is
+what only reading the requests takes, as each node reads them: the run's own commits once more, one
+after the other, by readers with the nodes' partitions, in the benchmark's process.
 
 With more nodes than cores the nodes wait for each other, and answer times say so.
 """
