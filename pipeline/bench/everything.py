@@ -141,9 +141,14 @@ def _run(words: list[str], say: Callable[[str], None], libs: Path | None) -> str
             env=environment,
         ) as process:
             assert process.stderr is not None
-            for line in process.stderr:
-                last = line.strip() or last
-                say(line.rstrip())
+            try:
+                for line in process.stderr:
+                    last = line.strip() or last
+                    say(line.rstrip())
+            except KeyboardInterrupt:
+                # It ends what it has started, and is waited for.
+                process.terminate()
+                raise
         if process.returncode:
             raise Failure(last or f"exit status {process.returncode}")
         output.seek(0)

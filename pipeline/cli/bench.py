@@ -10,6 +10,7 @@ import typer
 
 from pipeline.cli.options import Json, encoded, progress
 from pipeline.errors import Failure
+from pipeline.interrupt import interrupted_by_signals
 from pipeline.terminal import grid, open_console
 
 if TYPE_CHECKING:
@@ -41,6 +42,9 @@ def bench(context: typer.Context) -> None:
         )
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
+        return
+    # Of a benchmark that is told to end, no coordinator may go on beside what is measured next.
+    context.with_resource(interrupted_by_signals())
 
 
 def show(report: Report, json: bool) -> None:

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+from pipeline.interrupt import interrupted_by_signals
 from pipeline.node import archive_maker
 from pipeline.session.class_archive import QUIET, VARIABLE, cached
-from pipeline.trials.interrupt import on_interrupt
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -56,11 +56,7 @@ def make_archive(say: Callable[[str], None]) -> None:
         say(f"an archive of Spark's classes was made in {seconds:.0f} s: {archive}")
 
 
-def _raise_interrupt() -> None:
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
     # The coordinator that was started must end with this process.
-    with on_interrupt(_raise_interrupt):
+    with interrupted_by_signals():
         make_archive(lambda text: print(text, file=sys.stderr))

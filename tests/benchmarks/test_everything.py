@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -207,3 +208,35 @@ def test_figures_are_drawn() -> None:
     assert bar(1, 32) == "▋"
     assert bar(-1, 0) == ""
     assert markdown(["a", "b"], [[1, "x"]]) == "| a | b |\n| --- | --- |\n| 1 | x |"
+
+
+_TOLD_TO_END = """
+import sys
+import time
+from pipeline.bench import size
+from pipeline.cli.main import main
+
+def bench_size(_members):
+    try:
+        print("began", flush=True)
+        time.sleep(60)
+    finally:
+        print("ended what it has started", flush=True)
+
+size.bench_size = bench_size
+sys.argv[1:] = ["bench", "size"]
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_bench_that_is_told_to_end_ends_what_it_has_started() -> None:
+    """`timeout` and service managers send SIGTERM, by which Python ends without a word."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _TOLD_TO_END], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "began\n"
+        process.terminate()
+        assert process.stdout.read() == "ended what it has started\n"
+    assert process.returncode != 0

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pipeline.trials.interrupt import leave_interrupts, on_interrupt
+from pipeline.interrupt import interrupted_by_signals, leave_interrupts
 from pipeline.trials.simulation.simulation import Outcome, Plan, simulate
 
 EVENTS_A_RUN = 12_500
@@ -123,7 +123,7 @@ def run_trial(
     began = time.perf_counter()
     plans = [replace(plan, without=without) for plan in plans_for(seed, events)]
     outcomes: list[Outcome] = []
-    with on_interrupt(_raise_interrupt):
+    with interrupted_by_signals():
         try:
             for outcome in _outcomes(plans, processes):
                 outcomes.append(outcome)
@@ -138,10 +138,6 @@ def run_trial(
         findings = [_finding(outcome) for outcome in _shrunk(failed, say)]
     interrupted = len(outcomes) < len(plans)
     return _report(seed, outcomes, findings, time.perf_counter() - began, interrupted)
-
-
-def _raise_interrupt() -> None:
-    raise KeyboardInterrupt
 
 
 def _shrunk(failed: list[Outcome], say: Callable[[str], None]) -> list[Outcome]:

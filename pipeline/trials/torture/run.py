@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from pipeline.clock import clock_ms, monotonic, sleep
 from pipeline.errors import Failure
+from pipeline.interrupt import on_interrupt
 from pipeline.tables.store import ensure_tables
-from pipeline.trials.interrupt import on_interrupt
 from pipeline.trials.jvm import make_archive
 from pipeline.trials.torture.disk import small_disk
 from pipeline.trials.torture.faults import KILLS, LOSS, OTHERS, STARTING, Fault, Stage

@@ -1,4 +1,4 @@
-"""A trial that is told to end early still reports on what it has done so far."""
+"""Being told to end, by SIGINT or SIGTERM: a program still ends what it started, and reports."""
 
 from __future__ import annotations
 
@@ -22,6 +22,20 @@ def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in zip(_ENDING, before, strict=True):
             signal.signal(number, handler)
+
+
+@contextmanager
+def interrupted_by_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt in the main thread for each SIGINT or SIGTERM of the block.
+
+    SIGTERM would end this process at once, and the processes that it has started would go on.
+    """
+    with on_interrupt(_raise_interrupt):
+        yield
+
+
+def _raise_interrupt() -> None:
+    raise KeyboardInterrupt
 
 
 def leave_interrupts() -> None:
