@@ -173,7 +173,7 @@ class CoordinatorNode:
             if state.owner != self.node.node_id:
                 # Found here if not by a write: this node was taken for dead, and is fenced.
                 raise FencedError(f"partition {number}", self.epoch, state.epoch)
-        if not self._progress.gets_on():
+        if self._progress.hangs():
             # Found here if nobody takes over: whoever keeps this process running starts it anew.
             raise QueryHangs(
                 f"no batch of the query has ended for {self._progress.stuck_s():.0f} s"

@@ -34,6 +34,9 @@ _RENEWALS_PER_LEASE = 4
 # which never says so. A start is ready after 8 s on two cores left alone, and after half a minute
 # on busy ones.
 SILENT_START_S = 60.0
+# How long a query's first batch may take, s. It waits until a cluster has executors to give and they
+# have unpacked what they run; on an overloaded machine it took a minute.
+FIRST_BATCH_S = 600.0
 
 
 class AwakeClock:
@@ -153,6 +156,7 @@ class ProgressWatch:
         self._count: Callable[[], int] | None = None
         self._seen = 0
         self._since = 0.0
+        self._has_got_on = False
 
     def watch(self, count: Callable[[], int] | None) -> None:
         """Watch a query from now on; None while there is none to watch."""
@@ -160,6 +164,7 @@ class ProgressWatch:
             self._count = count
             self._seen = 0 if count is None else count()
             self._since = self._clock()
+            self._has_got_on = False
 
     def stuck_s(self) -> float:
         """For how long the query has not got on, seconds; 0 if there is none."""
@@ -168,12 +173,21 @@ class ProgressWatch:
                 return 0.0
             now, count = self._clock(), self._count()
             if count != self._seen:
-                self._seen, self._since = count, now
+                self._seen, self._since, self._has_got_on = count, now, True
             return now - self._since
 
     def gets_on(self) -> bool:
         """Whether the query has got on within the timeout."""
         return self.stuck_s() <= self._timeout_s
+
+    def hangs(self) -> bool:
+        """Whether the query is to be given up: others may serve its groups long before that.
+
+        A first batch may take `FIRST_BATCH_S`: a query that is begun anew would only wait again.
+        """
+        stuck_s = self.stuck_s()
+        shortest_s = 0.0 if self._has_got_on else FIRST_BATCH_S
+        return stuck_s > max(self._timeout_s, shortest_s)
 
 
 class LeaseRenewal:
@@ -194,6 +208,7 @@ class LeaseRenewal:
         self._appender = open_appender(table_uri(root, COORDINATORS))
         self._app_id = lease_app_id(node_id)
         self._clock = clock
+        self._is_said = False
         self._renew()
         wait_s = renewal_interval_s(lease_ms)
         self._renewals = background.repeat("lease", wait_s, self._try_to_renew)
@@ -204,8 +219,11 @@ class LeaseRenewal:
 
     def _try_to_renew(self) -> None:
         if not self._gets_on():
-            log.warning("the lease is not renewed: the query does not get on")
+            if not self._is_said:
+                log.warning("the lease is not renewed until a batch of the query ends")
+            self._is_said = True
             return
+        self._is_said = False
         try:
             self._renew()
         except (DeltaError, OSError, Failure) as error:

@@ -70,6 +70,8 @@ class FakeEngine:
         self.planned = {} if planned is None else planned
         self.queries: list[FakeQuery] = []
         self.bootstraps: list[Bootstrap] = []
+        # Whether the queries that are begun from now on end no batch.
+        self.hangs = False
 
     def last_planned(self, checkpoint: str) -> Planned | None:
         return self.planned.get(checkpoint)
@@ -103,5 +105,7 @@ class FakeEngine:
         offset = Offset(Position(bootstrap.version), Position(0), len(self.queries), selection)
         self.planned[checkpoint] = Planned(7, msgspec.json.encode(offset).decode())
         self.bootstraps.append(bootstrap)
-        self.queries.append(FakeQuery(len(self.queries), selection, batch))
-        return self.queries[-1]
+        query = FakeQuery(len(self.queries), selection, batch)
+        query.hangs = self.hangs
+        self.queries.append(query)
+        return query

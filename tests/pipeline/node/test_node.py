@@ -77,6 +77,24 @@ def test_a_node_whose_query_hangs_says_so_and_ends(root: str):
             node.abandon()
 
 
+def test_a_first_batch_may_wait_for_executors(root: str):
+    """A cluster gives them when it has some: who ends meanwhile would wait from the beginning."""
+    ours = CoordinatorSettings(trigger_max_interval_ms=1000, progress_timeout_ms=60_000)
+    engine, time_of_day = FakeEngine(), Clock()
+    engine.hangs = True
+    with clock.use(time_of_day):
+        node = start(engine, root, Settings(coordinator=ours))
+        try:
+            for _ in range(600):
+                time_of_day.now_s += 1
+                node.check()
+            time_of_day.now_s += 1
+            with pytest.raises(QueryHangs, match="for 601 s"):
+                node.check()
+        finally:
+            node.abandon()
+
+
 def test_a_node_that_has_not_begun_does_not_say_that_it_has_read_all(
     root: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -64,6 +64,24 @@ def test_a_query_gets_on_while_its_batches_end() -> None:
     assert ask_until(watch, clock, 100)
 
 
+def test_a_query_that_has_got_on_once_hangs_sooner_than_one_that_waits_for_its_first_batch() -> None:
+    clock, batches = Clock(), [7]
+    watch = ProgressWatch(60, 5, clock)
+    watch.watch(lambda: batches[0])
+    assert not ask_until(watch, clock, 61), "others may take over"
+    assert not watch.hangs()
+    ask_until(watch, clock, 600)
+    assert not watch.hangs()
+    ask_until(watch, clock, 601)
+    assert watch.hangs()
+    batches[0] += 1
+    assert watch.gets_on()
+    ask_until(watch, clock, 661)
+    assert not watch.hangs()
+    ask_until(watch, clock, 662)
+    assert watch.hangs()
+
+
 def test_the_time_to_load_partitions_does_not_count() -> None:
     clock = Clock()
     watch = ProgressWatch(60, 5, clock)
