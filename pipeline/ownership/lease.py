@@ -34,8 +34,8 @@ _RENEWALS_PER_LEASE = 4
 # which never says so. A start is ready after 8 s on two cores left alone, and after half a minute
 # on busy ones.
 SILENT_START_S = 60.0
-# How long a query's first batch may take, s. It waits until a cluster has executors to give and they
-# have unpacked what they run; on an overloaded machine it took a minute.
+# How long a query's first batch may take, s. It waits until a cluster has executors to give, and
+# until they have unpacked what they run; on an overloaded machine it took a minute.
 FIRST_BATCH_S = 600.0
 
 

@@ -212,7 +212,10 @@ class Search:
         if not (goes_on and self._found):
             return goes_on
         size = sum(each.nbytes for each in self._found)
-        return not self._tables.is_full and self._lingering.goes_on(found, end.selection, size)
+        lingers = not self._tables.is_full and self._lingering.goes_on(found, end.selection, size)
+        if lingers:
+            self._waiting.rest()
+        return lingers
 
     def pause_s(self) -> float:
         """How long to sleep before the next look, s."""

@@ -64,7 +64,7 @@ def test_a_query_gets_on_while_its_batches_end() -> None:
     assert ask_until(watch, clock, 100)
 
 
-def test_a_query_that_has_got_on_once_hangs_sooner_than_one_that_waits_for_its_first_batch() -> None:
+def test_a_query_that_has_got_on_hangs_sooner_than_one_that_waits_for_its_first_batch() -> None:
     clock, batches = Clock(), [7]
     watch = ProgressWatch(60, 5, clock)
     watch.watch(lambda: batches[0])
