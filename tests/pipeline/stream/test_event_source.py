@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -41,21 +40,10 @@ from schemas.messages import Malformed, RequestEvent, decode_request
 from schemas.tables import REQUESTS, to_requests
 from tests.pipeline.damage import damage, spoil
 from tests.pipeline.rows import heartbeat
+from tests.pipeline.stream.clock import Clock
 
 # A bootstrap that is never read to its end: nobody asks for requests before it is.
 NEVER = 1 << 30
-
-
-@pytest.fixture
-def log(root: str) -> RequestLog:
-    return RequestLog(root)
-
-
-@pytest.fixture
-def bootstrap(tmp_path: Path) -> LocalAppender:
-    folder = tmp_path / "bootstrap"
-    write_deltalake(str(folder), PACKED_SCHEMA.empty_table())
-    return LocalAppender(folder)
 
 
 @pytest.fixture
@@ -690,25 +678,6 @@ def test_a_node_does_not_open_the_requests_of_other_nodes_groups(
     everything = read(selection=Selection((1, partition_for(others[1], 5)), 5))
     with pytest.raises(EventsGoneError):
         everything.read(everything.initialOffset())
-
-
-class Clock:
-    """A clock on which other writers append at their times, ms: while somebody sleeps."""
-
-    def __init__(self, appends: dict[int, Callable[[], None]]) -> None:
-        self._appends = appends
-        self.now_ms = 0.0
-
-    def wall_ms(self) -> int:
-        return int(self.now_ms)
-
-    def monotonic_s(self) -> float:
-        return self.now_ms / 1000
-
-    def sleep(self, seconds: float) -> None:
-        self.now_ms += 1000 * seconds
-        for at in [each for each in self._appends if each <= self.now_ms]:
-            self._appends.pop(at)()
 
 
 @pytest.mark.parametrize("opened", [False, True])

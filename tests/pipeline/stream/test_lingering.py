@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import write_deltalake
 
 from coordinator.group.partition import partition_for
 from pipeline import clock
@@ -25,6 +24,7 @@ from pipeline.tables.store import table_uri
 from schemas.messages import RequestEvent
 from schemas.tables import REQUESTS
 from tests.pipeline.rows import heartbeat
+from tests.pipeline.stream.clock import Clock
 
 GROUPS = [f"group-{number}" for number in range(8)]
 MINE = [group for group in GROUPS if partition_for(group, 2) == 1]
@@ -32,41 +32,10 @@ THEIRS = [group for group in GROUPS if partition_for(group, 2) == 0]
 HALF = Selection((1,), 2)
 
 
-class Clock:
-    """A clock on which others write at their times, ms: while somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.writes: dict[int, Callable[[], None]] = {}
-        self.now_ms = 0.0
-
-    def wall_ms(self) -> int:
-        return int(self.now_ms)
-
-    def monotonic_s(self) -> float:
-        return self.now_ms / 1000
-
-    def sleep(self, seconds: float) -> None:
-        self.now_ms += 1000 * seconds
-        for at in [each for each in self.writes if each <= self.now_ms]:
-            self.writes.pop(at)()
-
-
 @pytest.fixture
 def time_of_day() -> Iterator[Clock]:
     with clock.use(found := Clock()):
         yield found
-
-
-@pytest.fixture
-def log(root: str) -> RequestLog:
-    return RequestLog(root)
-
-
-@pytest.fixture
-def bootstrap(tmp_path: Path) -> LocalAppender:
-    folder = tmp_path / "bootstrap"
-    write_deltalake(str(folder), PACKED_SCHEMA.empty_table())
-    return LocalAppender(folder)
 
 
 @pytest.fixture

@@ -1,0 +1,24 @@
+"""The two tables that a stream reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from deltalake import write_deltalake
+
+from pipeline.delta.local_appender import LocalAppender
+from pipeline.stream.packed import PACKED_SCHEMA
+from pipeline.tables.request_log import RequestLog
+
+
+@pytest.fixture
+def log(root: str) -> RequestLog:
+    return RequestLog(root)
+
+
+@pytest.fixture
+def bootstrap(tmp_path: Path) -> LocalAppender:
+    folder = tmp_path / "bootstrap"
+    write_deltalake(str(folder), PACKED_SCHEMA.empty_table())
+    return LocalAppender(folder)
