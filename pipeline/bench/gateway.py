@@ -261,10 +261,13 @@ def _hold(found: Figures, port: int, pid: int, load: Load, say: Callable[[str], 
             count = min(made + HELD_STEP, most) // OF_GROUP * OF_GROUP
 
 
-def cpu_s(pid: int) -> float:
-    """The CPU seconds that a process has used."""
+def cpu_s(pid: int, ended_too: bool = False) -> float:
+    """The CPU seconds that a process has used; with `ended_too` also its children that have ended.
+
+    Raises FileNotFoundError or ProcessLookupError if there is no such process.
+    """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return sum(map(int, fields[11 : 15 if ended_too else 13])) / os.sysconf("SC_CLK_TCK")
 
 
 # --- records ------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ of Spark's classes is made, as a coordinator does half a minute after its first 
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
+from pipeline.bench.gateway import cpu_s
 from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, FLOOR
 from pipeline.bench.start_floor import MODULE
@@ -27,8 +27,6 @@ from pipeline.node.process_tree import descendants
 from pipeline.session.start import missing_archive
 from pipeline.settings import Settings
 from pipeline.tables.store import ensure_tables
-
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Started(Struct, frozen=True):
@@ -113,8 +111,7 @@ def _start(module: str, root: Path, log: Path) -> Started:
 def _cpu_s(pid: int) -> float:
     """The CPU seconds of a process, and of those that it has started and that have ended."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        return cpu_s(pid, ended_too=True)
     except (FileNotFoundError, ProcessLookupError):
         # It has ended since it was listed: it is among its parent's.
         return 0.0
-    return sum(map(int, text.rpartition(")")[2].split()[11:15])) / _TICKS
