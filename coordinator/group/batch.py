@@ -106,8 +106,9 @@ class BatchSettings(Struct, frozen=True):
 class GroupOutput(Struct, array_like=True):
     """The output of one group in one batch. Its records must be visible before its responses.
 
-    What runs the batch adds the batch's time and when the group is to be called again, absolute ms:
-    None if it need not be.
+    What runs the batch adds the batch's time, and what the batch has made of the group's timer:
+    `timer` stands for the group if the batch has set or removed its timer, and `wake_ms` is when
+    the group is to be called again, absolute ms, None if it need not be.
     """
 
     responses: list[Response]
@@ -116,6 +117,7 @@ class GroupOutput(Struct, array_like=True):
     rejected: list[RejectedRequest]
     batch_ms: int | None = None
     wake_ms: int | None = None
+    timer: bytes | None = None
 
 
 class BatchResult(Struct):

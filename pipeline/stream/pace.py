@@ -37,8 +37,7 @@ class Pace:
         for output in outputs:
             if output.batch_ms is not None:
                 self._batch_ms = output.batch_ms
-            if output.wake_ms is not None:
-                self._looks.told(output.wake_ms)
+            self._looks.told(output.wake_ms, output.timer)
             yield output
 
     def ended(self, batch_id: int) -> None:

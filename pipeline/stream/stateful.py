@@ -2,9 +2,10 @@
 
 The state is one `binary`, and the output is one `binary` for each group (msgpack of a GroupOutput):
 each column costs time for each group, and Spark never lets a stored state get another column. A
-group whose timer is set puts out when it is to be called, even if it has nothing else to say: the
-driver has a batch begin then (`pipeline.stream.timer_looks`). The same function serves Spark's own
-way to call it, with pandas frames, and `pipeline.session.arrow_groups`.
+group whose timer is set puts out when it is to be called, and one whose timer is gone says so, even
+if it has nothing else to say: the driver has a batch begin when a timer is due, and at no other
+time (`pipeline.stream.timer_looks`). The same function serves Spark's own way to call it, with
+pandas frames, and `pipeline.session.arrow_groups`.
 
 A call must end in one of four ways: `remove`; `update` and a new timer; `update` alone, which
 clears the timer; or neither, but only if the group did not time out. Otherwise Spark calls a group
@@ -29,7 +30,7 @@ from coordinator.group.batch import BatchSettings, GroupOutput
 from pipeline.session import arrow_groups
 from pipeline.session.guard import is_known_spark
 from pipeline.stream.packed import STREAM_COLUMNS, unpack
-from pipeline.stream.timer_looks import wake_at
+from pipeline.stream.timer_looks import timer_of, wake_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -112,22 +113,27 @@ class GroupFunction:
         now = state.getCurrentProcessingTimeMs()
         result = self._machine().process(group_id, stored, unpack(events), now)
         wake_ms: int | None = None
+        had_timer = False
         if result.state is None:
             if stored is not None or timed_out:
                 state.remove()
+                had_timer = True
         elif result.changed or timed_out:
             state.update((result.state,))
+            had_timer = stored is not None
             if result.deadline is not None:
                 wake_ms = wake_at(group_id, result.deadline, now)
                 # A timer fires in the first batch whose time is greater than the timer's; a group
                 # is called in a batch of the very time at which it is to be.
                 state.setTimeoutDuration(wake_ms - now - 1)
+        is_told = had_timer or wake_ms is not None
         output = result.output
         if output is None:
-            if wake_ms is None:
+            if not is_told:
                 return None
             output = GroupOutput([], [], [], [])
         output.batch_ms, output.wake_ms = now, wake_ms
+        output.timer = timer_of(group_id) if is_told and group_id is not None else None
         return _encode(output)
 
     def _machine(self) -> Machine:

@@ -10,16 +10,30 @@ due, as if there were a look every resolution. It holds because
 
 1. every timer in the state is a tick of `TimerLooks` that no batch has reached, or was set before
    this run of the query began. A batch drops the ticks up to its own time, and Spark calls every
-   group whose timer is due by that time: what such a group sets next is told by the same batch.
-   A tick stays although a later batch has set its group's timer anew: it costs a batch in which
-   nothing is due, and never a look that comes too late;
+   group whose timer is due by that time: what such a group sets next is told by the same batch;
 2. a tick is its time rounded up to the resolution, so by less than one;
 3. timers that were set before this run began are due within `HORIZON_MS` of that, because no timer
    is set further ahead: until a batch has reached that time there is a look every resolution.
 
-The memory is bounded by `HORIZON_MS`: at most as many ticks as resolutions in it, however many
-groups there are and however far their deadlines. A group whose deadline is further away is called
-in between, finds nothing due, and tells its next time.
+A group has one timer, so a tick is dropped as soon as every group that waited for it has told
+another time, or that it has no timer any more. That breaks 1 only if a group tells what is not in
+the state afterwards. It does not:
+
+* A group tells, by a digest of its id, what its call has made of its timer, and nothing if the call
+  has left the timer alone. At most one call of a batch sets or removes a group's timer, for Spark
+  calls a group once for all its rows, and once more only if its timer is due still.
+* A batch that fails ends the run, and the run's ticks with it. Where a query begins anew with the
+  same ticks (`pipeline.stream.serving`), that batch is run again before any other one, on the state
+  before it and by the same time and settings: each group tells again what it told.
+* Ticks are the state's own times. A clock that is set back or forward changes neither, and drops
+  nothing but what a batch of that time has looked at.
+* A group of which nothing is known, and one that is not told apart from others (`MOST_GROUPS`),
+  drops no tick. A tick too many costs a batch in which nothing is due.
+
+The memory is bounded. At most `MOST_GROUPS` groups are told apart. There are as many ticks as
+resolutions in `HORIZON_MS` at most, however many groups there are and however far their deadlines.
+A group whose deadline is further away is called in between, finds nothing due, and tells its next
+time.
 
 All times are the batches' own, by the driver's wall clock, as Spark's timers are. The source looks
 again after `trigger.max.interval.ms` by its monotonic clock whatever it was told: that is what
@@ -29,7 +43,7 @@ a clock set back between two runs may have.
 
 from __future__ import annotations
 
-import heapq
+from hashlib import blake2b
 from zlib import crc32
 
 # The furthest that a timer is set ahead, ms. For so long there is a look every resolution after a
@@ -40,6 +54,12 @@ HORIZON_MS = 1_800_000
 _SPREAD_MS = 10_000
 # No timer is set.
 NEVER_MS = 2**63 - 1
+# So many groups are told apart, which takes 100 to 155 bytes for each. The ticks of further groups
+# stay until a batch reaches them: so many groups with members have a batch for their heartbeats at
+# every tick anyway, and without members they share a tick every `_SPREAD_MS`.
+MOST_GROUPS = 100_000
+# Nobody finds two ids with one digest: else one group could have the other's tick dropped.
+_DIGEST_BYTES = 16
 
 
 def wake_at(group_id: str | None, deadline: int, now: int) -> int:
@@ -57,38 +77,76 @@ def wake_at(group_id: str | None, deadline: int, now: int) -> int:
     return min(deadline, (now + step) // _SPREAD_MS * _SPREAD_MS)
 
 
+def timer_of(group_id: str) -> bytes:
+    """What stands for a group in what it tells: as long for every id."""
+    text = group_id.encode("utf-8", "surrogatepass")
+    return blake2b(text, digest_size=_DIGEST_BYTES).digest()
+
+
+class _Tick:
+    """A time at which a look is due, and how many groups wait for it; 0 after the last has left.
+
+    A batch that reaches the time drops the object. A group that is kept as waiting for it takes
+    nothing from a later tick of the same time, which the clock may bring if it is set back.
+    """
+
+    __slots__ = ("at", "waiting")
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.waiting = 0
+
+
 class TimerLooks:
     """The ticks at which some timer may be due; times in ms.
 
     `unknown_until` says up to when timers may be due that no batch of this run has told; 0 if the
-    state began empty.
+    state began empty. `most_groups` are told apart.
     """
 
-    def __init__(self, resolution_ms: int, unknown_until: int = 0) -> None:
+    def __init__(
+        self, resolution_ms: int, unknown_until: int = 0, most_groups: int = MOST_GROUPS
+    ) -> None:
         self._resolution_ms = resolution_ms
         self._unknown_until = unknown_until
-        self._ticks: set[int] = set()
-        self._earliest: list[int] = []
+        self._most_groups = most_groups
+        self._ticks: dict[int, _Tick] = {}
+        self._tick_of: dict[bytes, _Tick] = {}
 
-    def told(self, wake_ms: int) -> None:
-        """A batch has set a group's timer to be due at this time."""
-        tick = -(-wake_ms // self._resolution_ms) * self._resolution_ms
-        if tick not in self._ticks:
-            self._ticks.add(tick)
-            heapq.heappush(self._earliest, tick)
+    def told(self, wake_ms: int | None, timer: bytes | None = None) -> None:
+        """A batch has set a group's timer to be due at this time, or removed it: None.
+
+        `timer` is the group's (`timer_of`); None: nobody's, and no group's tick is dropped.
+        """
+        if timer is not None:
+            self._leave(timer)
+        if wake_ms is None:
+            return
+        at = -(-wake_ms // self._resolution_ms) * self._resolution_ms
+        tick = self._ticks.setdefault(at, _Tick(at))
+        tick.waiting += 1
+        if timer is not None and len(self._tick_of) < self._most_groups:
+            self._tick_of[timer] = tick
+
+    def _leave(self, timer: bytes) -> None:
+        """A group waits no longer for its tick."""
+        tick = self._tick_of.pop(timer, None)
+        if tick is None:
+            return
+        tick.waiting -= 1
+        if not tick.waiting and self._ticks.get(tick.at) is tick:
+            del self._ticks[tick.at]
 
     def looked(self, batch_ms: int) -> None:
         """A batch of this time has looked at all timers."""
-        while self._earliest and self._earliest[0] <= batch_ms:
-            self._ticks.remove(heapq.heappop(self._earliest))
+        for at in [each for each in self._ticks if each <= batch_ms]:
+            del self._ticks[at]
         if self._unknown_until <= batch_ms:
             self._unknown_until = 0
 
     def next_ms(self) -> int:
         """When to look next: 0 for every resolution, `NEVER_MS` if no timer is set."""
-        if self._unknown_until:
-            return 0
-        return self._earliest[0] if self._earliest else NEVER_MS
+        return 0 if self._unknown_until else min(self._ticks, default=NEVER_MS)
 
     def __len__(self) -> int:
         """How many ticks are kept."""

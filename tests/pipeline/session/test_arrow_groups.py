@@ -95,7 +95,7 @@ GROUPS = [
     Group("two", packed("a", "b")),
     Group("known", packed("b"), kept("a")),
     Group("waiting", packed("wait"), kept("a")),
-    Group("silent", packed("b", "c", "d"), kept("a")),
+    Group("silent", packed("a", "b", "c", "d")),
     Group("forgotten", packed("forget"), kept("a")),
     Group("never kept", packed("forget")),
     Group("looked at", packed("look"), kept("a")),

@@ -12,8 +12,8 @@ from pipeline.stream.timer_looks import NEVER_MS, TimerLooks
 from pipeline.stream.wake_file import WakeFile
 
 
-def output(batch_ms: int | None, wake_ms: int | None) -> GroupOutput:
-    return GroupOutput([], [], [], [], batch_ms, wake_ms)
+def output(batch_ms: int | None, wake_ms: int | None, timer: bytes | None = None) -> GroupOutput:
+    return GroupOutput([], [], [], [], batch_ms, wake_ms, timer)
 
 
 @pytest.fixture
@@ -41,6 +41,14 @@ def test_the_earliest_timer_of_all_groups_is_told(pace: Pace, source: WakeFile):
     assert source.due_ms == 3_000
     run(pace, 3, output(3_000, 9_000))
     assert source.due_ms == 5_000
+
+
+def test_a_group_that_has_another_timer_is_not_looked_at_for_the_one_before(pace, source):
+    run(pace, 1, output(1_000, 3_000, b"a"), output(1_000, 7_000, b"b"))
+    run(pace, 2, output(2_000, 5_000, b"a"))
+    assert source.due_ms == 5_000
+    run(pace, 3, output(3_000, None, b"a"))
+    assert source.due_ms == 7_000
 
 
 def test_a_batch_without_groups_is_asked_for_its_time(pace: Pace, source: WakeFile):

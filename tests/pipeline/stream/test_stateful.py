@@ -11,7 +11,7 @@ import pytest
 from coordinator.group.batch import BatchResult, GroupOutput
 from pipeline.stream.packed import KEY_WIDTH, unpack
 from pipeline.stream.stateful import GroupFunction
-from pipeline.stream.timer_looks import HORIZON_MS
+from pipeline.stream.timer_looks import HORIZON_MS, timer_of
 from tests.pipeline.rows import output
 
 NOW = 1_000_000
@@ -118,7 +118,40 @@ def test_a_group_that_says_nothing_tells_when_it_is_to_be_called_again(deadline:
     """Else the driver would not know that a batch must begin then."""
     _, frames = call(BatchResult(b"s", deadline, None), State(b"o", timed_out=True))
     said = msgspec.msgpack.decode(frames[0]["output"][0], type=GroupOutput)
-    assert said == GroupOutput([], [], [], [], NOW, wake)
+    assert said == GroupOutput([], [], [], [], NOW, wake, timer_of("g"))
+
+
+@pytest.mark.parametrize(
+    ("result", "state", "is_told"),
+    [
+        (BatchResult(None, None, None), State(b"o"), True),
+        (BatchResult(None, None, None), State(b"o", timed_out=True), True),
+        (BatchResult(b"s", None, None), State(b"o"), True),
+        (BatchResult(None, None, output(1)), State(b"o"), True),
+        (BatchResult(b"s", None, output(1)), State(), False),
+        (BatchResult(None, None, output(1)), State(), False),
+        (BatchResult(b"o", NOW + 9, output(1), changed=False), State(b"o"), False),
+    ],
+)
+def test_a_group_tells_that_its_timer_is_gone_and_nothing_of_one_that_it_left_alone(
+    result, state, is_told
+):
+    """A tick that is dropped though the timer is still there would be a look that never comes."""
+    _, frames = call(result, state)
+    said = msgspec.msgpack.decode(frames[0]["output"][0], type=GroupOutput)
+    assert (said.wake_ms, said.timer) == (None, timer_of("g") if is_told else None)
+
+
+@pytest.mark.parametrize(
+    ("result", "state"),
+    [
+        (BatchResult(None, None, None), State()),
+        (BatchResult(b"s", None, None), State()),
+        (BatchResult(b"o", NOW + 9, None, changed=False), State(b"o")),
+    ],
+)
+def test_a_group_without_a_timer_before_and_after_says_nothing(result, state):
+    assert call(result, state)[1] == []
 
 
 def test_a_timer_is_never_further_away_than_the_horizon():

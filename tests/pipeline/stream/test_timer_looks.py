@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.stream.timer_looks import HORIZON_MS, NEVER_MS, TimerLooks, wake_at
+from pipeline.stream.timer_looks import HORIZON_MS, NEVER_MS, TimerLooks, timer_of, wake_at
 
 RESOLUTION_MS = 500
 LONGEST_MS = 10_000
@@ -17,11 +17,14 @@ DEADLINES = st.one_of(
     st.integers(HORIZON_MS // 2 - 3, HORIZON_MS // 2 + 3),
     st.integers(0, 7 * DAY_MS),
 )
-# What requests do to groups some time after the batch before, and a restart now and then.
+# What requests do to groups some time after the batch before; now and then a restart, a batch that
+# is run again by the same run, and a clock that is set back or forward.
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.integers(0, 30_000), st.dictionaries(st.sampled_from("abc"), DEADLINES)),
         st.just("restart"),
+        st.just("again"),
+        st.integers(-40_000, 40_000),
     ),
     max_size=12,
 )
@@ -33,19 +36,31 @@ class Stream:
     A group that is called keeps its deadline until that has come, and then has none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most_groups: int) -> None:
         self.now = 1_000_000
         self.deadlines: dict[str, int] = {}
         self.timers: dict[str, int] = {}
         self.due: dict[str, int] = {}
-        self.looks = TimerLooks(RESOLUTION_MS)
+        self.batch_ms = self.now
+        self.told: list[tuple[int | None, bytes]] = []
+        self.most_groups = most_groups
+        self.looks = TimerLooks(RESOLUTION_MS, 0, most_groups)
 
     def restart(self) -> None:
-        self.looks = TimerLooks(RESOLUTION_MS, self.now + HORIZON_MS)
+        self.looks = TimerLooks(RESOLUTION_MS, self.now + HORIZON_MS, self.most_groups)
+        # A clock that was set back may have left timers behind the horizon (LONGEST_MS).
+        self.due = {name: due for name, due in self.due.items() if due <= self.now + HORIZON_MS}
+
+    def set_clock(self, by: int) -> None:
+        """Timers stay where they are: what is due by the clock's step alone is due from now on."""
+        self.now += by
+        self.due = {name: max(due, self.now + 1) for name, due in self.due.items()}
 
     def batch(self, asked: dict[str, int | None]) -> None:
         """A batch of the time that it is now: of these groups, and of those whose timer is due."""
         due = {name for name, timer in self.timers.items() if timer < self.now}
+        self.batch_ms = self.now
+        self.told = []
         for name in due | asked.keys():
             if name in asked:
                 deadline = asked[name]
@@ -59,12 +74,24 @@ class Stream:
                 self.timers[name] = wake - 1
                 # A deadline that has passed is looked at in the next batch, as ever.
                 self.due[name] = max(self.deadlines[name], self.now + 2)
-                self.looks.told(wake)
-        self.looks.looked(self.now)
+                self.told.append((wake, timer_of(name)))
+            else:
+                self.told.append((None, timer_of(name)))
+        self.tell()
+
+    def tell(self) -> None:
+        """The last batch's outputs reach the driver."""
+        for wake, timer in self.told:
+            self.looks.told(wake, timer)
+        self.looks.looked(self.batch_ms)
         if self.looks.next_ms():
-            assert self.now < self.looks.next_ms()
+            assert self.batch_ms < self.looks.next_ms()
             for due in self.due.values():
                 assert self.looks.next_ms() < due + RESOLUTION_MS
+        if self.most_groups >= len("abc"):
+            ticks = {-(-(timer + 1) // RESOLUTION_MS) for timer in self.timers.values()}
+            assert len(self.looks) <= len(ticks), "no tick is left behind"
+            assert self.looks.next_ms() // RESOLUTION_MS in ticks | {0, NEVER_MS // RESOLUTION_MS}
 
     def wait(self, until: int) -> None:
         """Let time pass without requests."""
@@ -81,20 +108,106 @@ class Stream:
         return min(at, self.now + LONGEST_MS)
 
 
-@given(STEPS)
-@example([(0, {"a": 10_000, "b": 50_000}), (0, {})])
-@example([(0, {"a": HORIZON_MS // 2 + 1, "b": HORIZON_MS})])
-@example([(0, {"a": 20_000}), "restart", (0, {"b": 40_000})])
-def test_no_timer_is_looked_at_later_than_a_resolution_after_it_is_due(steps):
-    stream = Stream()
+@given(STEPS, st.sampled_from([0, 1, 2, 100]))
+@example([(0, {"a": 10_000, "b": 50_000}), (0, {})], 100)
+@example([(0, {"a": HORIZON_MS // 2 + 1, "b": HORIZON_MS})], 100)
+@example([(0, {"a": 20_000}), "restart", (0, {"b": 40_000})], 100)
+@example([(0, {"a": 20_000, "b": 20_000}), (0, {"a": 50_000}), "again", (0, {"a": None})], 100)
+@example([(0, {"a": 20_000, "b": 20_000}), (0, {"a": 50_000})], 1)
+@example([(0, {"a": 20_000}), 30_000, (0, {}), -30_000, (0, {"b": 10_000}), (0, {"a": 5_000})], 9)
+def test_no_timer_is_looked_at_later_than_a_resolution_after_it_is_due(steps, most_groups):
+    """However many groups are told apart."""
+    stream = Stream(most_groups)
     for step in steps:
         if step == "restart":
             stream.restart()
+        elif step == "again":
+            stream.tell()
+        elif isinstance(step, int):
+            stream.set_clock(step)
         else:
             after, asked = step
             stream.wait(stream.now + after)
             stream.batch(asked)
     stream.wait(stream.now + 60_000)
+
+
+def test_a_group_that_heartbeats_leaves_no_tick_behind():
+    """Each heartbeat sets a session of 45 s anew: a look at the one before would find nothing."""
+    looks = TimerLooks(RESOLUTION_MS)
+    for now in range(0, 60_000, 3_000):
+        looks.told(now + 45_000, timer_of("g"))
+        looks.looked(now)
+        assert (looks.next_ms(), len(looks)) == (now + 45_000, 1)
+
+
+def test_a_group_without_a_timer_leaves_no_tick_behind():
+    looks = TimerLooks(RESOLUTION_MS)
+    looks.told(10_000, timer_of("g"))
+    looks.told(None, timer_of("g"))
+    assert looks.next_ms() == NEVER_MS
+    looks.told(None, timer_of("unheard of"))
+    assert looks.next_ms() == NEVER_MS
+
+
+def test_a_tick_stays_as_long_as_any_group_waits_for_it():
+    looks = TimerLooks(RESOLUTION_MS)
+    for group_id in "ab":
+        looks.told(10_000, timer_of(group_id))
+    looks.told(20_000, timer_of("a"))
+    assert looks.next_ms() == 10_000
+    looks.told(20_000, timer_of("b"))
+    assert looks.next_ms() == 20_000
+
+
+def test_a_group_that_tells_twice_waits_once():
+    """A batch that is run again tells what it told: then the other group's tick must stay."""
+    looks = TimerLooks(RESOLUTION_MS)
+    for group_id in "abba":
+        looks.told(10_000, timer_of(group_id))
+    looks.told(None, timer_of("a"))
+    assert looks.next_ms() == 10_000
+    looks.told(None, timer_of("b"))
+    assert looks.next_ms() == NEVER_MS
+
+
+def test_a_tick_of_nobody_stays_until_a_batch_reaches_it():
+    looks = TimerLooks(RESOLUTION_MS)
+    looks.told(10_000)
+    looks.told(10_000, timer_of("g"))
+    looks.told(None, timer_of("g"))
+    looks.looked(9_999)
+    assert looks.next_ms() == 10_000
+
+
+def test_beyond_so_many_groups_ticks_stay_until_a_batch_reaches_them():
+    looks = TimerLooks(RESOLUTION_MS, most_groups=1)
+    for wake in (10_000, 20_000):
+        for group_id in ("first", "second"):
+            looks.told(wake, timer_of(group_id))
+    assert looks.next_ms() == 10_000, "the second one's"
+    looks.told(None, timer_of("first"))
+    looks.told(30_000, timer_of("third"))
+    looks.told(40_000, timer_of("third"))
+    looks.looked(20_000)
+    assert (looks.next_ms(), len(looks)) == (40_000, 1), "there is room for the third one"
+
+
+def test_a_group_takes_nothing_from_a_tick_that_came_after_its_own():
+    """The clock was set back: another group's timer is due when the first one's was."""
+    looks = TimerLooks(RESOLUTION_MS)
+    looks.told(10_000, timer_of("silent"))
+    looks.looked(10_000)
+    looks.told(10_000, timer_of("other"))
+    looks.looked(5_000)
+    looks.told(None, timer_of("silent"))
+    assert looks.next_ms() == 10_000
+
+
+def test_ids_have_digests_of_their_own():
+    ids = ["", "g", "G", "g" * 70_000, "\ud800", "ü"]
+    assert len({timer_of(each) for each in ids}) == len(ids)
+    assert {len(timer_of(each)) for each in ids} == {16}
 
 
 def test_each_group_of_a_batch_has_its_own_tick():
@@ -132,7 +245,7 @@ def test_twenty_thousand_groups_are_few_ticks_and_not_one():
     at: dict[int, int] = {}
     for number in range(20_000):
         wake = wake_at(f"g{number}", 7 * DAY_MS, 0)
-        looks.told(wake)
+        looks.told(wake, timer_of(f"g{number}"))
         at[wake] = at.get(wake, 0) + 1
     assert len(looks) == len(at) <= HORIZON_MS // 2 // 10_000 + 1
     assert max(at.values()) < 400
