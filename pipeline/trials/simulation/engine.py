@@ -33,7 +33,7 @@ from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.serving import Serving
 from pipeline.stream.sink import Sink
 from pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction
-from pipeline.stream.timer_looks import HORIZON_MS, TimerLooks
+from pipeline.stream.timer_looks import HORIZON_MS, NEVER_MS, TimerLooks
 from pipeline.tables.store import table_uri
 from pipeline.trials.simulation.files import replaced
 from pipeline.trials.simulation.world import Actor
@@ -202,6 +202,7 @@ class SimulatedQuery:
         wanted: Input,
         make_machine: MachineFactory,
         sink: Sink,
+        looks: TimerLooks,
     ) -> None:
         self.isActive = True
         self.lastProgress: dict[str, Any] | None = None
@@ -212,6 +213,8 @@ class SimulatedQuery:
         self._reader = EventReader(wanted)
         self._function = GroupFunction(make_machine)
         self._sink = sink
+        self._looks = looks
+        self._interval_ms = wanted.wait_ms
         self._search: Search | None = None
         self._error: Exception | None = None
         self._actor = Actor(engine.process, "query")
@@ -312,9 +315,22 @@ class SimulatedQuery:
         self._engine.files.point(WRITTEN)
         self._check_taken()
         self._checkpoint.commit(batch, groups)
+        self._check_looks(groups)
         self._world.count("batches")
         source = {"startOffset": batch.start, "endOffset": batch.end}
         self.lastProgress = {"batchId": batch.batch_id, "sources": [source]}
+
+    def _check_looks(self, groups: dict[str | None, Stored]) -> None:
+        """Raise RuntimeError unless there will be a look at each timer as soon as it is promised.
+
+        `pipeline.stream.timer_looks` says when that is.
+        """
+        timers = [each.timeout_at for each in groups.values() if each.timeout_at is not None]
+        due = min(timers, default=NEVER_MS) + 1
+        if self._looks.next_ms() >= due + self._interval_ms:
+            raise RuntimeError(
+                f"a timer is due at {due}, the next look is at {self._looks.next_ms()}"
+            )
 
     def _decide(
         self,
@@ -444,7 +460,7 @@ class SimulatedEngine:
             wake_file=pace.path,
             linger_ms=self._settings.trigger_linger_ms,
         )
-        query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink)
+        query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink, looks)
         return Serving(lambda: query, sink, self._root, bootstrap_end, pinned.run)
 
 
