@@ -6,26 +6,23 @@ a release that has it no more imports this module all the same (`pipeline.sessio
 
 from __future__ import annotations
 
-import atexit
 import importlib
 import os
 import shlex
-import shutil
 import signal
 import socketserver
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark import SparkContext
 
 from pipeline.session.group_stream import replace
+from pipeline.session.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +55,7 @@ class BegunJvm(NamedTuple):
     """A JVM that has been started, and the folder in which it says how it is spoken to."""
 
     process: subprocess.Popen[bytes]
-    folder: str
+    folder: ScratchFolder
 
 
 _CONNECTION = "connection"
@@ -81,12 +78,10 @@ def begin_jvm(settings: dict[str, str], stderr: int) -> BegunJvm:
     command = [f"{home}/bin/spark-submit"]
     for key, value in settings.items():
         command += ["--conf", f"{key}={value}"]
-    folder = tempfile.mkdtemp(prefix="group-coordinator-jvm-")
-    # A start that is given up never gets to know the JVM.
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = ScratchFolder()
     told = {
         "SPARK_CONNECT_MODE": "0",
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{folder}/{_CONNECTION}",
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": f"{folder.path}/{_CONNECTION}",
         _LAUNCHER: os.environ.get(_LAUNCHER, _LAUNCHER_OPTIONS),
     }
     process = subprocess.Popen(
@@ -109,7 +104,7 @@ def ignore_interrupts() -> None:
 
 def connect_jvm(begun: BegunJvm) -> None:
     """Have this process's sessions be in a JVM that was begun. Raises JvmEnded."""
-    connection = Path(begun.folder) / _CONNECTION
+    connection = begun.folder.path / _CONNECTION
     try:
         while not connection.is_file():
             if begun.process.poll() is not None:
@@ -120,7 +115,7 @@ def connect_jvm(begun: BegunJvm) -> None:
             port = serializers.read_int(said)
             secret = serializers.UTF8Deserializer().loads(said)
     finally:
-        shutil.rmtree(begun.folder, ignore_errors=True)
+        begun.folder.delete()
     os.environ |= {_PORT: str(port), _SECRET: secret}
     try:
         launch_jvm()
@@ -135,7 +130,7 @@ def end_jvm(begun: BegunJvm) -> None:
     """End a JVM that was begun and is not used."""
     begun.process.terminate()
     begun.process.wait()
-    shutil.rmtree(begun.folder, ignore_errors=True)
+    begun.folder.delete()
 
 
 def launch_jvm() -> None:

@@ -9,7 +9,8 @@ fork of it. Spark is to start `ForkServer.python` instead of Python: a script th
 The server has no threads but those by which the allocators of Arrow and delta-rs tidy up, and these
 allocators know what a fork is. It imports, and calls nothing of what it imports: delta-rs's runtime
 and Arrow's pools begin in the forks. It listens in a folder that only this user can enter, and ends
-with its input, which is when the driver ends.
+with its input, which is when the driver ends. If both are killed, a later start deletes the folder
+(`pipeline.session.scratch`).
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from pipeline.session.driver_jvm import ignore_interrupts
+from pipeline.session.scratch import ScratchFolder
 
 # What the Python processes of a query import. Not the modules that they run (`pyspark.daemon`, and
 # of a stream's source `python_streaming_source_runner`): Python warns of a module that is to be run
@@ -62,7 +63,8 @@ class ForkServer:
     """
 
     def __init__(self, environment: Mapping[str, str], modules: Iterable[str]) -> None:
-        folder = tempfile.mkdtemp(prefix="group-coordinator-python-")
+        self._folder = ScratchFolder()
+        folder = str(self._folder.path)
         address = f"{folder}/socket"
         # Who comes before the imports are done waits for them, and does not import for itself.
         with socket.socket(socket.AF_UNIX) as listener:
@@ -90,6 +92,7 @@ class ForkServer:
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait()
+        self._folder.delete()
 
 
 @functools.cache

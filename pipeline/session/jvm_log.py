@@ -15,16 +15,15 @@ that somebody may have to act on, and not:
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
 import re
 import select
-import shutil
-import tempfile
 import threading
 from collections.abc import Iterator
 from typing import NamedTuple
+
+from pipeline.session.scratch import ScratchFolder
 
 _HEAD = re.compile(
     r"(?:\d\d/\d\d/\d\d )?\d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN|ERROR|FATAL)"
@@ -158,6 +157,7 @@ class JvmLog:
         self.cause: str | None = None
         self._tells = False
         self._reader = threading.Thread()
+        self._folder: ScratchFolder | None = None
 
     def pipe(self) -> int:
         """Open a pipe; returns its end to write to, which is to be closed once the JVM has it."""
@@ -167,10 +167,9 @@ class JvmLog:
         return writes
 
     def named_pipe(self) -> str:
-        """Open a named pipe, in a folder that is deleted when this process ends."""
-        folder = tempfile.mkdtemp(prefix="group-coordinator-")
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        path = f"{folder}/jvm"
+        """Open a named pipe, in a folder that is deleted with this object."""
+        self._folder = ScratchFolder()
+        path = f"{self._folder.path}/jvm"
         os.mkfifo(path, 0o600)
         # Open for writing too: whoever opens it later need not wait, and it has no end before ours.
         self._read(os.open(path, os.O_RDWR))

@@ -70,6 +70,7 @@ from pipeline.session.driver_jvm import (
 from pipeline.session.guard import is_known_spark, say_if_unknown, unless_missing
 from pipeline.session.hadoop import FILE_MANAGER, forget_clusters, keep_file_manager, spare_forks
 from pipeline.session.jars import EXCLUDES, PACKAGES, start_with_jars, with_known_jars
+from pipeline.session.scratch import sweep
 
 if TYPE_CHECKING:
     from pipeline.session.jvm_log import JvmLog
@@ -177,6 +178,8 @@ class SessionStart:
             if known is not None and self._begins_jvm and not runs_jvm():
                 self._wanted = known
                 self._begun = self._begin_jvm(known)
+        # The JVM starts meanwhile.
+        sweep()
 
     def finish(self) -> SparkSession:
         """Return the session, once it is there. Raises as `create_session` does."""

@@ -3,17 +3,17 @@
 Both processes are on one machine and map the file, so a look at it is a look at memory: the source
 looks hundreds of times a second. Each number has one writer, and is written at once.
 
-The file lies in the folder for temporary files and is deleted as soon as the source has mapped it.
-Of a coordinator that is killed in the second between, 24 bytes stay.
+The file lies in a folder of its own and is deleted as soon as the source has mapped it. What stays
+of a coordinator that is killed in the second between, a later start deletes.
 """
 
 from __future__ import annotations
 
 import logging
 import mmap
-import os
-import tempfile
 from pathlib import Path
+
+from pipeline.session.scratch import ScratchFolder
 
 log = logging.getLogger(__name__)
 
@@ -24,18 +24,19 @@ _SIZE = 3 * 8
 class WakeFile:
     """The numbers. The driver creates the file, the source opens it; `path` is where it is."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, folder: ScratchFolder | None = None) -> None:
         self.path = path
+        self._folder = folder
         with path.open("r+b") as file:
             self._numbers = memoryview(mmap.mmap(file.fileno(), _SIZE)).cast("q")
 
     @classmethod
     def create(cls) -> WakeFile:
         """Create a file for one query. Raises OSError."""
-        number, name = tempfile.mkstemp(prefix="group-coordinator-")
-        with os.fdopen(number, "wb") as file:
-            file.write(bytes(_SIZE))
-        return cls(Path(name))
+        folder = ScratchFolder()
+        path = folder.path / "wake"
+        path.write_bytes(bytes(_SIZE))
+        return cls(path, folder)
 
     @classmethod
     def open(cls, path: str) -> WakeFile | None:
@@ -73,5 +74,6 @@ class WakeFile:
         return bool(self._numbers[_IS_OPEN])
 
     def delete(self) -> None:
-        """Delete the file, if it is there; who has opened it keeps the numbers."""
-        self.path.unlink(missing_ok=True)
+        """Delete the file that was created, if it is there; who has it open keeps the numbers."""
+        if self._folder is not None:
+            self._folder.delete()

@@ -21,6 +21,7 @@ from pipeline.session import fork_server, start
 from pipeline.session.driver_jvm import BegunJvm
 from pipeline.session.guard import say_if_unknown, unless_missing
 from pipeline.session.jvm_log import JvmLog
+from pipeline.session.scratch import ScratchFolder
 from pipeline.session.start import PACKAGES, SessionStart, SparkNotStarted, packages
 from pipeline.settings import Settings
 
@@ -159,7 +160,7 @@ def test_a_session_begins_without_all_of_it(bare: BareSpark, monkeypatch, tmp_pa
 
 def test_a_jvm_that_cannot_be_reached_is_ended(bare: BareSpark, monkeypatch, tmp_path, caplog):
     with subprocess.Popen(["sleep", "60"]) as process:
-        begun = BegunJvm(process, str(tmp_path / "gone"))
+        begun = BegunJvm(process, ScratchFolder())
         monkeypatch.setattr(start, "begin_jvm", lambda *_args: begun)
 
         def changed(*_args: object) -> None:
