@@ -5,6 +5,7 @@ Which folders it has, and how a file of its offsets is written, Spark does not p
 
 from __future__ import annotations
 
+import logging
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,11 +13,14 @@ from urllib.parse import urlparse
 
 import msgspec
 from msgspec import Struct
+from py4j.protocol import Py4JError
 
 from pipeline.session.driver_jvm import hadoop_properties, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 # Hadoop's file systems in which renaming a folder is one step; object stores copy each file.
 _RENAMING_STORES = ("file", "hdfs")
@@ -54,6 +58,24 @@ def _planned(spark: SparkSession, checkpoint: str, batch_id: int) -> list[str]:
     return _files(spark, f"{checkpoint}/offsets/{batch_id}").text().splitlines()
 
 
+def text_kept(spark: SparkSession, checkpoint: str, name: str) -> str | None:
+    """Return a text of ours that a streaming checkpoint keeps; None if it has none."""
+    if name not in _files(spark, checkpoint).names():
+        return None
+    return _files(spark, f"{checkpoint}/{name}").text()
+
+
+def keep_text(spark: SparkSession, checkpoint: str, name: str, text: str) -> None:
+    """Have a streaming checkpoint keep a text of ours. A store may keep a part of it, if killed.
+
+    If that fails, it is in the log, and the streaming checkpoint keeps what it had.
+    """
+    try:
+        _files(spark, f"{checkpoint}/{name}").write(text)
+    except (OSError, Py4JError) as error:
+        log.debug("%s is not kept in %s: %s", name, checkpoint, error)
+
+
 def delete_checkpoint(spark: SparkSession, checkpoint: str) -> None:
     """Delete a streaming checkpoint or the folder of one, if it is there, and all that it holds.
 
@@ -86,6 +108,10 @@ class _Files(Protocol):
         """What a file says."""
         ...
 
+    def write(self, text: str) -> None:
+        """Have a file say this; its folder must be there. Raises OSError, Py4JError."""
+        ...
+
     def delete(self) -> None:
         """Delete it, if it is there, with all that is in it."""
         ...
@@ -106,6 +132,11 @@ class _OnDisk:
 
     def text(self) -> str:
         return self._path.read_text("utf-8")
+
+    def write(self, text: str) -> None:
+        made = self._path.with_name(f".{self._path.name}.new")
+        made.write_text(text, "utf-8")
+        made.replace(self._path)
 
     def delete(self) -> None:
         # An earlier start of the node may be writing into it.
@@ -142,6 +173,15 @@ class _InHadoop:
         stream = self._store.open(self._path)
         try:
             return str(jvm(self._spark).org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def write(self, text: str) -> None:
+        if not self._store.exists(self._path.getParent()):
+            raise FileNotFoundError(f"{self._path.getParent()} is gone")
+        stream = self._store.create(self._path, True)
+        try:
+            stream.write(bytearray(text, "utf-8"))
         finally:
             stream.close()
 

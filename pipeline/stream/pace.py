@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pipeline.stream.timer_looks import TimerLooks
+from pipeline.stream.kept_looks import kept_text
 from pipeline.stream.wake_file import WakeFile
 
 if TYPE_CHECKING:
     from coordinator.group.batch import GroupOutput
+    from pipeline.stream.timer_looks import TimerLooks
 
 
 class Pace:
@@ -17,13 +18,22 @@ class Pace:
 
     `time_of_batch` returns the time of a planned batch, ms, as Spark's log of offsets has it. It is
     asked for batches in which no group said anything: a batch's own time is the only one that says
-    which timers Spark has looked at, because clocks may be set back at any moment.
+    which timers Spark has looked at, because clocks may be set back at any moment. `keep` has the
+    streaming checkpoint keep a text (`pipeline.stream.kept_looks`).
     """
 
-    def __init__(self, looks: TimerLooks, time_of_batch: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        looks: TimerLooks,
+        time_of_batch: Callable[[int], int],
+        keep: Callable[[str], None] = lambda _text: None,
+    ) -> None:
         self._looks = looks
         self._time_of_batch = time_of_batch
+        self._keep = keep
         self._batch_ms: int | None = None
+        # The last batch, once its outputs are written.
+        self._ended: int | None = None
         self._file = WakeFile.create()
 
     @property
@@ -33,7 +43,7 @@ class Pace:
 
     def watch(self, outputs: Iterable[GroupOutput]) -> Iterator[GroupOutput]:
         """Yield a batch's outputs, and keep when their groups are to be called."""
-        self._batch_ms = None
+        self._batch_ms = self._ended = None
         for output in outputs:
             if output.batch_ms is not None:
                 self._batch_ms = output.batch_ms
@@ -44,6 +54,7 @@ class Pace:
         """The batch whose outputs were watched is written: tell the source when to look next."""
         batch_ms = self._batch_ms
         self._looks.looked(self._time_of_batch(batch_id) if batch_ms is None else batch_ms)
+        self._ended = batch_id
         self._file.due_ms = self._looks.next_ms()
         if self._file.is_open:
             self._file.delete()
@@ -51,6 +62,11 @@ class Pace:
     def wake(self) -> None:
         """Have a batch begin at once."""
         self._file.wake()
+
+    def stopped(self) -> None:
+        """The query was stopped: no further batch is planned on its streaming checkpoint."""
+        if self._ended is not None:
+            self._keep(kept_text(self._looks, self._ended))
 
     def end(self) -> None:
         """The query has ended."""

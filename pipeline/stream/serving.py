@@ -169,6 +169,8 @@ class Serving:
         while self.query.isActive and self._last_committed() == before and monotonic() < limit:
             sleep(0.002)
         self.query.stop()
+        if self.sink.pace is not None:
+            self.sink.pace.stopped()
         self._end_pace()
 
     def abandon(self) -> None:

@@ -12,18 +12,20 @@ from coordinator.signatures import Signatures
 from pipeline.clock import clock_ms
 from pipeline.session.checkpoint_files import (
     delete_checkpoint,
+    keep_text,
     last_planned,
     move,
     planned_ms,
     planned_offset,
+    text_kept,
 )
 from pipeline.session.checkpoint_location import hadoop_uri
+from pipeline.stream.kept_looks import NAME, looks_after
 from pipeline.stream.offset import Planned
 from pipeline.stream.pace import Pace
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.serving import Serving, serve
 from pipeline.stream.sink import Sink
-from pipeline.stream.timer_looks import HORIZON_MS, TimerLooks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,9 +91,11 @@ class SparkEngine:
         # Named after the streaming checkpoint, and where the bootstrap is: Python reaches that.
         beside = f"{bootstrap.uri.rpartition('/')[0]}/{checkpoint.rpartition('/')[2]}"
         pinned = PinnedSettings(self._root, beside, batch, planned, epoch, offset_of_batch)
-        unknown_until = 0 if planned is None else clock_ms() + HORIZON_MS
-        looks = TimerLooks(self._settings.trigger_interval_ms, unknown_until)
-        pace = Pace(looks, functools.partial(planned_ms, self._spark, checkpoint))
+        kept = None if planned is None else text_kept(self._spark, checkpoint, NAME)
+        looks = looks_after(planned, kept, self._settings.trigger_interval_ms, clock_ms())
+        time_of_batch = functools.partial(planned_ms, self._spark, checkpoint)
+        keep = functools.partial(keep_text, self._spark, checkpoint, NAME)
+        pace = Pace(looks, time_of_batch, keep)
         self.serving = serve(
             self._spark,
             self._root,

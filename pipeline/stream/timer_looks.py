@@ -9,11 +9,14 @@ What is promised: a timer is looked at less than one resolution (`trigger.interv
 due, as if there were a look every resolution. It holds because
 
 1. every timer in the state is a tick of `TimerLooks` that no batch has reached, or was set before
-   this run of the query began. A batch drops the ticks up to its own time, and Spark calls every
-   group whose timer is due by that time: what such a group sets next is told by the same batch;
+   this run of the query began and is not known. A batch drops the ticks up to its own time, and
+   Spark calls every group whose timer is due by that time: what such a group sets next is told by
+   the same batch;
 2. a tick is its time rounded up to the resolution, so by less than one;
-3. timers that were set before this run began are due within `HORIZON_MS` of that, because no timer
-   is set further ahead: until a batch has reached that time there is a look every resolution.
+3. timers that were set before this run began are known if the run before was stopped in order
+   (`pipeline.stream.kept_looks`). Else they are due within `HORIZON_MS` of the beginning, because
+   no timer is set further ahead: until a batch has reached that time there is a look every
+   resolution.
 
 A group has one timer, so a tick is dropped as soon as every group that waited for it has told
 another time, or that it has no timer any more. That breaks 1 only if a group tells what is not in
@@ -47,7 +50,7 @@ from hashlib import blake2b
 from zlib import crc32
 
 # The furthest that a timer is set ahead, ms. For so long there is a look every resolution after a
-# restart on a streaming checkpoint.
+# restart on the streaming checkpoint of a run that was not stopped in order.
 HORIZON_MS = 1_800_000
 # Groups that are called only because of the horizon are called at multiples of this, ms: else a few
 # thousand idle groups would make every resolution a tick.
@@ -100,15 +103,15 @@ class _Tick:
 class TimerLooks:
     """The ticks at which some timer may be due; times in ms.
 
-    `unknown_until` says up to when timers may be due that no batch of this run has told; 0 if the
-    state began empty. `most_groups` are told apart.
+    `unknown_until` says up to when timers may be due that are not known; 0 if there are none.
+    `most_groups` are told apart.
     """
 
     def __init__(
         self, resolution_ms: int, unknown_until: int = 0, most_groups: int = MOST_GROUPS
     ) -> None:
-        self._resolution_ms = resolution_ms
-        self._unknown_until = unknown_until
+        self.resolution_ms = resolution_ms
+        self.unknown_until = unknown_until
         self._most_groups = most_groups
         self._ticks: dict[int, _Tick] = {}
         self._tick_of: dict[bytes, _Tick] = {}
@@ -122,7 +125,7 @@ class TimerLooks:
             self._leave(timer)
         if wake_ms is None:
             return
-        at = -(-wake_ms // self._resolution_ms) * self._resolution_ms
+        at = -(-wake_ms // self.resolution_ms) * self.resolution_ms
         tick = self._ticks.setdefault(at, _Tick(at))
         tick.waiting += 1
         if timer is not None and len(self._tick_of) < self._most_groups:
@@ -141,12 +144,16 @@ class TimerLooks:
         """A batch of this time has looked at all timers."""
         for at in [each for each in self._ticks if each <= batch_ms]:
             del self._ticks[at]
-        if self._unknown_until <= batch_ms:
-            self._unknown_until = 0
+        if self.unknown_until <= batch_ms:
+            self.unknown_until = 0
 
     def next_ms(self) -> int:
         """When to look next: 0 for every resolution, `NEVER_MS` if no timer is set."""
-        return 0 if self._unknown_until else min(self._ticks, default=NEVER_MS)
+        return 0 if self.unknown_until else min(self._ticks, default=NEVER_MS)
+
+    def ticks(self) -> tuple[int, ...]:
+        """The ticks that no batch has reached."""
+        return tuple(self._ticks)
 
     def __len__(self) -> int:
         """How many ticks are kept."""

@@ -27,13 +27,14 @@ from pipeline.errors import Failure
 from pipeline.stream import stateful
 from pipeline.stream.event_source import EventReader, Search
 from pipeline.stream.event_tables import EventsGoneError, Input
+from pipeline.stream.kept_looks import looks_after
 from pipeline.stream.offset import Planned, Selection
 from pipeline.stream.pace import Pace
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.serving import Serving
 from pipeline.stream.sink import Sink
 from pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction
-from pipeline.stream.timer_looks import HORIZON_MS, NEVER_MS, TimerLooks
+from pipeline.stream.timer_looks import NEVER_MS
 from pipeline.tables.store import table_uri
 from pipeline.trials.simulation.files import replaced
 from pipeline.trials.simulation.world import Actor
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from pipeline.settings import CoordinatorSettings
     from pipeline.stream.bootstrap import Bootstrap
     from pipeline.stream.stateful import MachineFactory
+    from pipeline.stream.timer_looks import TimerLooks
     from pipeline.trials.simulation.files import Files
     from pipeline.trials.simulation.world import Process, World
 
@@ -89,7 +91,12 @@ class StreamingCheckpoint:
         self.query_id = query_id
         self.latest: PlannedBatch | None = None
         self.committed = -1
+        self.text: str | None = None
         self._groups: dict[str | None, Stored] = {}
+
+    def keep(self, text: str) -> None:
+        """Keep a text of a run's own."""
+        self.text = text
 
     def plan(self, batch: PlannedBatch) -> None:
         """Add a batch to the offset log; raises ConcurrentUpdate."""
@@ -439,9 +446,8 @@ class SimulatedEngine:
         self.listener.on_query(kept.query_id, self.process.name, self._settings.node_id)
         planned = self.last_planned(checkpoint)
         pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch, kept.offset_of)
-        unknown_until = 0 if planned is None else clock_ms() + HORIZON_MS
-        looks = TimerLooks(self._settings.trigger_interval_ms, unknown_until)
-        pace = Pace(looks, kept.time_of)
+        looks = looks_after(planned, kept.text, self._settings.trigger_interval_ms, clock_ms())
+        pace = Pace(looks, kept.time_of, kept.keep)
         sink = Sink(self._root, self._settings, epoch=epoch, pinned=pinned, pace=pace)
         bootstrap_end = open_delta(bootstrap.uri).version() + 1
         wanted = Input(

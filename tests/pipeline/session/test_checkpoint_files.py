@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.session import checkpoint_files
-from pipeline.session.checkpoint_files import delete_checkpoint, last_planned, move
+from pipeline.session.checkpoint_files import (
+    delete_checkpoint,
+    keep_text,
+    last_planned,
+    move,
+    text_kept,
+)
 
 
 @pytest.fixture
@@ -39,6 +46,22 @@ def test_the_last_planned_batch_is_the_one_with_the_greatest_number(session, tmp
         (checkpoint / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"batch":{batch}}}')
     (checkpoint / "offsets" / ".11.crc").write_text("")
     assert last_planned(session, str(checkpoint)) == (10, '{"batch":10}')
+    delete_checkpoint(session, str(checkpoint))
+    assert not checkpoint.exists()
+
+
+def test_a_text_of_ours_is_kept_with_the_streaming_checkpoint(session, tmp_path: Path, caplog):
+    checkpoint = tmp_path / "checkpoint"
+    assert text_kept(session, str(checkpoint), "text") is None
+    with caplog.at_level(logging.DEBUG, checkpoint_files.log.name):
+        keep_text(session, str(checkpoint), "text", "lost")
+    assert "text is not kept in" in caplog.text, "a later start has taken the folder"
+    assert not checkpoint.exists()
+    checkpoint.mkdir()
+    for text in ("first", "zweiter ü"):
+        keep_text(session, str(checkpoint), "text", text)
+    assert text_kept(session, str(checkpoint), "text") == "zweiter ü"
+    assert last_planned(session, str(checkpoint)) is None
     delete_checkpoint(session, str(checkpoint))
     assert not checkpoint.exists()
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from coordinator.group.batch import GroupOutput
+from pipeline.stream.kept_looks import looks_after
+from pipeline.stream.offset import Planned
 from pipeline.stream.pace import Pace
 from pipeline.stream.timer_looks import NEVER_MS, TimerLooks
 from pipeline.stream.wake_file import WakeFile
@@ -49,6 +51,20 @@ def test_a_group_that_has_another_timer_is_not_looked_at_for_the_one_before(pace
     assert source.due_ms == 5_000
     run(pace, 3, output(3_000, None, b"a"))
     assert source.due_ms == 7_000
+
+
+def test_a_query_that_is_stopped_keeps_the_ticks_after_its_last_batch():
+    kept: list[str] = []
+    pace = Pace(TimerLooks(100), lambda _: 0, kept.append)
+    pace.stopped()
+    assert kept == [], "no batch has ended"
+    run(pace, 7, output(1_000, 5_000, b"a"))
+    pace.stopped()
+    assert looks_after(Planned(7, ""), kept.pop(), 100, 0).ticks() == (5_000,)
+    list(pace.watch([output(2_000, 9_000, b"a")]))
+    pace.stopped()
+    assert kept == [], "the batch that was cut off is not written"
+    pace.end()
 
 
 def test_a_batch_without_groups_is_asked_for_its_time(pace: Pace, source: WakeFile):

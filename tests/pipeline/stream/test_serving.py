@@ -80,14 +80,17 @@ class Idle:
 
 def test_an_idle_query_is_stopped_at_once_and_between_two_batches(root: str) -> None:
     """Its source may wait for `trigger.max.interval.ms`: a batch is had begin."""
-    pace = Pace(TimerLooks(500), lambda _: 0)
+    kept: list[str] = []
+    pace = Pace(TimerLooks(500), lambda _: 0, kept.append)
     source = WakeFile.open(pace.path)
     assert source is not None
     query: Any = Idle(source)
     serving = Serving(lambda: query, Sink(root, CoordinatorSettings(), pace=pace), root, 0)
+    pace.ended(3)
     began = time.monotonic()
     serving.stop()
     assert query.stopped_after == 1
+    assert len(kept) == 1, "the timers that the next run finds in the state"
     assert time.monotonic() - began < 5, "not the ten seconds for which it waits for a batch"
     assert WakeFile.open(pace.path) is None, "the file is gone with the query"
 

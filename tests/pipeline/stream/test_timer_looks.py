@@ -5,6 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from pipeline.stream.kept_looks import kept_text, looks_after
+from pipeline.stream.offset import Planned
 from pipeline.stream.timer_looks import HORIZON_MS, NEVER_MS, TimerLooks, timer_of, wake_at
 
 RESOLUTION_MS = 500
@@ -17,13 +19,12 @@ DEADLINES = st.one_of(
     st.integers(HORIZON_MS // 2 - 3, HORIZON_MS // 2 + 3),
     st.integers(0, 7 * DAY_MS),
 )
-# What requests do to groups some time after the batch before; now and then a restart, a batch that
-# is run again by the same run, and a clock that is set back or forward.
+# What requests do to groups some time after the batch before; now and then a restart after a run
+# that was killed or stopped, a batch that is run again, and a clock that is set back or forward.
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.integers(0, 30_000), st.dictionaries(st.sampled_from("abc"), DEADLINES)),
-        st.just("restart"),
-        st.just("again"),
+        st.sampled_from(["killed", "stopped", "again"]),
         st.integers(-40_000, 40_000),
     ),
     max_size=12,
@@ -41,13 +42,16 @@ class Stream:
         self.deadlines: dict[str, int] = {}
         self.timers: dict[str, int] = {}
         self.due: dict[str, int] = {}
+        self.batches = 0
         self.batch_ms = self.now
         self.told: list[tuple[int | None, bytes]] = []
-        self.most_groups = most_groups
+        self.is_exact = most_groups >= len("abc")
         self.looks = TimerLooks(RESOLUTION_MS, 0, most_groups)
 
-    def restart(self) -> None:
-        self.looks = TimerLooks(RESOLUTION_MS, self.now + HORIZON_MS, self.most_groups)
+    def restart(self, kept: str | None) -> None:
+        """Begin a run on the streaming checkpoint of one that has kept this of its ticks."""
+        self.looks = looks_after(Planned(self.batches, ""), kept, RESOLUTION_MS, self.now)
+        self.is_exact = False
         # A clock that was set back may have left timers behind the horizon (LONGEST_MS).
         self.due = {name: due for name, due in self.due.items() if due <= self.now + HORIZON_MS}
 
@@ -59,6 +63,7 @@ class Stream:
     def batch(self, asked: dict[str, int | None]) -> None:
         """A batch of the time that it is now: of these groups, and of those whose timer is due."""
         due = {name for name, timer in self.timers.items() if timer < self.now}
+        self.batches += 1
         self.batch_ms = self.now
         self.told = []
         for name in due | asked.keys():
@@ -88,7 +93,7 @@ class Stream:
             assert self.batch_ms < self.looks.next_ms()
             for due in self.due.values():
                 assert self.looks.next_ms() < due + RESOLUTION_MS
-        if self.most_groups >= len("abc"):
+        if self.is_exact:
             ticks = {-(-(timer + 1) // RESOLUTION_MS) for timer in self.timers.values()}
             assert len(self.looks) <= len(ticks), "no tick is left behind"
             assert self.looks.next_ms() // RESOLUTION_MS in ticks | {0, NEVER_MS // RESOLUTION_MS}
@@ -111,7 +116,10 @@ class Stream:
 @given(STEPS, st.sampled_from([0, 1, 2, 100]))
 @example([(0, {"a": 10_000, "b": 50_000}), (0, {})], 100)
 @example([(0, {"a": HORIZON_MS // 2 + 1, "b": HORIZON_MS})], 100)
-@example([(0, {"a": 20_000}), "restart", (0, {"b": 40_000})], 100)
+@example([(0, {"a": 20_000}), "killed", (0, {"b": 40_000})], 100)
+@example([(0, {"a": 20_000}), "stopped", (0, {"b": 40_000})], 100)
+@example([(0, {"a": 20_000}), "killed", "stopped", (0, {"b": 40_000})], 100)
+@example([(0, {"a": 20_000}), "stopped", "again", (0, {"b": 40_000})], 100)
 @example([(0, {"a": 20_000, "b": 20_000}), (0, {"a": 50_000}), "again", (0, {"a": None})], 100)
 @example([(0, {"a": 20_000, "b": 20_000}), (0, {"a": 50_000})], 1)
 @example([(0, {"a": 20_000}), 30_000, (0, {}), -30_000, (0, {"b": 10_000}), (0, {"a": 5_000})], 9)
@@ -119,8 +127,10 @@ def test_no_timer_is_looked_at_later_than_a_resolution_after_it_is_due(steps, mo
     """However many groups are told apart."""
     stream = Stream(most_groups)
     for step in steps:
-        if step == "restart":
-            stream.restart()
+        if step == "killed":
+            stream.restart(None)
+        elif step == "stopped":
+            stream.restart(kept_text(stream.looks, stream.batches))
         elif step == "again":
             stream.tell()
         elif isinstance(step, int):
