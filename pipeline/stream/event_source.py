@@ -177,7 +177,7 @@ class Search:
         self._tables = tables
         self._waiting = waiting
         self._lingering = lingering
-        self._at = start
+        self._start = self._at = start
         self._first = 1
         self._found: list[pa.Table] = []
         waiting.begin()
@@ -204,7 +204,9 @@ class Search:
         self._waiting.looked(has_news)
         goes_on = not has_news or _goes_on(at, end)
         if self._found and not goes_on:
-            # What was found is a batch as it is. The next read finds the rest again.
+            # A change of what is read. To go on behind what was found before it would have the
+            # groups of a partition that moves wait for a batch more: so all of it is read anew.
+            self._found, self._at = self._tables.take(self._start)
             return False
         self._at = end
         self._first += _ROWS_A_LOOK

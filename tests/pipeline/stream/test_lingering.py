@@ -17,7 +17,7 @@ from pipeline.stream.change import Change, change_row
 from pipeline.stream.event_source import EventReader
 from pipeline.stream.event_tables import Input
 from pipeline.stream.lingering import linger_s
-from pipeline.stream.offset import Selection
+from pipeline.stream.offset import Selection, from_plain
 from pipeline.stream.packed import PACKED_SCHEMA, unpack
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import table_uri
@@ -157,16 +157,25 @@ def test_a_full_batch_begins_and_so_does_the_one_with_what_it_left_over(
     assert time_of_day.now_ms - began_ms < 10
 
 
-def test_a_change_of_what_is_read_is_the_next_batch(
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        pytest.param(Selection((0, 1), 2, {0: 99}), ["1", "2"], id="another partition is read"),
+        pytest.param(Selection((), 2), [], id="the partition is given up: its next owner has them"),
+    ],
+)
+def test_a_change_of_what_is_read_waits_for_no_batch_that_lingers(
     time_of_day: Clock,
     log: RequestLog,
     read: Callable[..., EventReader],
     bootstrap: LocalAppender,
+    selection: Selection,
+    expected: list[str],
 ) -> None:
-    """The batch that lingers is selected as it was: run again, it must have the same."""
+    """One batch has both, selected as the change says: run again, it must have the same."""
     reader = read(run=3)
     start = begun(reader, log)
-    group, event = change_row(Change(3, Selection((0, 1), 2, {0: 99})))
+    group, event = change_row(Change(3, selection))
     rows = PACKED_SCHEMA.empty_table().from_pydict(
         {"group_id": [group], "event": [event]}, PACKED_SCHEMA
     )
@@ -175,12 +184,12 @@ def test_a_change_of_what_is_read_is_the_next_batch(
         bootstrap.append(rows),
         log.append([heartbeat("2", MINE[0])]),
     )
+    began_ms = time_of_day.now_ms
     batch, end = reader.read(start)
-    assert ids(batch) == ["1"]
-    assert ids(read(run=3).readBetweenOffsets(start, end)) == ["1"]
-    batch, after = reader.read(end)
-    assert ids(batch) == ["2"]
-    assert ids(read(run=3).readBetweenOffsets(end, after)) == ["2"]
+    assert ids(batch) == expected
+    assert time_of_day.now_ms - began_ms <= 91, "a look at what lingers, and not all of its time"
+    assert from_plain(end).selection.partitions == selection.partitions
+    assert ids(read(run=3).readBetweenOffsets(start, end)) == expected
 
 
 def test_a_timer_that_is_due_does_not_wait_for_requests(
