@@ -55,6 +55,8 @@ MOST_MS = 500.0
 _MOVE_TIMEOUT_S = 60.0
 _SETTLE_S = 2.0
 _SETTLED_TIMEOUT_S = 120.0
+# The nodes: one that stays, and one that is stopped, or killed, and started again.
+_STAYS, _RESTARTS = 1, 2
 
 
 class MovesFigures(Struct):
@@ -144,6 +146,18 @@ def figures(event: str, seconds: float, pairs: Sequence[tuple[Window, Window]]) 
     )
 
 
+def moved_since(
+    before: ClusterState, after: ClusterState, killed: int | None = None
+) -> frozenset[int]:
+    """The partitions that had no coordinator for a while: they have another claim since.
+
+    Those of a node that was `killed` among them, which may have come back to them within its lease.
+    """
+    gone = set() if killed is None else set(before.owned_by(killed))
+    claimed = {p for p, now in after.partitions.items() if now.epoch != before.partitions[p].epoch}
+    return frozenset(gone | claimed)
+
+
 def bench_moves(
     seconds: float,
     restart_seconds: float,
@@ -220,10 +234,8 @@ class _Bench:
         self._settle()
         if len(times) < LEAST_ANSWERS:
             raise Failure(f"only {len(times)} answers in a window; let it be longer")
-        moved = {
-            p for p, now in after.partitions.items() if now.epoch != before.partitions[p].epoch
-        }
-        return Window(longest, len(times), unanswered, frozenset(moved))
+        moved = moved_since(before, after, _RESTARTS if event in (RESTART, KILL) else None)
+        return Window(longest, len(times), unanswered, moved)
 
     def await_shares(self) -> None:
         """Wait, without a load, until each node has its share."""
@@ -259,12 +271,13 @@ class _Bench:
 
     def _move_many(self) -> None:
         cluster = self._decisions.read()
-        fuller = max(cluster.kept_by(1), cluster.kept_by(2), key=len)
+        fuller = max(cluster.kept_by(_STAYS), cluster.kept_by(_RESTARTS), key=len)
         self._move(sorted(fuller)[: len(cluster.partitions) // 4])
 
     def _move(self, partitions: Sequence[int]) -> None:
         """Move partitions of one node to the other one, as an operator does, one by one."""
-        to = 3 - (self._decisions.read().partitions[partitions[0]].owner or 0)
+        owner = self._decisions.read().partitions[partitions[0]].owner
+        to = _STAYS if owner == _RESTARTS else _RESTARTS
         for partition in partitions:
             move(self._decisions, partition, to)
         for partition in partitions:
@@ -293,7 +306,7 @@ class _Bench:
 
 def _is_settled(cluster: ClusterState) -> bool:
     """Whether nothing is under way, nor about to be."""
-    shares = [len(cluster.kept_by(number)) for number in (1, 2)]
+    shares = [len(cluster.kept_by(number)) for number in (_STAYS, _RESTARTS)]
     is_shared = cluster.by_hand or max(shares) <= min(shares) + 1
     states = cluster.partitions.values()
     at_rest = all(state.to_node in (None, state.owner) and not state.unloading for state in states)

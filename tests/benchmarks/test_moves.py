@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from coordinator.group.partition import partition_for
-from pipeline.bench.moves import KILL, ONE, OTHER_ROOT, RESTART, MovesReport, Window, figures
+from coordinator.ownership import CLAIMED, READY, STARTED, ClusterState, fold
+from pipeline.bench.moves import (
+    KILL,
+    ONE,
+    OTHER_ROOT,
+    RESTART,
+    MovesReport,
+    Window,
+    figures,
+    moved_since,
+)
+from schemas.records import CoordinatorEvent
 
 STAYS, GOES = "stays", "goes"
 MOVED = frozenset({partition_for(GOES, 50)})
@@ -34,6 +45,24 @@ def test_a_restart_is_held_to_its_own_windows_and_to_a_start_elsewhere() -> None
     elsewhere = figures(OTHER_ROOT, 30.0, [(window(1.3, 1.3), window(0.2, 0.2))])
     aims = MovesReport(100, [restart, elsewhere]).aims()
     assert [(round(aim.found), aim.met) for aim in aims] == [(1300, False), (200, True), (0, True)]
+
+
+def cluster(*decisions: tuple[str, int, int | None]) -> ClusterState:
+    events = (
+        CoordinatorEvent(5, epoch, event, node, partition)
+        for epoch, (event, node, partition) in enumerate(decisions)
+    )
+    return fold(ClusterState(), events)
+
+
+def test_the_groups_of_a_killed_coordinator_are_no_others_though_it_comes_back_to_them() -> None:
+    """One that starts again within its lease owns what it owned: no claim tells of it."""
+    before = [(CLAIMED, 1, 7), (CLAIMED, 2, 8), (CLAIMED, 2, 9)]
+    again = cluster(*before, (STARTED, 2, None), (READY, 2, None))
+    assert moved_since(cluster(*before), again, killed=2) == {8, 9}
+    assert moved_since(cluster(*before), again) == set()
+    taken = cluster(*before, (CLAIMED, 1, 8))
+    assert moved_since(cluster(*before), taken) == {8}
 
 
 def test_a_window_whose_answers_never_came_misses_the_aim() -> None:
