@@ -21,6 +21,9 @@ back and forth. What a neighbour may do meanwhile:
 * A node starts: it is given partitions once its query runs and has said that it is `ready`, so that
   no group waits for the start of a query, and a node that ends again while it starts is given none.
   What has no owner is claimed by nodes that are ready, if there are any.
+* A partition is to be moved: its owner decides for it until the other node has read ahead what the
+  claim will need (`pipeline.ownership.prepared`), so that no group waits for that. A node of an
+  earlier release does not read ahead, and is not waited for; nor is any for long.
 * A partition is moved to a node that starts anew: its owner keeps it until that node is ready. If
   it was released before the node ended, nodes that are ready take it.
 * A node of an earlier release never says that it is ready. Once it has been `silent` for long, what
@@ -89,8 +92,8 @@ class NodeState(Struct, frozen=True):
 class PartitionState(Struct, frozen=True):
     """An offsets partition: its owner since `claimed_at` (ms), None if it has none.
 
-    `epoch` is that of the claim. `to_node` is the node that the partition is meant for, `unloading`
-    whether its owner has begun to give it up.
+    `epoch` is that of the claim. `to_node` is the node that the partition is meant for, since the
+    decision of `meant_epoch`; `unloading`, whether its owner has begun to give it up.
     """
 
     partition: int
@@ -99,6 +102,12 @@ class PartitionState(Struct, frozen=True):
     claimed_at: int = 0
     to_node: int | None = None
     unloading: bool = False
+    meant_epoch: int = NO_EPOCH
+
+    @property
+    def is_let_go(self) -> bool:
+        """Whether its owner gives it up, or it has none."""
+        return self.unloading or self.owner is None
 
 
 class ClusterState(Struct, frozen=True):
@@ -115,6 +124,14 @@ class ClusterState(Struct, frozen=True):
     def owned_by(self, node_id: int) -> dict[int, PartitionState]:
         """The partitions that a node owns."""
         return {p: state for p, state in self.partitions.items() if state.owner == node_id}
+
+    def meant_for(self, node_id: int) -> dict[int, PartitionState]:
+        """The partitions that are on their way to a node: others own them, or nobody does."""
+        return {
+            p: state
+            for p, state in self.partitions.items()
+            if state.to_node == node_id and state.owner != node_id
+        }
 
     def kept_by(self, node_id: int) -> dict[int, PartitionState]:
         """The partitions that a node owns and is not giving up."""
@@ -188,7 +205,7 @@ def _apply_to_partition(
     if event.event == CLAIMED:
         after = PartitionState(number, event.node_id, event.epoch, event.at)
     elif event.event == MOVE:
-        after = replace(before, to_node=event.to_node)
+        after = replace(before, to_node=event.to_node, meant_epoch=event.epoch)
     elif event.event == CANCELLED:
         after = replace(before, to_node=None)
     elif event.event == UNLOADING:
@@ -210,19 +227,22 @@ def decide(
     alive: Collection[int],
     num_partitions: int,
     silent: Collection[int] = (),
+    held: Collection[int] = (),
 ) -> Plan:
     """What node `me` does next; `alive` are the nodes whose lease holds, `me` among them.
 
     `silent` are those that have lived for long since their last start and never said that they are
     ready. A partition that is meant for a node that is not alive, or that is not ready and not
-    silent either, stays with its owner until that node is.
+    silent either, stays with its owner until that node is. So does one that is `held`: the node
+    that it is meant for still prepares for it.
     """
     ready = _ready(cluster, alive, silent)
     receivers = {*ready, *(node_id for node_id in alive if node_id < 0 or node_id in silent)}
     unload = [
         number
         for number, state in cluster.owned_by(me).items()
-        if state.unloading or (state.to_node != me and state.to_node in receivers)
+        if state.unloading
+        or (state.to_node != me and state.to_node in receivers and number not in held)
     ]
     free = _assign_free(cluster, alive, ready, receivers, num_partitions)
     claim = [number for number, node_id in free.items() if node_id == me]

@@ -13,11 +13,7 @@ needed.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,22 +21,18 @@ import pyarrow.parquet as pq
 from deltalake import Transaction, write_deltalake
 
 from pipeline.clock import monotonic
-from pipeline.delta.engine import Engine
 from pipeline.delta.table import open_delta
 from pipeline.delta.table_files import TableFiles
 from pipeline.node.load_events import write_load_events
+from pipeline.node.read_ahead import ReadAhead
 from pipeline.node.remembered import write_remembered
-from pipeline.node.waiting_requests import WaitingRequests, write_waiting_requests
+from pipeline.node.waiting_requests import write_waiting_requests
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.packed import PACKED_SCHEMA
-from pipeline.tables.store import open_table
-from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from deltalake import DeltaTable
+    from collections.abc import Sequence
 
     from coordinator.group.partition import PartitionSet
     from pipeline.delta.data_files import DataFile
@@ -52,24 +44,6 @@ DEFAULTS = CoordinatorSettings()
 # The transactions of a bootstrap's table whose versions are those of its `Bootstrap`.
 _BEGINS = "begins"
 _REQUESTS_BEGIN = "requests-begin"
-# A bucket of the offsets topic's records takes a quarter of it (`pipeline.node.load_events`).
-_MEMORY = 1 << 30
-
-
-@contextlib.contextmanager
-def open_engine(beside_batches: bool = False) -> Iterator[Engine]:
-    """A DuckDB for a bootstrap, over a folder of its own to spill to.
-
-    `beside_batches` leaves the other cores to the batches of a query that runs.
-    """
-    threads = 1 if beside_batches else os.cpu_count() or 1
-    with (
-        tempfile.TemporaryDirectory(prefix="take-over-") as scratch,
-        Engine(_MEMORY, threads, Path(scratch)) as engine,
-    ):
-        # Nothing here has an order, and row groups can be bounded in bytes only without one.
-        engine.run("SET preserve_insertion_order = false")
-        yield engine
 
 
 def prepare_bootstrap(
@@ -86,14 +60,17 @@ def prepare_bootstrap(
     reads the same bootstrap. `transactions` are committed with the events, of which requests of
     more than `max.request.size` are refused. Raises Failure with what DuckDB says.
     """
-    requests = open_table(root, REQUESTS)
-    write_deltalake(uri, PACKED_SCHEMA.empty_table(), mode="overwrite", schema_mode="overwrite")
-    bootstrap = Bootstrap(uri, open_delta(uri).version() + 1, requests.version() + 1)
-    begins = [
-        Transaction(_BEGINS, bootstrap.version),
-        Transaction(_REQUESTS_BEGIN, bootstrap.first_version),
-    ]
-    append_bootstrap(root, uri, requests, partition_set, [*begins, *transactions], ours)
+    began = monotonic()
+    with ReadAhead(root, ours) as ahead:
+        ahead.read_on()
+        write_deltalake(uri, PACKED_SCHEMA.empty_table(), mode="overwrite", schema_mode="overwrite")
+        bootstrap = Bootstrap(uri, open_delta(uri).version() + 1, ahead.version + 1)
+        begins = [
+            Transaction(_BEGINS, bootstrap.version),
+            Transaction(_REQUESTS_BEGIN, bootstrap.first_version),
+        ]
+        append_bootstrap(ahead, uri, partition_set, [*begins, *transactions])
+    log.info("took over from the tables in %.1f s", monotonic() - began)
     return bootstrap
 
 
@@ -112,12 +89,10 @@ def prepared_bootstrap(uri: str) -> Bootstrap | None:
 
 
 def append_bootstrap(
-    root: str,
+    ahead: ReadAhead,
     uri: str,
-    requests: DeltaTable,
     partition_set: PartitionSet | None,
     transactions: Sequence[Transaction] = (),
-    ours: CoordinatorSettings = DEFAULTS,
     last_row: tuple[str, str] | None = None,
 ) -> None:
     """Append what loads the groups of partitions, then the requests that wait for them.
@@ -125,22 +100,18 @@ def append_bootstrap(
     Between them is what the groups remember of the requests that were answered, and after them
     `last_row`, in a row group of its own.
 
-    All of it is one commit, with these transactions. The requests are those up to the handle's
-    version. Raises Failure with what DuckDB says.
+    All of it is one commit, with these transactions. The requests are those that were read when
+    nobody else decided for the partitions any more. Raises Failure with what DuckDB says.
     """
-    began = monotonic()
     partitions = None if partition_set is None else partition_set.partitions
-    with open_engine(beside_batches=last_row is not None) as engine:
-        target = TableFiles(open_delta(uri), engine.scratch)
-        files = write_load_events(engine, root, target, partitions)
-        files += write_remembered(engine, root, target, partition_set, ours)
-        waiting = WaitingRequests(engine, root, requests, ours.max_request_size)
-        files += write_waiting_requests(waiting, target, partition_set)
-        if last_row is not None:
-            files += _write_row(last_row, target)
-        if files or transactions:
-            target.rewrite([], files, transactions)
-    log.info("took over from the tables in %.1f s", monotonic() - began)
+    target = TableFiles(open_delta(uri), ahead.engine.scratch)
+    files = write_load_events(ahead.engine, ahead.root, target, partitions)
+    files += write_remembered(ahead.lately, target, partition_set)
+    files += write_waiting_requests(ahead.waiting, target, partition_set)
+    if last_row is not None:
+        files += _write_row(last_row, target)
+    if files or transactions:
+        target.rewrite([], files, transactions)
 
 
 def _write_row(row: tuple[str, str], target: TableFiles) -> list[DataFile]:

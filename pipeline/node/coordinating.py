@@ -86,7 +86,7 @@ def _watch(
     announced = False
     maker, make_at = ArchiveMaker(), math.inf
     try:
-        while not stop.wait(0.1 if announced else 0.02):
+        while not stop.wait(coordinator.pause_s() if announced else 0.02):
             coordinator.tick()
             if not announced and coordinator.is_ready():
                 print("ready", flush=True)

@@ -25,23 +25,21 @@ from pipeline.delta.table import is_table, open_delta
 from pipeline.node.bootstrap import (
     DEFAULTS,
     append_bootstrap,
-    open_engine,
     prepare_bootstrap,
     prepared_bootstrap,
 )
 from pipeline.node.load_events import groups_with_records
-from pipeline.node.waiting_requests import WaitingRequests
+from pipeline.node.scan_engine import open_engine
 from pipeline.stream.change import Change, change_row
 from pipeline.stream.offset import Selection, offset_of
 from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
-from pipeline.tables.store import open_table
-from schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from coordinator.group.partition import PartitionSet
     from pipeline.node.engine import StreamEngine
+    from pipeline.node.read_ahead import ReadAhead
     from pipeline.settings import CoordinatorSettings
     from pipeline.stream.bootstrap import Bootstrap
 
@@ -91,11 +89,10 @@ def begin_afresh(
 
 
 def bring_in(
-    root: str,
+    ahead: ReadAhead,
     bootstrap_uri: str,
     partition_set: PartitionSet,
     epoch: int,
-    ours: CoordinatorSettings = DEFAULTS,
     run: int | None = None,
     kept: Collection[int] = (),
 ) -> int:
@@ -106,9 +103,11 @@ def bring_in(
     that version: without it the stream would decide again what the partitions' former owner has
     answered. Or it may be beyond that version, and then it has missed requests of the partitions.
     A `run` selects the partitions `kept` from then on. Returns the version.
+
+    It is the version to which `ahead` has read, which must have read on since the claim: only then
+    nobody else decides for the partitions any more.
     """
-    requests = open_table(root, REQUESTS)
-    version = requests.version()
+    version = ahead.version
     last_row = None
     if run is not None:
         before = dict.fromkeys(partition_set.partitions, version)
@@ -118,7 +117,7 @@ def bring_in(
     transactions += [
         Transaction(_passed_over(partition), version) for partition in partition_set.partitions
     ]
-    append_bootstrap(root, bootstrap_uri, requests, partition_set, transactions, ours, last_row)
+    append_bootstrap(ahead, bootstrap_uri, partition_set, transactions, last_row)
     return version
 
 
@@ -163,21 +162,17 @@ def give_up(
     root: str,
     bootstrap_uri: str,
     partition_set: PartitionSet,
-    ours: CoordinatorSettings = DEFAULTS,
     run: int | None = None,
     kept: Collection[int] = (),
 ) -> None:
-    """Append what unloads partitions: an event for each group with records or a waiting request.
+    """Append what unloads partitions: an event for each group with records.
 
-    In other groups nobody waits for an answer; each is forgotten when its next timer is due. A
-    `run` selects the partitions `kept` only from then on.
+    A group without records is forgotten when its next timer is due. If somebody waits for its
+    answer, a first join for one, the partition's next owner finds the request unanswered and
+    decides it. A `run` selects the partitions `kept` only from then on.
     """
     with open_engine(beside_batches=run is not None) as engine:
         groups = groups_with_records(engine, root, partition_set.partitions)
-        waiting = WaitingRequests(
-            engine, root, open_table(root, REQUESTS), ours.max_request_size
-        ).groups()
-    groups.update(filter(partition_set.has_group, waiting))
     rows = [(group, FIRST_KEY + UNLOAD_EVENT) for group in sorted(groups)]
     if run is not None:
         selection = select(bootstrap_uri, kept, partition_set.of)

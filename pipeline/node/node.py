@@ -11,6 +11,8 @@ cost its sender a round trip and a back-off.
 What a change does, one after the other; a node that is killed in between begins its query anew by
 the cluster state, and goes on from its streaming checkpoint:
 
+0. Before a partition is given up, the node that it is meant for reads ahead what its claim will
+   need (`pipeline.ownership.prepared`): all that is kept, which takes seconds.
 1. The decision: partitions are claimed, or are being unloaded.
 2. The query decides by the new claims, from a batch on for which they are pinned. A partition that
    is given up is still among them.
@@ -65,10 +67,12 @@ from pipeline.node.handover import (
     select,
     wake,
 )
+from pipeline.node.read_ahead import AheadOfClaims, ReadAhead
 from pipeline.node.start_folder import bootstrap_uri, stream_uri, tables_folder, take_folder
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence, fence_dead
 from pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch, longest_gap_s
+from pipeline.ownership.prepared import Preparations
 from pipeline.tables.store import ensure_tables, open_table
 from schemas.records import CoordinatorEvent
 from schemas.tables import REQUESTS
@@ -86,6 +90,10 @@ log = logging.getLogger(__name__)
 # How often a node looks at the cluster state, and trims the log of `requests`: on a local disk, and
 # in an object store, where each look is a request and each trim several.
 _LOOK_INTERVAL_S, _STORE_LOOK_INTERVAL_S = 0.25, 1.0
+# The same while a partition is on its way: its groups wait for what the other node decides.
+_SOON_S, _STORE_SOON_S = 0.02, 0.1
+# How often `tick` is to be called otherwise, s.
+_TICK_S = 0.1
 _TRIM_INTERVAL_S, _STORE_TRIM_INTERVAL_S = 5.0, 60.0
 
 
@@ -120,6 +128,7 @@ class CoordinatorNode:
         self._observer = Observer(self.node.node_id, ours.lease_ms)
         is_store = local_folder(root) is None
         self._look_interval_s = _STORE_LOOK_INTERVAL_S if is_store else _LOOK_INTERVAL_S
+        self._soon_s = _STORE_SOON_S if is_store else _SOON_S
         self._trim_interval_s = _STORE_TRIM_INTERVAL_S if is_store else _TRIM_INTERVAL_S
         self._look_at = 0.0
         self._trim_at = 0.0
@@ -127,6 +136,10 @@ class CoordinatorNode:
         # The first version of `requests` that the query needs for what it is being brought.
         self._needed: int | None = None
         self._changing: _Change | None = None
+        self._ahead = AheadOfClaims(root, ours)
+        self._preparations = Preparations(self.node.node_id)
+        self._said_prepared = NO_EPOCH
+        self._is_awaiting = False
         self._served: frozenset[int] = frozenset()
         self._cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
         self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
@@ -188,14 +201,29 @@ class CoordinatorNode:
         self.check()
         alive = self._observer.alive(self._cluster, self._decisions.lease_of)
         silent = self._observer.silent(self._cluster)
-        plan = decide(self._cluster, self.node.node_id, alive, self._num_partitions, silent)
+        held = self._preparations.held(self._cluster, self._decisions.prepared_by)
+        me = self.node.node_id
+        plan = decide(self._cluster, me, alive, self._num_partitions, silent, held)
+        if self.serving is not None and self._changing is None and not (plan.unload or plan.claim):
+            self._prepare_for_claims()
         self._carry_out(plan)
+        coming = self._cluster.meant_for(me).values()
+        self._is_awaiting = bool(held) or any(each.is_let_go for each in coming)
         if now >= self._trim_at:
             self.trim(alive)
             self._trim_at = now + self._trim_interval_s
-        # What is being changed goes on as soon as the query has come so far.
-        wait_s = 0.0 if self._changing is not None else self._look_interval_s
-        self._look_at = monotonic() + wait_s
+        self._look_at = monotonic() + self._until_look_s()
+
+    def pause_s(self) -> float:
+        """How long to wait before the next `tick`, s."""
+        is_soon = self._changing is not None or self._is_awaiting
+        return self._soon_s if is_soon else _TICK_S
+
+    def _until_look_s(self) -> float:
+        if self._changing is not None:
+            # It goes on as soon as the query has come so far.
+            return 0.0
+        return self._soon_s if self._is_awaiting else self._look_interval_s
 
     def trim(self, alive: Collection[int] = ()) -> int:
         """Delete what every node has consumed of the log of `requests`; returns how many files."""
@@ -234,6 +262,7 @@ class CoordinatorNode:
         self._lease.stop()
         if self.serving is not None:
             self.serving.abandon()
+        self._ahead.close()
 
     def _stopped(self, cluster: ClusterState) -> list[CoordinatorEvent]:
         latest = cluster.nodes[self.node.node_id].epoch == self.epoch.number
@@ -283,6 +312,18 @@ class CoordinatorNode:
             self._decisions.decide(self._cluster, moves)
         elif self.serving is None:
             self._begin()
+
+    def _prepare_for_claims(self) -> None:
+        """Read ahead what the claims of partitions that are on their way here need, and say so."""
+        mine = self._cluster.meant_for(self.node.node_id)
+        if mine:
+            self._ahead.read()
+        else:
+            self._ahead.rest()
+        newest = max((state.meant_epoch for state in mine.values()), default=self.epoch.number)
+        if self._said_prepared < newest:
+            self._said_prepared = self._cluster.epoch
+            self._decisions.say_prepared(self.node.node_id, self._said_prepared)
 
     def _give_up(self, partitions: tuple[int, ...]) -> None:
         """Unload partitions; `_release` releases them to whom they are meant for."""
@@ -337,7 +378,7 @@ class CoordinatorNode:
             partition_set = PartitionSet(frozenset(kept), self._num_partitions)
         bootstrap = self._prepare(kept, partition_set)
         if unload:
-            give_up(self._root, self._bootstrap, self._set_of(unload), self._ours)
+            give_up(self._root, self._bootstrap, self._set_of(unload))
         wake(self._bootstrap)
         selection = select(self._bootstrap, kept, self._num_partitions)
         self.serving = self._engine.begin(
@@ -357,6 +398,9 @@ class CoordinatorNode:
         settings = self._batch_settings()
         claims = {**(settings.claims or {}), **settings.unloading}
         serving.change(replace(settings, claims=claims), claimed)
+        if claimed:
+            # While the query comes to a batch that is decided by the new claims.
+            self._ahead.present().read_on()
         self._changing = _Change(claimed, tuple(unload))
 
     def _go_on(self, change: _Change) -> None:
@@ -376,14 +420,15 @@ class CoordinatorNode:
     def _write(self, serving: RunningQuery, change: _Change) -> None:
         """Have the bootstrap load and unload groups, and say what the query selects."""
         kept = self._cluster.kept_by(self.node.node_id)
-        where = (self._root, self._bootstrap)
         if change.claimed:
             epoch = max(kept[partition].epoch for partition in change.claimed)
             wanted = self._set_of(change.claimed)
-            covered = bring_in(*where, wanted, epoch, self._ours, serving.run, kept)
+            ahead = self._ahead.present()
+            covered = bring_in(ahead, self._bootstrap, wanted, epoch, serving.run, kept)
             self._needed = covered + 1
         if change.unload:
-            give_up(*where, self._set_of(change.unload), self._ours, serving.run, kept)
+            unload = self._set_of(change.unload)
+            give_up(self._root, self._bootstrap, unload, serving.run, kept)
         serving.expect(bootstrap_end(self._bootstrap))
         self._served = frozenset(kept)
         log.info("%d partitions from now on: %s", len(kept), named(kept))
@@ -417,7 +462,9 @@ class CoordinatorNode:
         bootstrap, loaded = begun
         new = frozenset(p for p, state in kept.items() if state.epoch > loaded)
         if new:
-            bring_in(self._root, self._bootstrap, self._set_of(new), newest, self._ours)
+            with ReadAhead(self._root, self._ours) as ahead:
+                ahead.read_on()
+                bring_in(ahead, self._bootstrap, self._set_of(new), newest)
         return bootstrap
 
     def _oldest_claim(self) -> int:

@@ -30,12 +30,10 @@ from pipeline.delta.data_files import data_files, modified_within
 from pipeline.delta.engine import quoted
 from pipeline.node.shown_table import ShownTable
 from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA, of_partitions
-from pipeline.tables.store import open_table
 from schemas.messages import APIS
-from schemas.tables import RESPONSES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from deltalake import DeltaTable
 
@@ -49,55 +47,65 @@ _DECIDING = [api for api in APIS if api not in IDEMPOTENT]
 _EVENTS_BYTES = 16 << 20
 
 
-def answered_lately(
-    engine: Engine, root: str, ours: CoordinatorSettings, now_ms: int
-) -> dict[str, bytearray]:
-    """Return the digests of the ids that were answered in the window before `now_ms`, by group."""
-    window = ours.request_dedup_window_ms
-    responses = open_table(root, RESPONSES)
-    files = modified_within(data_files(responses), 2 * window, now_ms)
-    answers = _answers(engine, responses, files)
-    end = min(now_ms, max((at for _, _, at in answers), default=0))
-    found: dict[str, bytearray] = {}
-    if end < now_ms - 2 * window:
+class AnsweredLately:
+    """The ids that were answered within the window, by what was read of `responses`.
+
+    They are in a temporary table of the engine. Raises Failure with what DuckDB says.
+    """
+
+    def __init__(self, engine: Engine, ours: CoordinatorSettings) -> None:
+        self._engine = engine
+        self._window_ms = ours.request_dedup_window_ms
+        self._most = len(digest_bytes("")) * ours.request_dedup_max_ids
+        # The files that were read.
+        self._read: set[str] = set()
+        engine.run("CREATE TEMP TABLE lately (id VARCHAR, group_id VARCHAR, at_ms BIGINT)")
+
+    def read_on(self, responses: DeltaTable, now_ms: int) -> None:
+        """Read the files of the window before `now_ms` that were not read yet.
+
+        Answers of a file that was rewritten since are read again, and count once.
+        """
+        recent = modified_within(data_files(responses), 2 * self._window_ms, now_ms)
+        files = [file for file in recent if file.path not in self._read]
+        if not files:
+            return
+        apis = ", ".join(map(quoted, _DECIDING))
+        sql = (
+            "INSERT INTO lately "
+            "SELECT request_id, group_id, epoch_ms(responded_at) FROM late_answers "
+            f"WHERE api IN ({apis}) AND request_id IS NOT NULL AND group_id IS NOT NULL "
+            "AND responded_at IS NOT NULL"
+        )
+        shown = ShownTable(self._engine, responses, "late_answers", files)
+        shown.run(lambda: self._engine.run(sql))
+        self._read.update(file.path for file in files)
+
+    def digests(self, now_ms: int) -> dict[str, bytearray]:
+        """Return the digests of the ids that were answered in the window, by group."""
+        answers = self._engine.run(
+            "SELECT DISTINCT id, group_id, at_ms FROM lately ORDER BY at_ms, id"
+        )
+        end = min(now_ms, max((at for _, _, at in answers), default=0))
+        found: dict[str, bytearray] = {}
+        if end < now_ms - 2 * self._window_ms:
+            return found
+        for request_id, group_id, at in answers:
+            if at > end - self._window_ms:
+                digests = found.setdefault(group_id, bytearray())
+                digests += digest_bytes(request_id)
+                del digests[: -self._most]
         return found
-    most = len(digest_bytes("")) * ours.request_dedup_max_ids
-    for request_id, group_id, at in answers:
-        if at > end - window:
-            digests = found.setdefault(group_id, bytearray())
-            digests += digest_bytes(request_id)
-            del digests[:-most]
-    return found
-
-
-def _answers(
-    engine: Engine, responses: DeltaTable, files: Sequence[DataFile]
-) -> list[tuple[str, str, int]]:
-    """Id, group and time, ms, of the answers of the APIs that count, the earliest first."""
-    if not files:
-        return []
-    apis = ", ".join(map(quoted, _DECIDING))
-    query = (
-        "SELECT request_id, group_id, epoch_ms(responded_at) FROM answers "
-        f"WHERE api IN ({apis}) AND request_id IS NOT NULL AND group_id IS NOT NULL "
-        "AND responded_at IS NOT NULL ORDER BY responded_at"
-    )
-    shown = ShownTable(engine, responses, "answers", files)
-    return shown.run(lambda: engine.run(query))
 
 
 def write_remembered(
-    engine: Engine,
-    root: str,
-    target: TableFiles,
-    partition_set: PartitionSet | None,
-    ours: CoordinatorSettings,
+    lately: AnsweredLately, target: TableFiles, partition_set: PartitionSet | None
 ) -> list[DataFile]:
     """Write an event for each group of some partitions, as a file that is not yet the table's."""
     path, local = target.new_file()
     records = 0
     with pq.ParquetWriter(local, PACKED_SCHEMA, compression="zstd") as writer:
-        for events in _events(answered_lately(engine, root, ours, clock_ms())):
+        for events in _events(lately.digests(clock_ms())):
             mine = of_partitions(events, partition_set)
             records += mine.num_rows
             if mine.num_rows:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
+    from pipeline.delta.data_files import DataFile
     from pipeline.delta.parquet_file import Substitute
 
 # Of a row group's bytes, uncompressed: a request may hold a megabyte of assignments.
@@ -31,24 +32,49 @@ _PAGE_ROWS = 65_536
 
 
 class TableScan:
-    """Reads the files of the handle's version; partition columns are not in them.
+    """Reads the files of the handle's version, or `only` some; partition columns are not in them.
 
     A file or a row group that is certainly damaged has the rows that `substitute` makes; without
     it, pyarrow's error is raised.
     """
 
-    def __init__(self, handle: DeltaTable, substitute: Substitute | None = None) -> None:
+    def __init__(
+        self,
+        handle: DeltaTable,
+        substitute: Substitute | None = None,
+        only: Sequence[DataFile] | None = None,
+    ) -> None:
         self._substitute = substitute
-        self._paths = [file.path for file in data_files(handle)]
+        files = data_files(handle) if only is None else only
+        self._paths = [file.path for file in files]
         self._files = open_files(handle.table_uri)
 
-    def pages(self, columns: Sequence[str]) -> Iterator[tuple[int, int, pa.Table]]:
+    @property
+    def file_count(self) -> int:
+        """How many files there are; their numbers are lower."""
+        return len(self._paths)
+
+    def grow(self, handle: DeltaTable) -> bool:
+        """Go on to a later version of the table: its new files are numbered after those before.
+
+        False if a file of before is no longer the table's, as after a rewrite: its rows may be in
+        another file now. Then nothing has changed here.
+        """
+        paths = [file.path for file in data_files(handle)]
+        known = set(self._paths)
+        if not known.issubset(paths):
+            return False
+        self._paths += [path for path in paths if path not in known]
+        return True
+
+    def pages(self, columns: Sequence[str], since: int = 0) -> Iterator[tuple[int, int, pa.Table]]:
         """Yield all rows: the number of their file, that of the first row in it, and the rows.
 
-        Strings are made UTF-8. Columns that a file does not have are left out.
+        Those of files with a number below `since` are left out. Strings are made UTF-8. Columns
+        that a file does not have are left out.
         """
-        for number, path in enumerate(self._paths):
-            for first, rows in self._pages_of(path, columns):
+        for number in range(since, len(self._paths)):
+            for first, rows in self._pages_of(self._paths[number], columns):
                 yield number, first, valid_utf8(rows)
 
     def take(

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.delta.data_files import data_files
 from pipeline.delta.table import local_folder
 from pipeline.node.shown_table import ShownTable
 from pipeline.node.table_scan import TableScan
@@ -23,10 +24,10 @@ from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
 from pipeline.stream.packing import pack_rows
 from pipeline.stream.request_pages import LONGEST_ID, RefusedRequests, bounded
 from pipeline.tables.store import open_table
-from schemas.tables import REJECTED_REQUESTS, REQUESTS, RESPONSES
+from schemas.tables import REJECTED_REQUESTS, REQUESTS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from deltalake import DeltaTable
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from pipeline.delta.data_files import DataFile
     from pipeline.delta.engine import Engine
     from pipeline.delta.table_files import TableFiles
+
+    # Gives a table at its newest version by now.
+    NewestVersion = Callable[[], DeltaTable]
 
 # The default of `max.request.size`, bytes.
 MOST = CoordinatorSettings().max_request_size
@@ -52,7 +56,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class WaitingRequests:
-    """The requests of the handle's version that nobody answered or rejected.
+    """The requests that nobody answered or rejected, by what was read of the tables.
 
     A request without a request_id or a group_id names nobody to answer: it waits until its text
     stands in `rejected_requests`. So may a request with an id longer than `LONGEST_ID`, which is
@@ -60,43 +64,57 @@ class WaitingRequests:
     engine's temporary tables hold which ones wait. Raises Failure with what DuckDB says.
     """
 
-    def __init__(self, engine: Engine, root: str, requests: DeltaTable, most: int = MOST) -> None:
+    def __init__(self, engine: Engine, root: str, most: int = MOST) -> None:
         self._engine = engine
+        self._root = root
         self._most = most
-        self._requests = TableScan(requests, RefusedRequests())
-        self._store("asked", _ASKED, self._asked())
-        self._store_answered(open_table(root, RESPONSES))
-        engine.run(
-            "CREATE OR REPLACE TEMP TABLE unanswered AS SELECT file, row, rejectable FROM asked "
-            "WHERE NOT EXISTS "
-            "(SELECT 1 FROM answered WHERE answered.request_id = asked.request_id)"
+        self._requests: TableScan | None = None
+        # The files of `responses` that were read.
+        self._read: set[str] = set()
+        engine.run("CREATE TEMP TABLE answered (request_id VARCHAR)")
+
+    def read_on(self, requests: NewestVersion, responses: NewestVersion) -> int:
+        """Read what was written since the last call; return the version of `requests` read up to.
+
+        The first call reads all, and so does one after a rewrite of `requests`: nothing tells
+        which rows of its files were read before. Of `responses` such rows are read a second time.
+        """
+        asked = requests()
+        since = 0 if self._requests is None else self._requests.file_count
+        if self._requests is None or not self._requests.grow(asked):
+            since, self._requests = 0, TableScan(asked, RefusedRequests())
+            self._engine.run(
+                "CREATE OR REPLACE TEMP TABLE unanswered "
+                "(file INTEGER, row BIGINT, request_id VARCHAR, rejectable BOOLEAN)"
+            )
+        self._store("asked", _ASKED, self._asked(self._requests, since))
+        self._engine.run("INSERT INTO unanswered FROM asked")
+        # After the requests: an answer to a request that was read may be written by now.
+        self._read_answers(responses())
+        # In two steps: there are many answers and, after the first call, few such requests.
+        self._engine.run(
+            "CREATE OR REPLACE TEMP TABLE done AS SELECT request_id FROM answered "
+            "WHERE request_id IN (SELECT request_id FROM unanswered)"
         )
-        engine.run(
-            "CREATE OR REPLACE TEMP TABLE waiting AS "
-            "SELECT file, row FROM unanswered WHERE NOT rejectable"
-        )
-        if engine.run("SELECT 1 FROM unanswered WHERE rejectable LIMIT 1"):
-            self._add_broken(TableScan(open_table(root, REJECTED_REQUESTS)))
+        self._engine.run("DELETE FROM unanswered WHERE request_id IN (SELECT request_id FROM done)")
+        return asked.version()
 
     def packed(self, partition_set: PartitionSet | None) -> Iterator[pa.Table]:
         """Yield the requests of some partitions' groups, None for all, packed, page by page."""
+        self._find()
         pages = (page for whole in self._whole() for page in bounded(whole, self._most))
         for rows in _joined(pages):
             yield pack_rows(rows, partition_set=partition_set)
 
-    def groups(self) -> set[str]:
-        """Return the groups in which somebody waits for an answer."""
-        found: set[str] = set()
-        for file, rows in self._places("waiting").items():
-            for _, page in self._requests.take(file, rows, ["group_id"]):
-                group_ids = texts(in_contract_types(page), "group_id", page.num_rows)
-                found.update(group_ids.unique().drop_null().to_pylist())
-        return found
-
     def _whole(self) -> Iterator[pa.Table]:
         for file, rows in self._places("waiting").items():
-            for _, page in self._requests.take(file, rows, REQUESTS.schema.names):
+            for _, page in self._scan.take(file, rows, REQUESTS.schema.names):
                 yield page
+
+    @property
+    def _scan(self) -> TableScan:
+        assert self._requests is not None, "nothing was read yet"
+        return self._requests
 
     # --- finding them -----------------------------------------------------------------------------
 
@@ -104,17 +122,31 @@ class WaitingRequests:
         batches = (batch for page in pages for batch in page.to_batches())
         self._engine.store(table, pa.RecordBatchReader.from_batches(schema, batches))
 
-    def _store_answered(self, responses: DeltaTable) -> None:
+    def _read_answers(self, responses: DeltaTable) -> None:
+        files = [file for file in data_files(responses) if file.path not in self._read]
+        if not files:
+            return
         if local_folder(responses.table_uri) is None:
             # DuckDB reads copies of whole files, of which pyarrow fetches the one column.
-            answered = TableScan(responses).pages(["request_id"])
-            self._store("answered", _ANSWERED, (rows.cast(_ANSWERED) for _, _, rows in answered))
-            return
-        sql = "CREATE OR REPLACE TEMP TABLE answered AS SELECT request_id FROM answers"
-        ShownTable(self._engine, responses, "answers").run(lambda: self._engine.run(sql))
+            answers = TableScan(responses, only=files).pages(["request_id"])
+            self._store("fetched", _ANSWERED, (rows.cast(_ANSWERED) for _, _, rows in answers))
+            self._engine.run("INSERT INTO answered FROM fetched")
+        else:
+            sql = "INSERT INTO answered SELECT request_id FROM answers"
+            ShownTable(self._engine, responses, "answers", files).run(lambda: self._engine.run(sql))
+        self._read.update(file.path for file in files)
 
-    def _asked(self) -> Iterator[pa.Table]:
-        for file, first, rows in self._requests.pages(["request_id", "group_id"]):
+    def _find(self) -> None:
+        """Find which of the requests that were read wait."""
+        self._engine.run(
+            "CREATE OR REPLACE TEMP TABLE waiting AS "
+            "SELECT file, row FROM unanswered WHERE NOT rejectable"
+        )
+        if self._engine.run("SELECT 1 FROM unanswered WHERE rejectable LIMIT 1"):
+            self._add_broken(TableScan(open_table(self._root, REJECTED_REQUESTS)))
+
+    def _asked(self, requests: TableScan, since: int) -> Iterator[pa.Table]:
+        for file, first, rows in requests.pages(["request_id", "group_id"], since):
             columns = in_contract_types(rows)
             request_id = texts(columns, "request_id", rows.num_rows)
             group_id = texts(columns, "group_id", rows.num_rows)
@@ -144,7 +176,7 @@ class WaitingRequests:
 
     def _broken(self, places: dict[int, pa.Array]) -> Iterator[pa.Table]:
         for file, rows in places.items():
-            for found, page in self._requests.take(file, rows, REQUESTS.schema.names):
+            for found, page in self._scan.take(file, rows, REQUESTS.schema.names):
                 packed = [pack_rows(each).column("event") for each in bounded(page, self._most)]
                 events = pa.chunked_array([chunk for each in packed for chunk in each.chunks])
                 said = pc.utf8_slice_codeunits(events, KEY_WIDTH)

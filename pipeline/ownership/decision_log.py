@@ -41,6 +41,11 @@ def consumed_app_id(node_id: int) -> str:
     return f"coordinator-consumed-{node_id}"
 
 
+def prepared_app_id(node_id: int) -> str:
+    """The transaction whose version is the epoch of the decisions that a node has prepared for."""
+    return f"coordinator-prepared-{node_id}"
+
+
 class DecisionLog:
     """The `coordinators` table of a root, as one thread reads and appends to it."""
 
@@ -104,3 +109,14 @@ class DecisionLog:
     def say_consumed(self, node_id: int, version: int) -> None:
         """Say how far a node has read `requests`."""
         self._appender.append(None, consumed_app_id(node_id), version)
+
+    def prepared_by(self, node_id: int) -> int:
+        """The epoch up to which a node has prepared for what is meant for it; -1 if it never said.
+
+        As last read.
+        """
+        return self._appender.last_version(prepared_app_id(node_id))
+
+    def say_prepared(self, node_id: int, epoch: int) -> None:
+        """Say that a node has prepared for what was meant for it by the decision of an epoch."""
+        self._appender.append(None, prepared_app_id(node_id), epoch)

@@ -37,6 +37,7 @@ class Cluster:
         self.cluster = ClusterState()
         self.alive: set[int] = set()
         self.silent: set[int] = set()
+        self.held: set[int] = set()
         self.log: list[CoordinatorEvent] = []
         self._clock = count(100, 100)
 
@@ -62,7 +63,7 @@ class Cluster:
         self.alive.discard(node_id)
 
     def plan(self, node_id: int) -> Plan:
-        return decide(self.cluster, node_id, self.alive, self.partitions, self.silent)
+        return decide(self.cluster, node_id, self.alive, self.partitions, self.silent, self.held)
 
     def act(self, node_id: int) -> bool:
         """The node does what it plans; whether there was anything to do."""
@@ -365,6 +366,29 @@ def test_a_node_of_an_earlier_release_never_says_that_it_is_ready_and_is_given_i
     cluster.start(3)
     cluster.settle()
     assert sorted(cluster.counts().values()) == [3, 3, 4]
+
+
+def test_a_partition_that_is_held_stays_with_its_owner():
+    """The node that it is meant for still prepares; what is being given up is past that."""
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.settle()
+    cluster.say(MOVE, OPERATOR, 0, to=2)
+    cluster.held.add(0)
+    assert cluster.plan(1).unload == ()
+    assert list(cluster.cluster.meant_for(2)) == [0]
+    assert not cluster.cluster.partitions[0].is_let_go
+    cluster.held.clear()
+    assert cluster.plan(1).unload == (0,)
+    cluster.say(UNLOADING, 1, 0)
+    cluster.held.add(0)
+    assert cluster.plan(1).unload == (0,)
+    assert cluster.cluster.partitions[0].is_let_go
+    cluster.say(RELEASED, 1, 0)
+    assert cluster.cluster.partitions[0].is_let_go
+    assert cluster.plan(2).claim == (0,)
+    cluster.say(CLAIMED, 2, 0)
+    assert cluster.cluster.meant_for(2) == {}
 
 
 def test_a_node_that_is_silent_and_owns_nothing_is_given_nothing():

@@ -148,7 +148,7 @@ def broken(plan: Plan) -> Broken:
 
 # Node 2's stream stands still, and meanwhile partitions are moved to it.
 LAGGING = Plan(
-    1,
+    3,
     events=8_000,
     nodes=2,
     script=(

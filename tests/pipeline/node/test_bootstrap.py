@@ -7,14 +7,13 @@ from deltalake import DeltaTable
 
 from coordinator.group.partition import PartitionSet, partition_for
 from pipeline.node.bootstrap import append_bootstrap, prepare_bootstrap
+from pipeline.node.read_ahead import ReadAhead
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.event_source import read_events
 from pipeline.stream.packed import FIRST_KEY
 from pipeline.stream.sink import Sink
 from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import open_table
 from schemas.records import OffsetCommitValue, Record
-from schemas.tables import REQUESTS
 from tests.pipeline.rows import heartbeat, output
 
 PARTITIONS = 3
@@ -71,8 +70,7 @@ def test_claimed_partitions_are_appended_their_groups_before_their_requests(root
     uri = f"{root}/bootstrap"
     prepare_bootstrap(root, uri, PartitionSet({0}, PARTITIONS))
     before = events_of(uri)
-    requests = open_table(root, REQUESTS)
-    append_bootstrap(root, uri, requests, PartitionSet({1, 2}, PARTITIONS))
+    append(root, uri, PartitionSet({1, 2}, PARTITIONS))
     mine = {group for group in groups if partition_for(group, PARTITIONS) == 0}
     assert {group for group, _ in before} == mine
     appended = {}
@@ -81,6 +79,12 @@ def test_claimed_partitions_are_appended_their_groups_before_their_requests(root
             appended.setdefault(group, []).append(event.startswith(FIRST_KEY))
     assert appended.keys() == set(groups) - mine
     assert all(sorted(kinds) == [False, True] for kinds in appended.values())
+
+
+def append(root: str, uri: str, partition_set: PartitionSet) -> None:
+    with ReadAhead(root, CoordinatorSettings()) as ahead:
+        ahead.read_on()
+        append_bootstrap(ahead, uri, partition_set)
 
 
 @pytest.fixture
@@ -118,7 +122,7 @@ def test_spark_streams_the_bootstrap_and_what_is_added_to_it(spark, root, tmp_pa
         query.processAllAvailable()
         assert sorted(seen) == ["a", "b"]
         claimed = PartitionSet({partition_for("b", PARTITIONS)}, PARTITIONS)
-        append_bootstrap(root, uri, open_table(root, REQUESTS), claimed)
+        append(root, uri, claimed)
         query.processAllAvailable()
     finally:
         query.stop()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -20,11 +22,14 @@ from pipeline.node.handover import (
     give_up,
     passed_over,
 )
+from pipeline.node.read_ahead import ReadAhead
+from pipeline.settings import CoordinatorSettings
 from pipeline.stream.bootstrap import Bootstrap
 from pipeline.stream.change import Change, change_row
 from pipeline.stream.offset import Planned, Selection
 from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
 from pipeline.tables.request_log import RequestLog
+from tests.pipeline.node.test_bootstrap import write_groups
 from tests.pipeline.rows import heartbeat
 
 
@@ -65,7 +70,7 @@ def test_a_first_batch_that_was_cut_off_begins_where_it_began(root):
     RequestLog(root).append([heartbeat("answered", "g")])
     began = begin_afresh(engine, root, "checkpoint", uri, None, 4)
     RequestLog(root).append([heartbeat("in the first batch", "g")])
-    bring_in(root, uri, PartitionSet({1}, 2), 9)
+    bring(root, uri, PartitionSet({1}, 2), 9)
     engine.offset = '{"bootstrap":[2,0],"requests":[3,0],"run":0,"selection":{}}'
     assert begun_with(engine, "checkpoint", uri) == (began, 9)
     assert began.first_version == 2
@@ -78,7 +83,7 @@ def test_a_claim_is_brought_in_by_one_commit_with_what_it_covers(root):
     RequestLog(root).append([heartbeat("waits", "g")])
     RequestLog(root).append([heartbeat("waits too", "h")])
     before = DeltaTable(uri).version()
-    bring_in(root, uri, PartitionSet({1}, 2), 9)
+    bring(root, uri, PartitionSet({1}, 2), 9)
     after = DeltaTable(uri)
     assert after.version() == before + 1
     assert after.transaction_version(CLAIMS) == 9
@@ -92,11 +97,11 @@ def test_whoever_is_killed_before_that_commit_has_brought_in_nothing(root, monke
     with monkeypatch.context() as patch:
         patch.setattr(table_files.TableFiles, "rewrite", _killed)
         with pytest.raises(KeyboardInterrupt):
-            bring_in(root, uri, PartitionSet({0, 1}, 2), 9)
+            bring(root, uri, PartitionSet({0, 1}, 2), 9)
     assert DeltaTable(uri).to_pyarrow_table().num_rows == 0
     engine.offset = '{"bootstrap":[1,0],"requests":[7,0],"run":0,"selection":{}}'
     assert begun_with(engine, "checkpoint", uri) == (Bootstrap(uri, 1, 1), 4)
-    bring_in(root, uri, PartitionSet({0, 1}, 2), 9)
+    bring(root, uri, PartitionSet({0, 1}, 2), 9)
     assert DeltaTable(uri).to_pyarrow_table().num_rows == 1
 
 
@@ -105,16 +110,40 @@ def test_a_query_that_runs_is_told_what_it_selects_after_what_loads_groups(root)
     begin_afresh(Checkpoints(), root, "checkpoint", uri, PartitionSet({0}, 3), 4)
     RequestLog(root).append([heartbeat("waits", group_of(1))])
     at = Position(bootstrap_end(uri))
-    assert bring_in(root, uri, PartitionSet({1}, 3), 9, run=7, kept={0, 1}) == 1
+    assert bring(root, uri, PartitionSet({1}, 3), 9, run=7, kept={0, 1}) == 1
     (waits,), (change,) = pages(uri, at)
     assert waits[0] == group_of(1)
     assert change == change_row(Change(7, Selection((0, 1), 3, {1: 1})))
     # It is given up: in the batch that reads no more requests of it, its groups are unloaded.
+    write_groups(root, group_of(1))
     at = Position(bootstrap_end(uri))
     give_up(root, uri, PartitionSet({1}, 3), run=7, kept={0})
     (rows,) = pages(uri, at)
     unload = (group_of(1), FIRST_KEY + UNLOAD_EVENT)
     assert rows == [change_row(Change(7, Selection((0,), 3))), unload]
+
+
+def test_who_waits_in_a_group_without_records_is_answered_by_the_next_owner(root):
+    """Nobody looks for it among all requests when the partition is given up: that takes seconds."""
+    uri = f"{root}/bootstrap"
+    begin_afresh(Checkpoints(), root, "checkpoint", uri, PartitionSet({0, 1}, 3), 4)
+    RequestLog(root).append([heartbeat("a first join", group_of(1))])
+    at = Position(bootstrap_end(uri))
+    give_up(root, uri, PartitionSet({1}, 3), run=7, kept={0})
+    assert pages(uri, at) == [[change_row(Change(7, Selection((0,), 3)))]]
+    theirs = f"{root}/theirs"
+    begin_afresh(Checkpoints(), root, "theirs", theirs, PartitionSet({2}, 3), 5)
+    at = Position(bootstrap_end(theirs))
+    bring(root, theirs, PartitionSet({1}, 3), 9)
+    (((group, event),),) = pages(theirs, at)
+    assert group == group_of(1)
+    assert "a first join" in event
+
+
+def bring(root: str, uri: str, partition_set: PartitionSet, epoch: int, **some: Any) -> int:
+    with ReadAhead(root, CoordinatorSettings()) as ahead:
+        ahead.read_on()
+        return bring_in(ahead, uri, partition_set, epoch, **some)
 
 
 def group_of(partition: int) -> str:

@@ -13,8 +13,8 @@ from deltalake import write_deltalake
 
 from coordinator.group.control import decode_control, readable_records
 from coordinator.group.log import replay
-from pipeline.node.bootstrap import open_engine
 from pipeline.node.load_events import groups_with_records, write_load_events
+from pipeline.node.scan_engine import open_engine
 from pipeline.stream.packed import FIRST_KEY, KEY_WIDTH
 from schemas.records import GroupMetadataValue, MemberMetadata, OffsetCommitValue, Record
 from schemas.tables import OFFSETS_TOPIC, to_arrow

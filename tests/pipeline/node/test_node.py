@@ -15,7 +15,9 @@ from coordinator.group.timers import next_deadline
 from coordinator.ownership import ClusterState, Plan
 from pipeline import clock
 from pipeline.bench.machine import START, MachineGroup
+from pipeline.node import read_ahead
 from pipeline.node.node import CoordinatorNode, QueryHangs, batch_settings, start
+from pipeline.node.table_scan import TableScan
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.partitions import move
 from pipeline.settings import CoordinatorSettings, Settings
@@ -228,6 +230,70 @@ def test_a_partition_that_comes_and_goes_begins_no_query_anew(root: str):
     finally:
         for node in nodes.values():
             node.abandon()
+
+
+@pytest.mark.slow
+def test_before_a_partition_is_given_up_its_next_owner_reads_ahead(
+    root: str, monkeypatch: pytest.MonkeyPatch
+):
+    """It reads all that is kept while the other still decides, and then only what is new."""
+    log = RequestLog(root)
+    nodes = {number: start(FakeEngine(), root, node_settings(number)) for number in (1, 2)}
+    decisions = DecisionLog(root)
+    read: list[tuple[bool, int]] = []
+    pages = TableScan.pages
+
+    def seen(scan: TableScan, columns: list[str], since: int = 0):
+        is_kept = 0 in decisions.read().kept_by(1)
+        read.append((is_kept, scan.file_count - since))
+        return pages(scan, columns, since)
+
+    try:
+        until(nodes, lambda: len(decisions.read().owned_by(2)) == PARTITIONS // 2)
+        for number in range(9):
+            log.append([RequestEvent(f"r{number}", "g", "heartbeat")])
+        monkeypatch.setattr(TableScan, "pages", seen)
+        # What it read ahead for its share is a moment old, for which alone it would not read again.
+        monkeypatch.setattr(read_ahead, "_AGAIN_S", 0.0)
+        monkeypatch.setattr(read_ahead, "_AGAIN_SHARE", 0.0)
+        nodes[2]._ahead._read_at = 0.0
+        move(decisions, 0, 2)
+        nodes[1].tick()
+        look({1: nodes[1]})
+        assert 0 in decisions.read().kept_by(1), "the other has not read ahead yet"
+        until(nodes, lambda: 0 in decisions.read().owned_by(2))
+        until(nodes, lambda: nodes[2]._changing is None)
+        assert (True, 9) in read
+        assert max(files for is_kept, files in read if not is_kept) == 0
+    finally:
+        for node in nodes.values():
+            node.abandon()
+
+
+@pytest.mark.slow
+def test_who_never_reads_ahead_is_given_a_partition_all_the_same(
+    root: str, monkeypatch: pytest.MonkeyPatch
+):
+    """As a node of an earlier release; one that says so and then hangs is waited for a while."""
+    time_of_day = Clock()
+    with clock.use(time_of_day):
+        nodes = {number: start(FakeEngine(), root, node_settings(number)) for number in (1, 2)}
+        decisions = DecisionLog(root)
+        try:
+            until(nodes, lambda: len(decisions.read().owned_by(2)) == PARTITIONS // 2)
+            monkeypatch.setattr(CoordinatorNode, "_prepare_for_claims", lambda _: None)
+            move(decisions, 0, 2)
+            for _ in range(4):
+                look(nodes)
+                time_of_day.now_s += 4.9
+                assert 0 in decisions.read().kept_by(1)
+            until(nodes, lambda: 0 in decisions.read().owned_by(2), rounds=30)
+            monkeypatch.setattr(DecisionLog, "prepared_by", lambda *_: -1)
+            move(decisions, 1, 2)
+            until(nodes, lambda: 1 in decisions.read().owned_by(2), rounds=10)
+        finally:
+            for node in nodes.values():
+                node.abandon()
 
 
 @pytest.mark.slow

@@ -14,12 +14,15 @@ from coordinator.group.control import PREFIX
 from coordinator.group.dedup import digest_bytes
 from coordinator.group.partition import PartitionSet, partition_for
 from pipeline.clock import clock_ms
-from pipeline.node.bootstrap import open_engine, prepare_bootstrap
-from pipeline.node.remembered import answered_lately
+from pipeline.node.bootstrap import prepare_bootstrap
+from pipeline.node.remembered import AnsweredLately
+from pipeline.node.scan_engine import open_engine
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.packed import KEY_WIDTH, unpack
 from pipeline.stream.sink import Sink
+from pipeline.tables.store import open_table
 from schemas.messages import Response
+from schemas.tables import RESPONSES
 from tests.coordinator.test_claims import commit
 
 WINDOW_MS = 60_000
@@ -41,7 +44,9 @@ def write(root: str, *answers: Response, batch: int = 0) -> None:
 
 def lately(root: str, ours: CoordinatorSettings, now: int) -> dict[str, bytearray]:
     with open_engine() as engine:
-        return answered_lately(engine, root, ours, now)
+        answered = AnsweredLately(engine, ours)
+        answered.read_on(open_table(root, RESPONSES), now)
+        return answered.digests(now)
 
 
 def digests(*ids: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from pipeline.delta import commit_reader
 from pipeline.delta.open import open_appender
 from pipeline.delta.table_files import TableFiles
 from pipeline.node import table_scan, waiting_requests
-from pipeline.node.bootstrap import open_engine
+from pipeline.node.scan_engine import open_engine
 from pipeline.node.waiting_requests import MOST, WaitingRequests, write_waiting_requests
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.packed import KEY_WIDTH, NO_TIME
@@ -47,7 +48,7 @@ from schemas.messages import (
     decode_request,
     refusal,
 )
-from schemas.tables import REJECTED_REQUESTS, REQUESTS, to_arrow, to_requests
+from schemas.tables import REJECTED_REQUESTS, REQUESTS, RESPONSES, to_arrow, to_requests
 from tests.pipeline.damage import damage, spoil
 from tests.pipeline.node.target import new_target, with_column
 from tests.pipeline.rows import heartbeat, output, response
@@ -96,16 +97,16 @@ def waiting_of(
     root: str, partition_set: PartitionSet | None = None, most: int = MOST
 ) -> list[tuple[str, str]]:
     with open_engine() as engine:
-        waiting = WaitingRequests(engine, root, open_table(root, REQUESTS), most)
+        waiting = WaitingRequests(engine, root, most)
+        read(waiting, root)
         target = new_target(engine)
         files = write_waiting_requests(waiting, target, partition_set)
         tables = [pq.read_table(target.local(file)) for file in files]
     return [(row["group_id"], row["event"]) for table in tables for row in table.to_pylist()]
 
 
-def waiting_groups(root: str) -> set[str]:
-    with open_engine() as engine:
-        return WaitingRequests(engine, root, open_table(root, REQUESTS)).groups()
+def read(waiting: WaitingRequests, root: str) -> None:
+    waiting.read_on(partial(open_table, root, REQUESTS), partial(open_table, root, RESPONSES))
 
 
 def ids_of(events: list[tuple[str, str]]) -> list[str | None]:
@@ -137,7 +138,6 @@ def test_what_was_answered_does_not_wait(root, monkeypatch):
         log.append([heartbeat(f"r{n}", f"g{n % 3}") for n in range(first, first + 400)])
     Sink(root, CoordinatorSettings()).write([output(1_100)], "test", 0)
     assert ids_of(waiting_of(root)) == [f"r{number}" for number in range(1_100, 1_200)]
-    assert waiting_groups(root) == {"g0", "g1", "g2"}
 
 
 def test_only_the_requests_of_the_partitions_are_written(root):
@@ -228,7 +228,6 @@ def test_ids_of_any_type_wait(root):
         add_file(root, rows.set_column(rows.schema.get_field_index(name), name, values))
     waiting = waiting_of(root)
     assert [group for group, _ in waiting] == ["g", "h", None, None, *["g", "h"] * 4]
-    assert waiting_groups(root) == {"g", "h"}
     reject(root, *(event[KEY_WIDTH:] for _, event in waiting[:4]))
     assert ids_of(waiting_of(root)) == ["a"] * 4 + ["b"] * 4
 
@@ -237,7 +236,8 @@ def reject_all(root: str, most: int) -> list[str]:
     """Reject what a group's machine would, of what waits; return the reasons."""
     found = []
     with open_engine() as engine:
-        waiting = WaitingRequests(engine, root, open_table(root, REQUESTS), most)
+        waiting = WaitingRequests(engine, root, most)
+        read(waiting, root)
         for page in waiting.packed(None):
             for row in page.to_pylist():
                 text = row["event"][KEY_WIDTH:]
@@ -281,7 +281,8 @@ def test_a_request_that_is_too_large_is_never_packed_whole(root, monkeypatch):
     large = "\x01" * 300_000
     RequestLog(root).append([heartbeat("small"), heartbeat(None), with_client("large", large)])
     with open_engine() as engine:
-        waiting = WaitingRequests(engine, root, open_table(root, REQUESTS), 1 << 20)
+        waiting = WaitingRequests(engine, root, 1 << 20)
+        read(waiting, root)
         events = [row["event"] for page in waiting.packed(None) for row in page.to_pylist()]
     by_id = {decode_request(each[KEY_WIDTH:]).request_id: each for each in events}
     assert "more than max.request.size, which is 1048576" in by_id["large"]
