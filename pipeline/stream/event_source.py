@@ -23,7 +23,7 @@ before it must renew their sessions first. `pipeline.stream.event_tables` does t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -35,10 +35,11 @@ from pipeline.clock import sleep
 from pipeline.delta.table import local_folder
 from pipeline.delta.tail import Position
 from pipeline.stream.event_rows import stream_batches
-from pipeline.stream.event_tables import EventTables, Input
+from pipeline.stream.event_tables import EventTables, Input, Page
 from pipeline.stream.lingering import Lingering
 from pipeline.stream.offset import Offset, Selection, from_plain
 from pipeline.stream.packed import STREAM_COLUMNS
+from pipeline.stream.packing import pack_together
 from pipeline.stream.waiting import Waiting
 from pipeline.stream.wake_file import WakeFile
 from pipeline.tables.store import table_uri
@@ -155,7 +156,11 @@ class EventReader(SimpleDataSourceStreamReader):
     ) -> Iterator[pa.RecordBatch]:
         """The events of a batch that is run again. Raises EventsGoneError."""
         found, _ = self._tables.take(from_plain(start), from_plain(end))
-        return iter(stream_batches(found))
+        return _stream_batches(found)
+
+
+def _stream_batches(found: Sequence[Page]) -> Iterator[pa.RecordBatch]:
+    return iter(stream_batches(pack_together([page.events for page in found])))
 
 
 def _waiting(wanted: Input) -> Waiting:
@@ -179,7 +184,7 @@ class Search:
         self._lingering = lingering
         self._start = self._at = start
         self._first = 1
-        self._found: list[pa.Table] = []
+        self._found: list[Page] = []
         waiting.begin()
 
     def look(self) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]] | None:
@@ -192,7 +197,7 @@ class Search:
         if is_waiting and not waiting.is_over():
             return None
         waiting.end()
-        return iter(stream_batches(self._found)), _plain(self._at)
+        return _stream_batches(self._found), _plain(self._at)
 
     def _look(self) -> bool:
         """Add what there is by now; return whether to wait for more."""
@@ -213,8 +218,9 @@ class Search:
         self._found += found
         if not (goes_on and self._found):
             return goes_on
-        size = sum(each.nbytes for each in self._found)
-        lingers = not self._tables.is_full and self._lingering.goes_on(found, end.selection, size)
+        size = sum(page.size for page in self._found)
+        can_wait = not self._tables.is_full and all(page.can_wait for page in found)
+        lingers = self._lingering.goes_on(can_wait, end.selection, size)
         if lingers:
             self._waiting.rest()
         return lingers

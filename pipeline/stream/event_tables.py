@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 from msgspec import Struct
@@ -18,16 +19,31 @@ from pipeline.delta.commit_reader import GoneCheck, open_files
 from pipeline.delta.log import LogGone
 from pipeline.delta.tail import Position, appended
 from pipeline.stream.change import Change, taken_out
+from pipeline.stream.lingering import can_wait
 from pipeline.stream.offset import Offset, Selection
 from pipeline.stream.packed import AFTER_BOOTSTRAP, AFTER_MISSED, PACKED_SCHEMA
-from pipeline.stream.packing import pack_rows
+from pipeline.stream.packing import MOST_GROWTH, pack_together, select_rows
 from pipeline.stream.request_pages import RefusedRequests, read_pages, refuse_packed
 from pipeline.tables.request_lanes import wanted_row_groups
 from schemas.tables import REQUESTS
 
-# Pages of packed events, each with the bytes that reading it took and the position after it; None
-# at the beginning of a version.
-_Events = Iterator[tuple[pa.Table | None, int, Position]]
+# Pages of requests that take up to this much, bytes, are packed together with others.
+_SMALL_BYTES = 1 << 18
+
+
+class Page(NamedTuple):
+    """Some events, packed or still to be packed (`pack_together`); they take up to `size` bytes.
+
+    `can_wait` says that nobody stands still until they are answered (`pipeline.stream.lingering`).
+    """
+
+    events: pa.Table
+    size: int
+    can_wait: bool = False
+
+
+# Pages with the position after each; None at the beginning of a version.
+_Pages = Iterator[tuple[Page | None, Position]]
 
 
 class EventsGoneError(RuntimeError):
@@ -67,7 +83,7 @@ class EventTables:
         self._input = wanted
         # The pages that a full batch left over in a table, and where the next batch begins in it: a
         # row group can be read on, but not from its middle.
-        self._left_over: dict[str, tuple[Position, _Events]] = {}
+        self._left_over: dict[str, tuple[Position, _Pages]] = {}
         self._gone_checks = {
             uri: GoneCheck(_files(uri)) for uri in (wanted.bootstrap, wanted.requests)
         }
@@ -79,24 +95,24 @@ class EventTables:
 
     def take(
         self, start: Offset, end: Offset | None = None, first: int = 1
-    ) -> tuple[list[pa.Table], Offset]:
-        """Return the packed events from `start` on, in tables, and where they end.
+    ) -> tuple[list[Page], Offset]:
+        """Return the events from `start` on, page by page, and where they end.
 
         All up to `end`; without `end`, as much as a batch may have. The first request has the
         number `first`. Raises EventsGoneError.
         """
         if end is None:
             return self._plan(start, first)
-        found: list[pa.Table] = []
+        found: list[Page] = []
         most = end.max_request_bytes or self._input.max_request_bytes
         self._advance(found, most, None, start.bootstrap, end.bootstrap)
         self._read_requests(found, most, end.selection, end.missed, start, end.requests, first)
         return found, end
 
-    def _plan(self, start: Offset, first: int) -> tuple[list[pa.Table], Offset]:
+    def _plan(self, start: Offset, first: int) -> tuple[list[Page], Offset]:
         """The events that a batch from `start` may have by now, and where they end."""
         wanted = self._input
-        found: list[pa.Table] = []
+        found: list[Page] = []
         most = wanted.max_request_bytes
         bootstrap, is_whole, change = self._advance(found, most, None, start.bootstrap, None)
         has_begun = start.run == wanted.run and start.bootstrap >= (wanted.bootstrap_end, 0)
@@ -131,7 +147,7 @@ class EventTables:
 
     def _read_requests(
         self,
-        found: list[pa.Table],
+        found: list[Page],
         most: int,
         selection: Selection,
         missed: dict[int, int],
@@ -157,13 +173,13 @@ class EventTables:
         return position
 
     def _read_all(
-        self, found: list[pa.Table], pages: _Events, uri: str, at: Position, end: Position
+        self, found: list[Page], pages: _Pages, uri: str, at: Position, end: Position
     ) -> None:
         try:
-            for events, _, after in pages:
+            for page, after in pages:
                 at = after
-                if events is not None and events.num_rows:
-                    found.append(events)
+                if page is not None and page.events.num_rows:
+                    found.append(page)
         except FileNotFoundError as error:
             raise _events_gone(uri, at.version) from error
         if at < end:
@@ -171,7 +187,7 @@ class EventTables:
 
     def _advance(
         self,
-        found: list[pa.Table],
+        found: list[Page],
         most: int,
         selection: Selection | None,
         start: Position,
@@ -195,21 +211,22 @@ class EventTables:
         begins, left_over = self._left_over.pop(uri, (None, iter(())))
         found_events = left_over if end is None and begins == start else read(uri, start, end)
         try:
-            for events, taken, after in found_events:
+            for page, after in found_events:
                 at = after
-                if events is None:
+                if page is None:
                     if change is not None:
                         self._left_over[uri] = at, found_events
                         break
                     continue
                 if selection is None:
-                    events, seen = taken_out(events)
+                    events, seen = taken_out(page.events)
+                    page = Page(events, page.size)
                     if seen is not None and end is None and seen.run == self._input.run:
                         change = seen
-                if events.num_rows:
-                    found.append(events)
+                if page.events.num_rows:
+                    found.append(page)
                 pages += 1
-                size += taken
+                size += page.size
                 if (
                     end is None
                     and change is None
@@ -232,10 +249,11 @@ class EventTables:
         uri: str,
         start: Position,
         end: Position | None,
-    ) -> _Events:
-        """The wanted requests from `start` on, packed and numbered as rows are, page by page.
+    ) -> _Pages:
+        """The wanted requests from `start` on, numbered as rows are, page by page.
 
-        `first` is the number of the first row; control events have the number 0.
+        `first` is the number of the first row; control events have the number 0. A large page is
+        packed, which tells its size; a small one only together with others.
         """
         read = functools.partial(read_pages, most=most)
         number = first
@@ -245,22 +263,28 @@ class EventTables:
             _files(uri), start, names, end, read, RefusedRequests(), wanted
         ):
             if rows is None:
-                yield None, 0, after
+                yield None, after
                 continue
-            events = pack_rows(rows, number, selection.at(after.version))
+            partition_set = selection.at(after.version)
+            mine = select_rows(rows, number, partition_set)
             number += rows.num_rows
-            yield events, max(rows.nbytes, events.nbytes), after
+            waits = partition_set is not None and can_wait(mine)
+            size = mine.nbytes * MOST_GROWTH
+            if size > _SMALL_BYTES:
+                (mine,) = pack_together([mine])
+                size = mine.nbytes
+            yield Page(mine, max(rows.nbytes, size), waits), after
 
     def _bootstrap_events(
         self, most: int, uri: str, start: Position, end: Position | None
-    ) -> _Events:
+    ) -> _Pages:
         """The bootstrap's events from `start` on, which are packed already, page by page."""
         for rows, after in appended(_files(uri), start, PACKED_SCHEMA.names, end):
             if rows is None:
-                yield None, 0, after
+                yield None, after
             else:
                 events = rows.cast(PACKED_SCHEMA)
-                yield refuse_packed(events, most), rows.nbytes, after
+                yield Page(refuse_packed(events, most), rows.nbytes), after
 
 
 def _wanted(

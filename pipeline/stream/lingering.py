@@ -13,19 +13,18 @@ does an administrator: their batch begins at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.clock import monotonic
+from pipeline.stream.contract_types import in_contract_types, texts
 
 if TYPE_CHECKING:
     from pipeline.stream.offset import Selection
 
-# Within a JSON text of another field each of these quotes has a backslash before it.
-_CAN_WAIT = r'"api":"(heartbeat|offset_commit)"'
+_CAN_WAIT = pa.array(["heartbeat", "offset_commit"])
 
 
 def linger_s(selection: Selection, linger_ms: int, most_ms: int) -> float:
@@ -35,11 +34,10 @@ def linger_s(selection: Selection, linger_ms: int, most_ms: int) -> float:
     return min((selection.of / len(selection.partitions) - 1) * linger_ms, most_ms) / 1000
 
 
-def can_wait(events: Sequence[pa.Table]) -> bool:
-    """Whether none of the packed events keeps anybody waiting who stands still meanwhile."""
-    return all(
-        pc.all(pc.match_substring_regex(each.column("event"), _CAN_WAIT)).as_py() for each in events
-    )
+def can_wait(rows: pa.Table) -> bool:
+    """Whether none of these rows of `requests` keeps anybody waiting who stands still meanwhile."""
+    columns = in_contract_types(rows.select([name for name in rows.column_names if name == "api"]))
+    return pc.all(pc.is_in(texts(columns, "api", len(rows)), _CAN_WAIT)).as_py() is not False
 
 
 class Lingering:
@@ -55,13 +53,14 @@ class Lingering:
         self._is_over = begins_full or not linger_ms
         self._until: float | None = None
 
-    def goes_on(self, found: Sequence[pa.Table], selection: Selection, size: int) -> bool:
-        """Whether to wait for more after a look that found these events; `size` is that of all."""
+    def goes_on(self, can_wait: bool, selection: Selection, size: int) -> bool:
+        """Whether to wait for more after a look that found events, all of which can wait or not.
+
+        `size` is that of all events since the wait began, bytes.
+        """
         if self._is_over:
             return False
         if self._until is None:
             self._until = monotonic() + linger_s(selection, self._linger_ms, self._most_ms)
-        self._is_over = (
-            monotonic() >= self._until or size >= self._most_bytes or not can_wait(found)
-        )
+        self._is_over = monotonic() >= self._until or size >= self._most_bytes or not can_wait
         return not self._is_over

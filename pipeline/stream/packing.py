@@ -31,6 +31,11 @@ _LAST_TIME = int(NO_TIME) - 1
 # What stands in JSON as something else.
 _ESCAPED = bytes(range(0x20)) + b'"\\'
 _encode = msgspec.json.Encoder().encode
+# At most so many times as large do numbered rows become as they are packed: JSON writes a control
+# character as six bytes, and a row of empty texts has the names of its fields.
+MOST_GROWTH = 8
+# The column of the rows' numbers. No column of the contract has such a name.
+_NUMBER = "the row's number"
 
 
 def pack_rows(
@@ -38,28 +43,50 @@ def pack_rows(
 ) -> pa.Table:
     """Return the group id and the packed event of each row, as `PACKED_SCHEMA` has them.
 
-    Only the rows of some partitions' groups, unless `partition_set` is None: the others are dropped
-    before they are packed, so that of several nodes each packs its own requests. Each row keeps its
-    number.
-
-    The events are ordered as the rows are, `first` being the number of the first row. Where the
-    order of commits is not known, `first` None orders them by `sent_at`, those without one last.
+    Only of the rows of some partitions' groups, see `select_rows`. The events are ordered as the
+    rows are, `first` being the number of the first row. Where the order of commits is not known,
+    `first` None orders them by `sent_at`, those without one last.
 
     Nulls are left out, bytes are base64, `sent_at` is ms. A column that the rows do not have is
     null, and one of another type is read by `pipeline.stream.contract_types`. A column `REFUSED`
     is kept (`pipeline.stream.request_pages`).
     """
-    numbers = None
+    return _pack(select_rows(rows, first, partition_set))
+
+
+def select_rows(rows: pa.Table, first: int | None, partition_set: PartitionSet | None) -> pa.Table:
+    """Return the rows of some partitions' groups, all for None, with the number of each of them.
+
+    The others are dropped before they are packed, so that of several nodes each packs its own
+    requests. The first of all `rows` has the number `first`; for None none is numbered.
+    """
     if first is not None:
-        numbers = pa.array(np.arange(first, first + len(rows), dtype=np.int64))
-    if partition_set is not None:
-        ids = in_contract_types(
-            rows.select(["group_id"] if "group_id" in rows.column_names else [])
-        )
-        mine = in_partitions(texts(ids, "group_id", len(rows)), partition_set)
-        if mine.true_count < len(rows):
-            rows = rows.filter(mine)
-            numbers = None if numbers is None else numbers.filter(mine)
+        numbers = np.arange(first, first + len(rows), dtype=np.int64)
+        rows = rows.append_column(_NUMBER, pa.array(numbers))
+    if partition_set is None:
+        return rows
+    ids = in_contract_types(rows.select(["group_id"] if "group_id" in rows.column_names else []))
+    mine = in_partitions(texts(ids, "group_id", len(rows)), partition_set)
+    return rows if mine.true_count == len(rows) else rows.filter(mine)
+
+
+def pack_together(tables: Sequence[pa.Table]) -> list[pa.Table]:
+    """Return packed events as they are, and those of `select_rows` packed, by one call a schema.
+
+    A call takes 0.4 ms of CPU for few rows as for some hundred, and small commits mostly have the
+    same columns. The numbers keep the order of events, whatever the order of tables.
+    """
+    packed = []
+    rows: dict[pa.Schema, list[pa.Table]] = {}
+    for table in tables:
+        if table.schema.equals(PACKED_SCHEMA):
+            packed.append(table)
+        else:
+            rows.setdefault(table.schema, []).append(table)
+    return packed + [_pack(pa.concat_tables(each)) for each in rows.values()]
+
+
+def _pack(rows: pa.Table) -> pa.Table:
     length = len(rows)
     if not length:
         return PACKED_SCHEMA.empty_table()
@@ -70,7 +97,9 @@ def pack_rows(
     if "sent_at" in columns and pa.types.is_timestamp(columns["sent_at"].type):
         micros = columns["sent_at"].cast(_MICROS, safe=False).cast(pa.int64())
         columns["sent_at"] = pc.divide(pc.subtract(micros, _modulo(micros, 1000)), 1000)
-    if numbers is None:
+    if _NUMBER in rows.column_names:
+        numbers = rows.column(_NUMBER).combine_chunks()
+    else:
         numbers = pc.min_element_wise(micros, _LAST_TIME, skip_nulls=False)
         numbers = pc.max_element_wise(numbers, 0, skip_nulls=False)
     keys = pc.coalesce(pc.ascii_lpad(numbers.cast(pa.string()), KEY_WIDTH, "0"), NO_TIME)

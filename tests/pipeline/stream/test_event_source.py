@@ -25,22 +25,27 @@ from pipeline.delta import commit_reader
 from pipeline.delta.layout import Layout
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.tail import Position
-from pipeline.stream import request_pages
+from pipeline.stream import event_tables, packing, request_pages
 from pipeline.stream.change import Change, change_row
 from pipeline.stream.event_source import EventReader
 from pipeline.stream.event_tables import EventsGoneError, Input
 from pipeline.stream.offset import Selection, offset_of
 from pipeline.stream.packed import FIRST_KEY, KEY_WIDTH, NO_TIME, PACKED_SCHEMA, unpack
-from pipeline.stream.packing import pack_rows
+from pipeline.stream.packing import MOST_GROWTH, pack_rows, select_rows
 from pipeline.tables import request_lanes
 from pipeline.tables.request_lanes import TAG, in_lanes
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import table_uri
-from schemas.messages import Malformed, RequestEvent, decode_request
+from schemas.messages import LeaveGroupRequest, Malformed, RequestEvent, decode_request
 from schemas.tables import REQUESTS, to_requests
 from tests.pipeline.damage import damage, spoil
 from tests.pipeline.rows import heartbeat
 from tests.pipeline.stream.clock import Clock
+
+
+def leave(request_id: str, group_id: str) -> RequestEvent:
+    return RequestEvent(request_id, group_id, "leave_group", leave_group=LeaveGroupRequest(()))
+
 
 # A bootstrap that is never read to its end: nobody asks for requests before it is.
 NEVER = 1 << 30
@@ -68,13 +73,14 @@ def read(root: str, tmp_path: Path, bootstrap: LocalAppender):
 
 
 def events(batches) -> list[tuple[str | None, str]]:
-    """Each group's events, a row of the batches each."""
-    return [
+    """The groups and their events, in the order of their keys."""
+    found = [
         (row["group_id"], text)
         for batch in batches
         for row in batch.to_pylist()
         for text in row["events"].split("\n")
     ]
+    return sorted(found, key=lambda event: event[1][:KEY_WIDTH])
 
 
 def ids(batches) -> list[str]:
@@ -145,16 +151,33 @@ def test_the_batch_that_has_the_end_of_the_bootstrap_has_the_requests_that_are_t
     assert unpack([each for _, each in again]) == found
 
 
-def test_a_batch_is_bounded_by_files_and_by_bytes(log, read):
+def test_a_batch_is_bounded_by_files_and_by_bytes(log, read, monkeypatch):
     for number in range(5):
         log.append([heartbeat(str(number))])
     bounded = [["0", "1"], ["2", "3"], ["4"]]
     reader = read(max_files=2)
     assert all_ids(reader, reader.initialOffset()) == bounded
-    row = to_requests([heartbeat("0")])
-    size = max(each.nbytes for each in (in_lanes(row).rows, pack_rows(row, 0)))
-    reader = read(max_bytes=2 * size)
+    written = in_lanes(to_requests([heartbeat("0")])).rows
+    row = select_rows(written, 0, None)
+    reader = read(max_bytes=2 * MOST_GROWTH * row.nbytes)
     assert all_ids(reader, reader.initialOffset()) == bounded
+    monkeypatch.setattr(event_tables, "_SMALL_BYTES", 0)
+    reader = read(max_bytes=2 * max(written.nbytes, pack_rows(written, 0).nbytes))
+    assert all_ids(reader, reader.initialOffset()) == bounded
+
+
+def test_what_many_small_commits_have_is_packed_at_once(log, read, monkeypatch):
+    """A member that commits each heartbeat by itself costs its coordinator the reading alone."""
+    for number in range(8):
+        kind = (heartbeat, leave)[number % 2]
+        log.append([kind(f"{number}{row}", f"group-{row}") for row in range(3)])
+    packed = []
+    whole = packing._pack
+    monkeypatch.setattr(packing, "_pack", lambda rows: packed.append(len(rows)) or whole(rows))
+    reader = read()
+    found = ids(reader.read(reader.initialOffset())[0])
+    assert found == [f"{number}{row}" for number in range(8) for row in range(3)]
+    assert packed == [12, 12], "those of the same columns"
 
 
 def test_a_large_commit_is_many_batches_of_a_row_group_each(root, log, read, monkeypatch):
@@ -475,7 +498,7 @@ def test_a_request_a_thousand_times_larger_than_any_before_stops_nobody(log, rea
     reader = read()
     batch, end = reader.read(reader.initialOffset())
     found = {each.request_id: each for each in map(decoded, events(batch))}
-    assert list(found) == ["before", "large", "after", "beside"]
+    assert list(found) == ["before", "large", "beside", "after"]
     refused = found.pop("large")
     assert isinstance(refused, Malformed)
     assert "more than max.request.size, which is 1048576" in refused.message
@@ -616,6 +639,7 @@ def test_a_store_that_fails_is_not_taken_for_a_bad_file(log, read, monkeypatch):
 
 def test_a_batch_ends_within_a_row_group_that_is_too_large_for_it(root, log, read, monkeypatch):
     monkeypatch.setattr(request_pages, "PAGE_BYTES", 20_000)
+    monkeypatch.setattr(event_tables, "_SMALL_BYTES", 0)
     rows = to_requests([heartbeat(f"{number:03}") for number in range(500)])
     LocalAppender(Path(table_uri(root, REQUESTS))).append(rows)
     log.append([heartbeat("after")])

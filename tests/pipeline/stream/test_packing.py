@@ -13,7 +13,8 @@ import pytest
 from coordinator.group.partition import PartitionSet
 from pipeline.stream import packing
 from pipeline.stream.packed import KEY_WIDTH, NO_TIME, of_partitions
-from pipeline.stream.packing import pack_rows
+from pipeline.stream.packing import MOST_GROWTH, pack_rows, pack_together, select_rows
+from pipeline.tables.request_lanes import in_lanes
 from schemas.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -257,6 +258,36 @@ def test_a_time_that_no_calendar_has_is_a_time_before_none(micros: int) -> None:
     at = whole.schema.get_field_index("sent_at")
     first, second = packed(whole.set_column(at, "sent_at", times))
     assert [event_id(event) for _, event in sorted([second, first])] == ["a", "b"]
+
+
+def test_rows_without_any_column_are_numbered() -> None:
+    rows = select_rows(pa.table({"other": [1, 2]}).select([]), 7, None)
+    (found,) = pack_together([rows])
+    assert found.column("event").to_pylist() == [f"{number:0{KEY_WIDTH}}{{}}" for number in (7, 8)]
+
+
+@pytest.mark.parametrize(
+    "requests",
+    [
+        [heartbeat("", "")],
+        [heartbeat("\x01" * 1_000, "\x02" * 1_000)],
+        OF_MANY_KINDS,
+        [
+            RequestEvent(
+                "",
+                "",
+                "offset_commit",
+                offset_commit=OffsetCommitRequest(
+                    topics=(OffsetCommitTopic("", (OffsetCommitPartition(0, 0),) * 100),) * 9
+                ),
+            )
+        ],
+    ],
+)
+def test_no_row_grows_more_than_is_said(requests: list[RequestEvent]) -> None:
+    rows = select_rows(in_lanes(to_requests(requests * 20)).rows, 0, None)
+    (found,) = pack_together([rows])
+    assert found.nbytes <= MOST_GROWTH * rows.nbytes
 
 
 @pytest.mark.parametrize("first", [None, 7])
