@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from pipeline.session.start import packages
-from tests.end_to_end.standalone import SPARK_HOME, is_ours
+from tests.end_to_end.submitting import SPARK_HOME, is_ours
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -13,7 +13,8 @@ from pipeline.client import GroupMember
 from pipeline.node.packaging import Packaged, write_package
 from pipeline.session.start import packages
 from pipeline.tables.topics import create_topic
-from tests.end_to_end.standalone import Standalone, is_committed, shipped, until
+from tests.end_to_end.standalone import Standalone
+from tests.end_to_end.submitting import is_committed, shipped, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -9,6 +9,7 @@ that the project needs, as a cluster's has none.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import signal
@@ -24,7 +25,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from pipeline.bench.ivy import JarsNotFetched, Module, fetch_jars, spark_jars
 from pipeline.host import find_java
 from pipeline.user_folders import cache_folder
-from tests.end_to_end.standalone import SPARK_HOME, TOP, is_ours, until
+from tests.end_to_end.submitting import SPARK_HOME, Submitting, until
 
 _HADOOP = "org.apache.hadoop"
 # A ResourceManager's certificates, which the jar of the small cluster leaves out.
@@ -79,14 +80,12 @@ class Container(NamedTuple):
     is_executor: bool
 
 
-class Yarn:
+class Yarn(Submitting):
     """A cluster under a folder; `hdfs` is the URI of its HDFS."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()
-        self.python = self.folder / "python"
+        super().__init__(folder.resolve())
         self.hdfs = ""
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._jvm: Any = None
         self._client: Any = None
         self._gateway: Any = None
@@ -182,58 +181,21 @@ class Yarn:
 
     def submit(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start spark-submit, as the README does; its output goes to the file `NAME.log`."""
-        command = [
-            str(Path(sys.executable).with_name("spark-submit")),
-            *("--master", "yarn", "--driver-memory", "1g", "--executor-memory", "512m"),
-            *arguments,
-        ]
-        kept = {key: value for key, value in os.environ.items() if not is_ours(key)}
-        given = {
-            "HADOOP_CONF_DIR": str(self.folder / "conf"),
-            "SPARK_CONF_DIR": str(self.folder / "conf"),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
-            "PYSPARK_PYTHON": str(self.python),
-            # The driver's environment has this project installed: it is this checkout.
-            "PYTHONPATH": str(TOP),
-        }
-        with (self.folder / f"{name}.log").open("wb") as out:
-            child = subprocess.Popen(
-                command,
-                env={**kept, **given},
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                start_new_session=True,
-            )
-        self._children[name] = child
-        return child
-
-    def text(self, name: str) -> str:
-        """What spark-submit has printed."""
-        return (self.folder / f"{name}.log").read_text("utf-8", "replace")
+        conf = str(self.folder / "conf")
+        given = {"HADOOP_CONF_DIR": conf, "SPARK_CONF_DIR": conf}
+        return self.submit_to("yarn", name, arguments, given)
 
     def wait_ready(self, name: str, container: str | None = None) -> None:
         """Wait until a submitted job answers requests. Raises AssertionError if it ends before.
 
         `container` is the driver's, if that is in one.
         """
-
-        def is_ready() -> bool:
-            assert self._children[name].poll() is None, self.text(name)[-2_000:]
-            said = self.text(name) if container is None else self.said(container)
-            return "\nready" in said
-
-        until(f"{name} is ready", is_ready, 600)
+        said = None if container is None else functools.partial(self.said, container)
+        self.until_said(name, "ready", "\nready", said, 600)
 
     def application(self, name: str) -> str:
         """The id of the application that was submitted, once YARN has it."""
-
-        def is_submitted() -> bool:
-            assert self._children[name].poll() is None, self.text(name)[-2_000:]
-            return "Submitted application application_" in self.text(name)
-
-        until(f"{name} is submitted", is_submitted)
+        self.until_said(name, "submitted", "Submitted application application_")
         found = re.search(r"Submitted application (application_\w+)", self.text(name))
         assert found is not None
         return found[1]
@@ -267,10 +229,7 @@ class Yarn:
 
     def stop(self) -> None:
         """Kill what still runs, each by its own process id."""
-        for child in self._children.values():
-            if child.poll() is None:
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+        self.kill_all()
         if self._gateway is not None:
             # First, or it would start the containers again.
             self._gateway.shutdown()

@@ -13,7 +13,8 @@ from pipeline.node.packaging import write_package
 from pipeline.session.checkpoint_location import store_packages
 from pipeline.session.start import packages
 from pipeline.tables.topics import create_topic
-from tests.end_to_end.standalone import Standalone, is_committed, shipped, until
+from tests.end_to_end.standalone import Standalone
+from tests.end_to_end.submitting import is_committed, shipped, until
 from tests.object_store.proxy import Proxy
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(1800)]

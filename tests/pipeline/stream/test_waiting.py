@@ -65,24 +65,24 @@ def waited_ms(clocks: Clocks, one: Waiting) -> float:
 
 def test_a_timer_that_is_due_is_looked_at_then(clocks: Clocks, driver: WakeFile):
     driver.due_ms = 1_000_000 + 7_000
-    assert waited_ms(clocks, waiting(driver)) == pytest.approx(7_000, abs=11)
+    assert waited_ms(clocks, waiting(driver)) == pytest.approx(7_000, abs=26)
 
 
 def test_a_timer_that_is_due_at_once_waits_for_the_interval(clocks: Clocks, driver: WakeFile):
     driver.due_ms = 1_000_000
     one = waiting(driver)
-    assert waited_ms(clocks, one) == pytest.approx(INTERVAL_MS, abs=11)
-    assert waited_ms(clocks, one) == pytest.approx(INTERVAL_MS, abs=11), "it is due still"
+    assert waited_ms(clocks, one) == pytest.approx(INTERVAL_MS, abs=26)
+    assert waited_ms(clocks, one) == pytest.approx(INTERVAL_MS, abs=26), "it is due still"
 
 
 @pytest.mark.parametrize("due_ms", [NEVER_MS, 1_000_000 + LONGEST_MS + 1])
 def test_there_is_a_batch_now_and_then_whatever_is_due(clocks, driver: WakeFile, due_ms: int):
     driver.due_ms = due_ms
-    assert waited_ms(clocks, waiting(driver)) == pytest.approx(LONGEST_MS, abs=11)
+    assert waited_ms(clocks, waiting(driver)) == pytest.approx(LONGEST_MS, abs=26)
 
 
 def test_a_driver_that_has_said_nothing_yet_may_have_timers(clocks: Clocks, driver: WakeFile):
-    assert waited_ms(clocks, waiting(driver)) == pytest.approx(INTERVAL_MS, abs=11)
+    assert waited_ms(clocks, waiting(driver)) == pytest.approx(INTERVAL_MS, abs=26)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"too little"])
@@ -94,19 +94,19 @@ def test_without_the_driver_s_file_there_is_a_batch_every_interval(
         path.write_bytes(content)
     assert WakeFile.open(str(path)) is None
     assert "every trigger.interval.ms" in caplog.text
-    assert waited_ms(clocks, waiting(None)) == pytest.approx(INTERVAL_MS, abs=11)
+    assert waited_ms(clocks, waiting(None)) == pytest.approx(INTERVAL_MS, abs=26)
 
 
 def test_a_clock_that_is_set_forward_makes_timers_due(clocks: Clocks, driver: WakeFile):
     driver.due_ms = 1_000_000 + 3_600_000
     clocks.steps[2_000] = 3_600_000
-    assert waited_ms(clocks, waiting(driver)) == pytest.approx(2_000, abs=11)
+    assert waited_ms(clocks, waiting(driver)) == pytest.approx(2_000, abs=26)
 
 
 def test_a_clock_that_is_set_back_makes_timers_later_but_no_batch(clocks: Clocks, driver: WakeFile):
     driver.due_ms = 1_000_000 + 3_000
     clocks.steps[2_000] = -3_600_000
-    assert waited_ms(clocks, waiting(driver)) == pytest.approx(LONGEST_MS, abs=11)
+    assert waited_ms(clocks, waiting(driver)) == pytest.approx(LONGEST_MS, abs=26)
 
 
 @pytest.mark.parametrize("is_store", [False, True])
@@ -149,7 +149,7 @@ def test_looks_become_rare_while_nothing_comes_and_are_many_again_after_news(clo
     one.looked(True)
     one.looked(False)
     pauses.append(one.pause_s())
-    assert pauses == pytest.approx([0.002, 0.005, 0.01, 0.01, 0.002])
+    assert pauses == pytest.approx([0.002, 0.005, 0.01, 0.025, 0.002])
 
 
 def test_the_file_is_gone_as_soon_as_both_have_it(driver: WakeFile):

@@ -1,0 +1,136 @@
+"""What runs on any cluster of these tests: jobs that spark-submit starts, and other processes."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+
+from pipeline.node.shipped import ARCHIVE_FOLDER
+
+if TYPE_CHECKING:
+    from pipeline.client import GroupMember
+    from pipeline.node.packaging import Packaged
+
+TOP = Path(__file__).parents[2]
+SPARK_HOME = Path(pyspark.__file__).parent
+_LIMIT_S = 240.0
+
+
+def until(what: str, holds: Callable[[], bool], limit_s: float = _LIMIT_S) -> None:
+    """Wait until it holds. Raises AssertionError, which says what did not."""
+    end = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < end, f"{what}: not within {limit_s:.0f} s"
+        time.sleep(0.2)
+
+
+def shipped(package: Packaged) -> list[str]:
+    """Return the options of spark-submit that give executors the packages they lack."""
+    return [
+        *("--archives", f"{package.archive}#{ARCHIVE_FOLDER}"),
+        *("--conf", f"spark.executorEnv.PYTHONPATH={ARCHIVE_FOLDER}"),
+    ]
+
+
+def is_committed(member: GroupMember, offset: int) -> bool:
+    """Commit an offset of the member's first partition; return whether it is what is read back."""
+    partition = member.assignment[0]
+    member.poll_positions(100)
+    member.commit({partition: offset}, timeout_ms=120_000)
+    found = member.committed([partition], timeout_ms=120_000)[partition]
+    return found is not None and found.offset == offset
+
+
+class Submitting:
+    """Processes of a cluster under a folder, each by its name; what one prints is in `NAME.log`.
+
+    `python` is the nodes' own, where the folder has one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.python = folder / "python"
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(
+        self, name: str, command: list[str], given: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """Start a process, with this environment and nothing that leads to our packages."""
+        kept = {key: value for key, value in os.environ.items() if not is_ours(key)}
+        with (self.folder / f"{name}.log").open("wb") as out:
+            child = subprocess.Popen(
+                command,
+                env={**kept, "SPARK_LOCAL_IP": "127.0.0.1", **given},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                cwd=self.folder,
+                start_new_session=True,
+            )
+        self._children[name] = child
+        return child
+
+    def submit_to(
+        self, master: str, name: str, arguments: tuple[str, ...], given: Mapping[str, str]
+    ) -> subprocess.Popen[bytes]:
+        """Start spark-submit, as the README does."""
+        command = [
+            str(Path(sys.executable).with_name("spark-submit")),
+            *("--master", master, "--driver-memory", "1g", "--executor-memory", "512m"),
+            *arguments,
+        ]
+        python = {
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": str(self.python),
+            # The driver's environment has this project installed: it is this checkout.
+            "PYTHONPATH": str(TOP),
+        }
+        return self.start(name, command, {**python, **given})
+
+    def text(self, name: str) -> str:
+        """What a process has printed."""
+        return (self.folder / f"{name}.log").read_text("utf-8", "replace")
+
+    def until_said(
+        self,
+        name: str,
+        what: str,
+        text: str,
+        said: Callable[[], str] | None = None,
+        limit_s: float = _LIMIT_S,
+    ) -> None:
+        """Wait until a submitted job has printed a text; `said` returns what it has, if others do.
+
+        Raises AssertionError if it ends before.
+        """
+
+        def is_said() -> bool:
+            assert self._children[name].poll() is None, self.text(name)[-2_000:]
+            return text in (self.text(name) if said is None else said())
+
+        until(f"{name} is {what}", is_said, limit_s)
+
+    def kill(self, name: str) -> None:
+        """Kill a process and what it has started, and forget it."""
+        child = self._children.pop(name)
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+    def kill_all(self) -> None:
+        """Kill what still runs, each by its own process group."""
+        for name in list(self._children):
+            self.kill(name)
+
+
+def is_ours(key: str) -> bool:
+    """What would lead the cluster's Python to this environment's packages."""
+    return re.match("PYTHON|PYSPARK|SPARK|VIRTUAL_ENV", key) is not None
