@@ -36,7 +36,7 @@ from pipeline.delta.table import local_folder
 from pipeline.delta.tail import Position
 from pipeline.stream.event_rows import stream_batches
 from pipeline.stream.event_tables import EventTables, Input, Page
-from pipeline.stream.lingering import Lingering
+from pipeline.stream.lingering import Lingering, Patience
 from pipeline.stream.offset import Offset, Selection, from_plain
 from pipeline.stream.packed import STREAM_COLUMNS
 from pipeline.stream.packing import pack_together
@@ -219,8 +219,10 @@ class Search:
         if not (goes_on and self._found):
             return goes_on
         size = sum(page.size for page in self._found)
-        can_wait = not self._tables.is_full and all(page.can_wait for page in found)
-        lingers = self._lingering.goes_on(can_wait, end.selection, size)
+        patience = min((page.patience for page in found), default=Patience.HEARTBEATS)
+        if self._tables.is_full:
+            patience = Patience.NONE
+        lingers = self._lingering.goes_on(patience, end.selection, size)
         if lingers:
             self._waiting.rest()
         return lingers

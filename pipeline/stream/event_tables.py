@@ -19,7 +19,7 @@ from pipeline.delta.commit_reader import GoneCheck, open_files
 from pipeline.delta.log import LogGone
 from pipeline.delta.tail import Position, appended
 from pipeline.stream.change import Change, taken_out
-from pipeline.stream.lingering import can_wait
+from pipeline.stream.lingering import Patience, patience
 from pipeline.stream.offset import Offset, Selection
 from pipeline.stream.packed import AFTER_BOOTSTRAP, AFTER_MISSED, PACKED_SCHEMA
 from pipeline.stream.packing import MOST_GROWTH, pack_together, select_rows
@@ -32,14 +32,11 @@ _SMALL_BYTES = 1 << 18
 
 
 class Page(NamedTuple):
-    """Some events, packed or still to be packed (`pack_together`); they take up to `size` bytes.
-
-    `can_wait` says that nobody stands still until they are answered (`pipeline.stream.lingering`).
-    """
+    """Some events, packed or still to be packed (`pack_together`); they take up to `size` bytes."""
 
     events: pa.Table
     size: int
-    can_wait: bool = False
+    patience: Patience = Patience.NONE
 
 
 # Pages with the position after each; None at the beginning of a version.
@@ -268,7 +265,7 @@ class EventTables:
             partition_set = selection.at(after.version)
             mine = select_rows(rows, number, partition_set)
             number += rows.num_rows
-            waits = partition_set is not None and can_wait(mine)
+            waits = Patience.NONE if partition_set is None else patience(mine)
             size = mine.nbytes * MOST_GROWTH
             if size > _SMALL_BYTES:
                 (mine,) = pack_together([mine])

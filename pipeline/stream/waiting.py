@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _LOOK_S, _LONGEST_LOOK_S, _SHARE = 0.002, 0.025, 0.01
 _STORE_LOOK_S, _LONGEST_STORE_LOOK_S, _SLOWER = 0.02, 1.0, 2.0
 # The time between two looks for more of what can wait, s. With 2 ms, the looks of four nodes took
-# 0.2 of a core, and with 20 ms 0.04 more than with 50.
+# 0.2 of a core.
 _REST_S = 0.05
 # The longest and the shortest time between two looks at what the driver says, s.
 _WAKE_LOOK_S, _LEAST_PAUSE_S = 0.05, 0.0001
