@@ -4,7 +4,7 @@ The source reads a table as clients do (`pipeline.delta.tail`): version by versi
 its files, beside the driver. Spark's own Delta source plans a query over the log and a scan over
 the files for every batch: with ten small files a second it took 80 ms of a batch of 190, and each
 further file cost more than waiting for it saved. Here a look for a new version takes 0.02 ms, and a
-small file 2 ms.
+small file 1.4 ms, or 0.6 ms if it is one of a hundred of a batch.
 
 A read waits for requests and returns as soon as some come, so what it waits is no part of an
 answer's latency. Without requests it returns when a timer is due (`pipeline.stream.timer_looks`),
