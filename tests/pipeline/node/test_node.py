@@ -59,6 +59,16 @@ class Clock:
         self.now_s += seconds
 
 
+def assert_hangs_after(seconds: int, node: CoordinatorNode, time_of_day: Clock) -> None:
+    """The node waits for its query for so long, and a second later no more."""
+    for _ in range(seconds):
+        time_of_day.now_s += 1
+        node.check()
+    time_of_day.now_s += 1
+    with pytest.raises(QueryHangs, match=f"for {seconds + 1} s"):
+        node.check()
+
+
 def test_a_node_whose_query_hangs_says_so_and_ends(root: str):
     ours = CoordinatorSettings(trigger_max_interval_ms=1000, progress_timeout_ms=60_000)
     engine, time_of_day = FakeEngine(), Clock()
@@ -69,12 +79,7 @@ def test_a_node_whose_query_hangs_says_so_and_ends(root: str):
             node.check()
             (query,) = engine.queries
             query.hangs = True
-            for _ in range(61):
-                time_of_day.now_s += 1
-                node.check()
-            time_of_day.now_s += 1
-            with pytest.raises(QueryHangs, match="for 62 s"):
-                node.check()
+            assert_hangs_after(61, node, time_of_day)
         finally:
             node.abandon()
 
@@ -87,12 +92,7 @@ def test_a_first_batch_may_wait_for_executors(root: str):
     with clock.use(time_of_day):
         node = start(engine, root, Settings(coordinator=ours))
         try:
-            for _ in range(600):
-                time_of_day.now_s += 1
-                node.check()
-            time_of_day.now_s += 1
-            with pytest.raises(QueryHangs, match="for 601 s"):
-                node.check()
+            assert_hangs_after(600, node, time_of_day)
         finally:
             node.abandon()
 
