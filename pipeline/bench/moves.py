@@ -147,13 +147,13 @@ def figures(event: str, seconds: float, pairs: Sequence[tuple[Window, Window]]) 
 
 
 def moved_since(
-    before: ClusterState, after: ClusterState, killed: int | None = None
+    before: ClusterState, after: ClusterState, ended: int | None = None
 ) -> frozenset[int]:
     """The partitions that had no coordinator for a while: they have another claim since.
 
-    Those of a node that was `killed` among them, which may have come back to them within its lease.
+    Those of a node that `ended` are among them: killed, it may come back to them within its lease.
     """
-    gone = set() if killed is None else set(before.owned_by(killed))
+    gone = set() if ended is None else set(before.owned_by(ended))
     claimed = {p for p, now in after.partitions.items() if now.epoch != before.partitions[p].epoch}
     return frozenset(gone | claimed)
 

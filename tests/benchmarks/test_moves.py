@@ -59,7 +59,7 @@ def test_the_groups_of_a_killed_coordinator_are_no_others_though_it_comes_back_t
     """One that starts again within its lease owns what it owned: no claim tells of it."""
     before = [(CLAIMED, 1, 7), (CLAIMED, 2, 8), (CLAIMED, 2, 9)]
     again = cluster(*before, (STARTED, 2, None), (READY, 2, None))
-    assert moved_since(cluster(*before), again, killed=2) == {8, 9}
+    assert moved_since(cluster(*before), again, ended=2) == {8, 9}
     assert moved_since(cluster(*before), again) == set()
     taken = cluster(*before, (CLAIMED, 1, 8))
     assert moved_since(cluster(*before), taken) == {8}
