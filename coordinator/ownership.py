@@ -36,6 +36,11 @@ back and forth. What a neighbour may do meanwhile:
   if it was released already. If the node that decides is killed, the next lowest one goes on.
 * A node is killed and starts again within its lease: it owns what it owned, so nothing moves.
 * A clock steps back: no rule here asks a clock. Who is alive, the caller's monotonic clock tells.
+* A node is told to end: it says that it is `stopping`, and moves all it owns to nodes that are
+  ready, at once. It goes on deciding until each of them has read ahead, and is given nothing more.
+  Several may stop together: what nobody is left to take stays with them, and is claimed once they
+  have stopped. A node of an earlier release, which knows of no `stopping`, may want to even shares
+  out by giving something back: it keeps that, because the node that stops does not read ahead.
 * An operator moves partitions, or cancels a move: shares stay as the operator makes them until a
   node starts that owns nothing (`ClusterState.by_hand`).
 
@@ -46,7 +51,8 @@ There is no counterpart in Kafka's coordinator, where the leader of a partition 
 __consumer_offsets is elected by the controller; the effects are those of
 GroupCoordinatorService.onElection and onResignation. Kafka's brokers come back to even shares by
 the preferred leader's election (KafkaController.checkAndTriggerAutoLeaderRebalance), its consumers
-by the fewest moves (AbstractStickyAssignor).
+by the fewest moves (AbstractStickyAssignor). A broker that is told to end is relieved of its
+leaderships first, too (KIP-631, WantShutDown of BrokerHeartbeat).
 """
 
 from __future__ import annotations
@@ -61,6 +67,7 @@ from schemas.records import CoordinatorEvent
 
 STARTED = "started"
 READY = "ready"
+STOPPING = "stopping"
 STOPPED = "stopped"
 CLAIMED = "claimed"
 MOVE = "move"
@@ -77,7 +84,7 @@ MOST_MOVING = 10
 class NodeState(Struct, frozen=True):
     """A node since its last start, whose epoch is `epoch`. Times in ms.
 
-    `ready`: its query has run since then.
+    `ready`: its query has run since then. `stopping`: it gives away what it owns, and then stops.
     """
 
     node_id: int
@@ -86,6 +93,7 @@ class NodeState(Struct, frozen=True):
     epoch: int
     started_at: int
     ready: bool = False
+    stopping: bool = False
     stopped: bool = False
 
 
@@ -194,6 +202,8 @@ def _apply_to_node(nodes: dict[int, NodeState], event: CoordinatorEvent) -> None
         )
     elif event.event == READY and node_id in nodes:
         nodes[node_id] = replace(nodes[node_id], ready=True)
+    elif event.event == STOPPING and node_id in nodes:
+        nodes[node_id] = replace(nodes[node_id], stopping=True)
     elif event.event == STOPPED and node_id in nodes:
         nodes[node_id] = replace(nodes[node_id], stopped=True)
 
@@ -236,37 +246,51 @@ def decide(
     silent either, stays with its owner until that node is. So does one that is `held`: the node
     that it is meant for still prepares for it.
     """
-    ready = _ready(cluster, alive, silent)
-    receivers = {*ready, *(node_id for node_id in alive if node_id < 0 or node_id in silent)}
+    stays = [node_id for node_id in alive if not _is_stopping(cluster, node_id)]
+    ready = takers(cluster, alive, silent)
+    receivers = {*ready, *(node_id for node_id in stays if node_id < 0 or node_id in silent)}
     unload = [
         number
         for number, state in cluster.owned_by(me).items()
         if state.unloading
         or (state.to_node != me and state.to_node in receivers and number not in held)
     ]
-    free = _assign_free(cluster, alive, ready, receivers, num_partitions)
+    free = _assign_free(cluster, alive, ready or stays, receivers, num_partitions)
     claim = [number for number, node_id in free.items() if node_id == me]
     owners = {cluster.partitions[p].owner for p in claim if p in cluster.partitions}
+    if _is_stopping(cluster, me):
+        moves = _moves_before_stop(cluster, me, ready, receivers)
+    else:
+        moves = _evening_moves(cluster, me, alive, ready, num_partitions)
     return Plan(
         unload=tuple(sorted(unload)),
         claim=tuple(sorted(claim)),
         fence=tuple(sorted(owner for owner in owners if owner is not None)),
-        moves=_evening_moves(cluster, me, alive, ready, num_partitions),
+        moves=moves,
     )
 
 
-def _ready(
-    cluster: ClusterState, alive: Collection[int], silent: Collection[int]
+def takers(
+    cluster: ClusterState, alive: Collection[int], silent: Collection[int] = ()
 ) -> frozenset[int]:
-    """The nodes whose query runs, no operator's among them; silent ones if they own anything."""
+    """The nodes that may be given partitions: their query runs, and they are not stopping.
+
+    No operator's is among them; silent ones are if they own anything. See `decide`.
+    """
     owners = {state.owner for state in cluster.partitions.values()}
     return frozenset(
         node_id
         for node_id, node in cluster.nodes.items()
         if node_id in alive
         and node_id >= 0
+        and not node.stopping
         and (node.ready or (node_id in silent and node_id in owners))
     )
+
+
+def _is_stopping(cluster: ClusterState, node_id: int) -> bool:
+    node = cluster.nodes.get(node_id)
+    return node is not None and node.stopping
 
 
 def _loads(cluster: ClusterState, alive: Collection[int]) -> Counter[int]:
@@ -283,16 +307,16 @@ def _loads(cluster: ClusterState, alive: Collection[int]) -> Counter[int]:
 def _assign_free(
     cluster: ClusterState,
     alive: Collection[int],
-    ready: Collection[int],
+    candidates: Collection[int],
     receivers: Collection[int],
     num_partitions: int,
 ) -> dict[int, int]:
     """Which node claims each free partition: the one it is meant for, else one with the fewest.
 
-    Nodes that are not ready are given it only if none is.
+    `candidates` are those that are ready; if none is, all that stay.
     """
     load = _loads(cluster, alive)
-    nodes = ready or [node_id for node_id in alive if node_id >= 0]
+    nodes = [node_id for node_id in candidates if node_id >= 0]
     assigned: dict[int, int] = {}
     for number in range(num_partitions):
         state = cluster.partitions.get(number, PartitionState(number))
@@ -332,6 +356,22 @@ def _evening_moves(
         load[emptiest] += 1
         if not movable[fullest]:
             del movable[fullest]
+    return tuple(moves)
+
+
+def _moves_before_stop(
+    cluster: ClusterState, me: int, ready: Collection[int], receivers: Collection[int]
+) -> tuple[tuple[int, int], ...]:
+    """The moves by which a node that stops gives all it owns to those with the fewest.
+
+    What an operator, or the evening out of shares, means for a node that can take it goes there.
+    """
+    load = _loads(cluster, ready)
+    moves: list[tuple[int, int]] = []
+    for number, state in sorted(cluster.kept_by(me).items()):
+        if ready and state.to_node not in receivers:
+            moves.append((number, min(ready, key=lambda each: (load[each], each))))
+            load[moves[-1][1]] += 1
     return tuple(moves)
 
 

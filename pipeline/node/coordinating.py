@@ -20,19 +20,20 @@ from pipeline.clock import clock_ms, monotonic
 from pipeline.errors import Failure
 from pipeline.node.archive_maker import ArchiveMaker
 from pipeline.node.node import CoordinatorNode, start
+from pipeline.node.shutdown import HandOver
 from pipeline.session.start import missing_archive, with_location
 from pipeline.stream.spark_engine import SparkEngine
 from pipeline.tables.request_keys import read_keys
 from pipeline.upkeep.schedule import Upkeep
 
 if TYPE_CHECKING:
-    import threading
     from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from coordinator.signatures import RequestKey
+    from pipeline.node.stop_request import StopRequest
     from pipeline.settings import Settings
     from pipeline.stream.stateful import MachineFactory
 
@@ -49,7 +50,7 @@ def coordinate(
     root: str,
     settings: Settings,
     make_machine: MachineFactory | None,
-    stop: threading.Event,
+    stop: StopRequest,
     began: float,
     makes_archive: bool,
 ) -> None:
@@ -63,7 +64,8 @@ def coordinate(
     coordinator = start(engine, root, with_location(settings, root, spark))
     upkeep = Upkeep(root, settings.upkeep, clock_ms)
     archive = partial(missing_archive, settings, root) if makes_archive else _nothing
-    _watch(coordinator, stop, upkeep, began, archive)
+    timeout_s = settings.coordinator.controlled_shutdown_timeout_ms / 1000
+    _watch(coordinator, stop, upkeep, began, archive, timeout_s)
 
 
 def _keys(settings: Settings) -> tuple[RequestKey, ...] | None:
@@ -78,15 +80,16 @@ def _nothing() -> None:
 
 def _watch(
     coordinator: CoordinatorNode,
-    stop: threading.Event,
+    stop: StopRequest,
     upkeep: Upkeep,
     began: float,
     archive: Callable[[], Path | None],
+    hand_over_s: float,
 ) -> None:
     announced = False
     maker, make_at = ArchiveMaker(), math.inf
     try:
-        while not stop.wait(coordinator.pause_s() if announced else 0.02):
+        while not stop.asked.wait(coordinator.pause_s() if announced else 0.02):
             coordinator.tick()
             if not announced and coordinator.is_ready():
                 print("ready", flush=True)
@@ -99,6 +102,9 @@ def _watch(
                 make_at = math.inf
             if coordinator.does_upkeep():
                 upkeep.run_due(clock_ms())
+        handing_over = HandOver(coordinator, hand_over_s)
+        while handing_over.go_on() and not stop.at_once.wait(coordinator.pause_s()):
+            pass
         coordinator.stop()
         log.info("stopped; other nodes need not wait for its lease to end")
     finally:

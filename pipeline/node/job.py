@@ -24,6 +24,7 @@ from pipeline.logs import LogFormat, ProcessLog, default_file
 from pipeline.node.executors import NoTask, PackagesMissing, check_executors
 from pipeline.node.preflight import check_start
 from pipeline.node.process_tree import jvm_of
+from pipeline.node.stop_request import StopRequest
 from pipeline.session.driver_jvm import before_jvm_ends, end_quietly
 from pipeline.session.guard import unless_missing
 from pipeline.session.jvm_log import JvmLog
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# How long a JVM that is told to end waits for the coordinator's own end: the batch under way, 10 s
-# at most, and what it says to others.
+# How long a JVM that is told to end waits for the coordinator's own end, once its partitions are
+# handed over: the batch under way, 10 s at most, and what it says to others.
 _JVM_WAITS_S = 60
 
 
@@ -61,12 +62,14 @@ class _Asked(BaseException):
 class _Stop:
     """What a process does when it is asked to end: SIGTERM, Ctrl-C, or the end of its JVM.
 
-    Before Spark runs it gives up what it does (`_Asked`); then it ends between two batches.
+    Before Spark runs it gives up what it does (`_Asked`); then it hands its partitions over, unless
+    a second signal asks it to end at once, and ends between two batches.
     """
 
-    def __init__(self, jvm_log: JvmLog) -> None:
-        self.asked = threading.Event()
+    def __init__(self, jvm_log: JvmLog, jvm_waits_s: int = _JVM_WAITS_S) -> None:
+        self.request = StopRequest()
         self._jvm_log = jvm_log
+        self._jvm_waits_s = jvm_waits_s
         self._starts = True
         self._is_held = False
         self._done = threading.Event()
@@ -81,7 +84,7 @@ class _Stop:
         self._is_held = True
         yield
         self._is_held = False
-        if self.asked.is_set():
+        if self.request.asked.is_set():
             self._give_up()
 
     def with_jvm(self, spark: SparkSession) -> None:
@@ -90,7 +93,7 @@ class _Stop:
         # Spark's own handler for Ctrl-C, just installed, would cancel the batch under way.
         self.on_signals()
         with unless_missing("a JVM that is told to end cuts a batch off, which is run again"):
-            before_jvm_ends(spark, self._jvm_ends, _JVM_WAITS_S)
+            before_jvm_ends(spark, self._jvm_ends, self._jvm_waits_s)
 
     def done(self) -> None:
         """This process needs the JVM no more."""
@@ -98,24 +101,21 @@ class _Stop:
 
     def _signalled(self, _number: int, _frame: object) -> None:
         if self._is_held:
-            self.asked.set()
+            self.request.ask()
         elif self._starts:
             self._give_up()
         else:
-            self._ask()
+            self._jvm_log.ending()
+            self.request.ask_again()
 
     def _give_up(self) -> None:
         self._starts = False
         raise _Asked
 
     def _jvm_ends(self) -> None:
-        self._ask()
-        self._done.wait(_JVM_WAITS_S)
-
-    def _ask(self) -> None:
-        # From here on Spark logs how batches are cut off.
         self._jvm_log.ending()
-        self.asked.set()
+        self.request.ask()
+        self._done.wait(self._jvm_waits_s)
 
 
 def run(
@@ -138,7 +138,8 @@ def run(
     process_log = ProcessLog(logs.form, logs.verbose)
     jvm_log = JvmLog()
     jvm: int | None = None
-    stop = _Stop(jvm_log)
+    hand_over_s = settings.coordinator.controlled_shutdown_timeout_ms // 1000
+    stop = _Stop(jvm_log, _JVM_WAITS_S + hand_over_s)
     stop.on_signals()
     with unless_missing("the end of the JVM prints a traceback"):
         end_quietly()
@@ -159,7 +160,7 @@ def run(
         try:
             check_executors(spark)
             coordinating.coordinate(
-                spark, root, settings, make_machine, stop.asked, began, makes_archive
+                spark, root, settings, make_machine, stop.request, began, makes_archive
             )
         finally:
             jvm_log.ending()
@@ -175,7 +176,7 @@ def run(
         process_log.fail(" ".join(str(error).split()))
         return 1
     except _what_ends_it() as error:
-        if stop.asked.is_set():
+        if stop.request.asked.is_set():
             # Who stops a process often stops its children with it: the JVM was first to go.
             log.warning("the JVM ended before the query was stopped; its batch will be run again")
             return 0

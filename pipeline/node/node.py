@@ -47,11 +47,13 @@ from coordinator.ownership import (
     RELEASED,
     STARTED,
     STOPPED,
+    STOPPING,
     UNLOADING,
     ClusterState,
     PartitionState,
     Plan,
     decide,
+    takers,
 )
 from pipeline.clock import clock_ms, monotonic
 from pipeline.delta.epoch import Epoch, FencedError
@@ -140,6 +142,8 @@ class CoordinatorNode:
         self._preparations = Preparations(self.node.node_id)
         self._said_prepared = NO_EPOCH
         self._is_awaiting = False
+        # Who else can be given partitions.
+        self._others: frozenset[int] = frozenset()
         self._served: frozenset[int] = frozenset()
         self._cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
         self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
@@ -201,10 +205,12 @@ class CoordinatorNode:
         self.check()
         alive = self._observer.alive(self._cluster, self._decisions.lease_of)
         silent = self._observer.silent(self._cluster)
+        self._others = takers(self._cluster, alive, silent) - {self.node.node_id}
         held = self._preparations.held(self._cluster, self._decisions.prepared_by)
         me = self.node.node_id
         plan = decide(self._cluster, me, alive, self._num_partitions, silent, held)
-        if self.serving is not None and self._changing is None and not (plan.unload or plan.claim):
+        is_idle = self._changing is None and not (plan.unload or plan.claim)
+        if self.serving is not None and is_idle and not self._cluster.nodes[me].stopping:
             self._prepare_for_claims()
         self._carry_out(plan)
         coming = self._cluster.meant_for(me).values()
@@ -251,11 +257,25 @@ class CoordinatorNode:
             self._said_consumed = version
         return version
 
+    def hand_over(self) -> None:
+        """Have the next ticks give what this node owns to others, and take nothing more.
+
+        No error if another start of the node was faster: the next tick says so.
+        """
+        self._cluster, _ = self._decisions.decide_until(
+            lambda cluster: self._if_latest(cluster, STOPPING)
+        )
+        self._look_at = 0.0
+
+    def to_hand_over(self) -> int:
+        """How many partitions are still to be given to others; 0 if nobody could take them."""
+        return len(self._cluster.owned_by(self.node.node_id)) if self._others else 0
+
     def stop(self) -> None:
         """Stop between two batches, and say so: other nodes need not wait for the lease to end."""
         self._stop_query()
         self._lease.stop()
-        self._decisions.decide_until(lambda cluster: self._stopped(cluster))
+        self._decisions.decide_until(lambda cluster: self._if_latest(cluster, STOPPED))
 
     def abandon(self) -> None:
         """End the query as it stands and the lease's renewal, and say nothing of it to anyone."""
@@ -264,9 +284,10 @@ class CoordinatorNode:
             self.serving.abandon()
         self._ahead.close()
 
-    def _stopped(self, cluster: ClusterState) -> list[CoordinatorEvent]:
+    def _if_latest(self, cluster: ClusterState, what: str) -> list[CoordinatorEvent]:
+        """An event of this node, unless it has started anew since."""
         latest = cluster.nodes[self.node.node_id].epoch == self.epoch.number
-        return [self._event(STOPPED)] if latest else []
+        return [self._event(what)] if latest else []
 
     def _starts(self) -> list[int]:
         return [
@@ -284,6 +305,14 @@ class CoordinatorNode:
     def _events(self, what: str, partitions: Iterable[int]) -> list[CoordinatorEvent]:
         return [self._event(what, partition) for partition in partitions]
 
+    def _moves(self, plan: Plan) -> list[CoordinatorEvent]:
+        me = self.node.node_id
+        reason = f"node {me} stops" if self._cluster.nodes[me].stopping else "even shares"
+        return [
+            CoordinatorEvent(clock_ms(), -1, MOVE, me, partition, to_node=to, reason=reason)
+            for partition, to in plan.moves
+        ]
+
     def _carry_out(self, plan: Plan) -> None:
         if self._changing is not None:
             self._go_on(self._changing)
@@ -297,19 +326,7 @@ class CoordinatorNode:
         elif plan.claim:
             self._take(plan)
         elif plan.moves:
-            moves = [
-                CoordinatorEvent(
-                    clock_ms(),
-                    -1,
-                    MOVE,
-                    self.node.node_id,
-                    partition,
-                    to_node=to,
-                    reason="even shares",
-                )
-                for partition, to in plan.moves
-            ]
-            self._decisions.decide(self._cluster, moves)
+            self._decisions.decide(self._cluster, self._moves(plan))
         elif self.serving is None:
             self._begin()
 

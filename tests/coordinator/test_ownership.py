@@ -17,11 +17,13 @@ from coordinator.ownership import (
     RELEASED,
     STARTED,
     STOPPED,
+    STOPPING,
     UNLOADING,
     ClusterState,
     Plan,
     decide,
     fold,
+    takers,
 )
 from schemas.records import CoordinatorEvent
 
@@ -425,6 +427,96 @@ def test_a_node_that_stopped_finds_its_partitions_again_if_nobody_took_them():
     assert {p: state.epoch for p, state in cluster.cluster.partitions.items()} == epochs
 
 
+def test_a_node_that_is_told_to_end_gives_what_it_has_to_those_with_the_fewest():
+    """All at once, so that its groups wait once; and nobody gives anything back to it."""
+    cluster = Cluster(40)
+    cluster.start(1, 2, 3)
+    cluster.settle()
+    before = {p for p, owner in cluster.owners().items() if owner == 1}
+    cluster.say(STOPPING, 1)
+    plan = cluster.plan(1)
+    assert {partition for partition, _ in plan.moves} == before
+    assert plan.unload == (), "it decides for them until they are moved"
+    assert cluster.act(1)
+    assert cluster.plan(1).moves == ()
+    assert cluster.plan(2) == cluster.plan(3) == Plan()
+    cluster.settle()
+    assert cluster.counts() == {2: 20, 3: 20}
+    cluster.say(STOPPED, 1)
+    cluster.die(1)
+    assert cluster.plan(2) == cluster.plan(3) == Plan()
+    cluster.start(1)
+    cluster.settle()
+    assert sorted(cluster.counts().values()) == [13, 13, 14], "it is given its share again"
+
+
+def test_an_operator_s_word_does_not_keep_partitions_at_a_node_that_is_told_to_end():
+    cluster = Cluster()
+    cluster.start(1, 2, 3)
+    cluster.settle()
+    first, second, *_ = cluster.cluster.owned_by(1)
+    cluster.say(MOVE, OPERATOR, first, to=3)
+    cluster.say(MOVE, OPERATOR, second, to=4)
+    cluster.say(STOPPING, 1)
+    plan = cluster.plan(1)
+    assert plan.unload == (first,), "as the operator wants it"
+    assert second in dict(plan.moves), "node 4 is not there"
+    cluster.settle()
+    assert cluster.owners()[first] == 3
+    assert cluster.cluster.owned_by(1) == {}
+
+
+def test_what_is_meant_for_a_node_that_is_told_to_end_stays_or_goes_elsewhere():
+    cluster = Cluster()
+    cluster.start(1, 2, 3)
+    cluster.settle()
+    kept, released, *_ = cluster.cluster.owned_by(2)
+    cluster.say(MOVE, OPERATOR, kept, to=1)
+    cluster.say(MOVE, OPERATOR, released, to=1)
+    cluster.say(UNLOADING, 2, released)
+    cluster.say(RELEASED, 2, released)
+    cluster.say(STOPPING, 1)
+    assert cluster.plan(1).claim == ()
+    cluster.settle()
+    assert cluster.owners()[kept] == 2
+    assert cluster.owners()[released] in (2, 3)
+
+
+def test_nodes_that_are_told_to_end_together_keep_what_nobody_can_take():
+    """The second one's word comes when the first one has begun to give: that is then nobody's."""
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.settle()
+    cluster.say(STOPPING, 1)
+    cluster.act(1)
+    (released, *_) = cluster.cluster.owned_by(1)
+    cluster.say(UNLOADING, 1, released)
+    cluster.say(RELEASED, 1, released)
+    cluster.say(STOPPING, 2)
+    assert takers(cluster.cluster, cluster.alive) == frozenset()
+    assert cluster.plan(1) == cluster.plan(2) == Plan()
+    for node_id in (1, 2):
+        cluster.say(STOPPED, node_id)
+        cluster.die(node_id)
+    cluster.start(2)
+    cluster.settle()
+    assert cluster.counts() == {2: PARTITIONS}
+
+
+def test_a_node_that_dies_while_it_hands_over_is_dead_like_any_other_and_may_come_back():
+    cluster = Cluster()
+    cluster.start(1, 2)
+    cluster.settle()
+    cluster.say(STOPPING, 1)
+    cluster.act(1)
+    cluster.die(1)
+    assert cluster.plan(2).fence == (1,)
+    cluster.begin(1)
+    assert not cluster.cluster.nodes[1].stopping
+    cluster.settle()
+    assert cluster.cluster.owned_by(2), "what it had decided to give is given"
+
+
 def test_a_released_partition_whose_receiver_died_goes_to_somebody_else():
     cluster = Cluster()
     cluster.start(1, 2)
@@ -453,7 +545,8 @@ def test_whoever_comes_and_goes_every_partition_finds_one_owner_that_lives(data)
     cluster = Cluster(data.draw(st.integers(1, 12)))
     cluster.start(1)
     for _ in range(data.draw(st.integers(0, 12))):
-        what = data.draw(st.sampled_from(["start", "begin", "die", "move", "cancel", "act"]))
+        kinds = ["start", "begin", "die", "end", "move", "cancel", "act"]
+        what = data.draw(st.sampled_from(kinds))
         node_id = data.draw(st.integers(1, 4))
         partition = data.draw(st.integers(0, cluster.partitions - 1))
         if what == "start":
@@ -462,6 +555,8 @@ def test_whoever_comes_and_goes_every_partition_finds_one_owner_that_lives(data)
             cluster.begin(node_id)
         elif what == "die" and len(cluster.alive) > 1:
             cluster.die(node_id)
+        elif what == "end" and node_id in cluster.alive:
+            cluster.say(STOPPING, node_id)
         elif what == "move":
             cluster.say(MOVE, OPERATOR, partition, to=node_id)
         elif what == "cancel":
@@ -470,6 +565,16 @@ def test_whoever_comes_and_goes_every_partition_finds_one_owner_that_lives(data)
             cluster.act(node_id)
         if not cluster.alive:
             cluster.start(1)
+    cluster.settle()
+    staying = {n for n in cluster.alive if not cluster.cluster.nodes[n].stopping}
+    if takers(cluster.cluster, cluster.alive):
+        owners = set(cluster.owners().values())
+        assert owners <= staying, "who is told to end has nothing left"
+    for node_id in cluster.alive - staying:
+        cluster.say(STOPPED, node_id)
+        cluster.die(node_id)
+    if not cluster.alive:
+        cluster.start(1)
     cluster.settle()
     for node_id in cluster.alive:
         cluster.say(READY, node_id)

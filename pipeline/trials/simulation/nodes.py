@@ -16,6 +16,7 @@ from deltalake.exceptions import DeltaError
 from coordinator.config import ConfigError
 from pipeline.errors import Failure
 from pipeline.node.node import CoordinatorNode, start
+from pipeline.node.shutdown import HandOver
 from pipeline.node.start_folder import checkpoint_uri
 from pipeline.trials.simulation.engine import SimulatedEngine
 from pipeline.trials.simulation.world import Actor, Process
@@ -175,13 +176,23 @@ class NodeHost:
     def _tick(self, main: Actor, node: CoordinatorNode) -> None:
         with self._guarded(main, node):
             if self._stopping:
-                node.stop()
-                node.abandon()
-                self._world.tell("stopped in order")
-                main.process.kill()
+                timeout_ms = self._settings_of().coordinator.controlled_shutdown_timeout_ms
+                self._end(main, node, HandOver(node, timeout_ms / 1000))
                 return
             node.tick()
             self._world.later(_TICK_MS, main, lambda: self._tick(main, node))
+
+    def _end(self, main: Actor, node: CoordinatorNode, handing_over: HandOver) -> None:
+        """Stop as `pipeline.node.coordinating` does."""
+        with self._guarded(main, node):
+            if handing_over.go_on():
+                self._world.later(_TICK_MS, main, lambda: self._end(main, node, handing_over))
+                return
+            node.stop()
+            node.abandon()
+            self._world.tell("stopped in order")
+            self._world.count("stops in order")
+            main.process.kill()
 
     @contextmanager
     def _guarded(self, main: Actor, node: CoordinatorNode | None) -> Iterator[None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from msgspec.structs import replace
 
@@ -25,8 +23,7 @@ from pipeline.stream.offset import Selection
 from pipeline.tables.request_log import RequestLog
 from schemas.messages import RequestEvent
 from tests.pipeline.node.fake_engine import FakeEngine
-
-PARTITIONS = 13
+from tests.pipeline.node.looks import PARTITIONS, Clock, look, node_settings, until
 
 
 @pytest.mark.parametrize(("late_ms", "expires"), [(12_000, True), (12_001, False)])
@@ -42,21 +39,6 @@ def test_a_timer_may_be_as_late_as_a_batch_waits_for_requests(late_ms: int, expi
     assert due is not None
     result = machine.process("g", group.state, [], due + late_ms)
     assert (result.output is not None) is expires
-
-
-class Clock:
-    """A machine's clocks, which a test sets."""
-
-    now_s = 1_000.0
-
-    def wall_ms(self) -> int:
-        return int(self.now_s * 1000)
-
-    def monotonic_s(self) -> float:
-        return self.now_s
-
-    def sleep(self, seconds: float) -> None:
-        self.now_s += seconds
 
 
 def assert_hangs_after(seconds: int, node: CoordinatorNode, time_of_day: Clock) -> None:
@@ -323,30 +305,6 @@ def test_nodes_that_start_at_once_come_to_even_shares(root: str):
                 node.abandon()
 
 
-def until(nodes: dict[int, CoordinatorNode], holds: Callable[[], bool], rounds: int = 100) -> None:
-    for _ in range(rounds):
-        if holds():
-            return
-        clock.sleep(0.02)
-        look(nodes)
-    raise AssertionError("it did not come to pass")
-
-
 def is_ready(cluster: ClusterState, node_id: int) -> ClusterState:
     node = replace(cluster.nodes[node_id], ready=True)
     return replace(cluster, nodes={**cluster.nodes, node_id: node})
-
-
-def look(nodes: dict[int, CoordinatorNode]) -> None:
-    for node in nodes.values():
-        # Leases are renewed by the clock that runs, and looked at by the one of a test.
-        node._lease._renew()
-        node._look_at = 0.0
-        node.tick()
-
-
-def node_settings(node_id: int) -> Settings:
-    return Settings(
-        coordinator=CoordinatorSettings(node_id=node_id),
-        group={"offsets.topic.num.partitions": PARTITIONS},
-    )

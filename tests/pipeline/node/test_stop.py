@@ -50,7 +50,7 @@ def test_but_an_import_is_not_cut_off(stop: job._Stop) -> None:
 def test_nothing_is_given_up_that_nobody_asks_to_end(stop: job._Stop) -> None:
     with stop.held():
         pass
-    assert not stop.asked.is_set()
+    assert not stop.request.asked.is_set()
 
 
 @pytest.fixture

@@ -1,0 +1,63 @@
+"""How a node that is asked to end gives its partitions away first, as Kafka's brokers do.
+
+A node that just stopped would leave its groups to others, who begin to read what their claims need
+only then: its groups would wait for that, seconds where much is kept, and whatever the others
+decide would go on beside that reading. So the partitions are moved as any others
+(`pipeline.node.node`): the node decides until those that take over have read ahead.
+
+The node stops as before if nobody else is there to take over, if it takes too long, or if its query
+ends meanwhile; what it still has is taken over once it has said that it stopped. Killed in between,
+it is dead once its lease has ended, whatever it has said.
+
+The source is Kafka's controlled shutdown: KIP-631, BrokerHeartbeat's WantShutDown.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+
+from pipeline.clock import monotonic
+from pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from pipeline.node.node import CoordinatorNode
+
+log = logging.getLogger(__name__)
+
+
+class HandOver:
+    """What a node owns is given to others, by the node's ticks, for at most `timeout_s`."""
+
+    def __init__(self, node: CoordinatorNode, timeout_s: float) -> None:
+        self._node = node
+        self._began = monotonic()
+        self._timeout_s = timeout_s
+        self._is_said = False
+
+    def go_on(self) -> bool:
+        """Do what there is to do now; whether to call it again after the node's `pause_s`.
+
+        The node is to be stopped then. What fails is logged: the node stops all the same.
+        """
+        node = self._node
+        if node.serving is None or not node.to_hand_over() or self._timeout_s <= 0:
+            return False
+        try:
+            if not self._is_said:
+                count = node.to_hand_over()
+                log.info("%d partitions are handed over before the stop", count)
+                node.hand_over()
+                self._is_said = True
+            node.tick()
+        except (Failure, DeltaError, OSError) as error:
+            log.warning("partitions are not handed over before the stop: %s", error)
+            return False
+        took_s, left = monotonic() - self._began, node.to_hand_over()
+        if not left:
+            log.info("no partition is left to hand over after %.1f s", took_s)
+        elif took_s >= self._timeout_s:
+            log.warning("%d partitions were not handed over in %.1f s", left, took_s)
+        return left > 0 and took_s < self._timeout_s
