@@ -103,6 +103,10 @@ class CoordinatorProcess:
         if self.has_ended():
             raise Failure(f"the coordinator ended: {self.last_lines()}")
 
+    def ask_to_stop(self) -> None:
+        """Ask it to hand its partitions over and to end; returns at once."""
+        self._process.send_signal(signal.SIGTERM)
+
     def stop(self) -> int:
         """Stop it between batches; returns its exit status."""
         return end(self._process, _STOP_TIMEOUT_S)

@@ -71,6 +71,7 @@ class Process:
     def __init__(self, *_: object, **__: object) -> None:
         Process.started += 1
         self.ended = False
+        self.status = 0
         self.pid = -1
 
     def has_ended(self) -> bool:
@@ -81,6 +82,12 @@ class Process:
 
     def last_lines(self) -> str:
         return "out of memory"
+
+    def ask_to_stop(self) -> None:
+        pass
+
+    def wait(self, _timeout_s: float) -> int:
+        return self.status
 
     def kill(self) -> None:
         self.ended = True
@@ -134,6 +141,31 @@ def test_an_end_without_a_fault_is_one_of_the_coordinator(node: Node) -> None:
     node.kill_node()
     node.hit = None
     with pytest.raises(NodeEnded, match="node 1 ended by itself: out of memory"):
+        node.tend()
+
+
+def test_a_node_that_is_told_to_end_is_not_ready_until_it_was_started_again(node: Node) -> None:
+    assert node.stop()
+    assert node.tend() is None, "it hands its partitions over"
+    assert not node.is_ready()
+    node._process.kill()
+    assert not node.stop(), "it has ended"
+    assert node.tend() == "node 1 is started again after a stop in order"
+    assert node.is_ready()
+
+
+@pytest.mark.parametrize("before", [None, "a pause"])
+def test_a_node_that_is_told_to_end_does_so_in_order_if_nothing_else_was_done_to_it(
+    node: Node, before: str | None
+) -> None:
+    node.hit = before
+    node.stop()
+    node._process.kill()
+    node._process.status = 1
+    if before is not None:
+        assert node.tend() is not None
+        return
+    with pytest.raises(NodeEnded, match="node 1 ended with status 1, not in order: out of memory"):
         node.tend()
 
 

@@ -92,6 +92,18 @@ def _pause(stage: Stage) -> str | None:
     return f"pause node {node.node_id} for {seconds:.1f} s"
 
 
+def _stop(stage: Stage) -> str | None:
+    """Tell a node to end in order, which another fault may cut short."""
+    with stage.cluster.lock:
+        node = stage.node()
+        if node is None:
+            return None
+        state = "ready" if node.is_ready() else STARTING
+        if not node.stop():
+            return None
+    return f"stop node {node.node_id}, {state}"
+
+
 def _move(stage: Stage) -> str | None:
     """Move a partition to another node, which need not run."""
     partition = stage.random.randrange(stage.partitions)
@@ -149,4 +161,5 @@ def _fill(stage: Stage) -> str | None:
 
 PAUSE = Fault("pause", _pause)
 MOVE = Fault("move", _move)
-OTHERS = (PAUSE, MOVE, Fault("insert", _insert), Fault("full disk", _fill))
+STOP = Fault("stop", _stop)
+OTHERS = (PAUSE, MOVE, STOP, Fault("insert", _insert), Fault("full disk", _fill))

@@ -22,6 +22,7 @@ from pipeline.trials.jvm import use_short_lived_jvms
 READY_S = 600.0
 _LOOK_S = 0.05
 _SHOWN = 600
+_STOP = "a stop in order"
 _FENCED = "fenced: the coordinator of epoch"
 # A node that was paused for longer than its lease finds out in this time that it is fenced, and one
 # whose Python worker was killed that its batch failed.
@@ -58,8 +59,10 @@ class Node:
 
     def _start(self) -> None:
         self.hit = None
-        # Whether a process is killed without which it must end, sooner or later.
+        # Whether it must end, sooner or later: it was told to, or a process of it was killed.
         self._is_doomed = False
+        # Whether nothing was done to it but that it was told to end.
+        self._ends_in_order = False
         log = self._logs / f"node-{self.node_id}-{len(self._processes) + 1}.log"
         process = CoordinatorProcess(self._root, self._config, log, node_id=self.node_id)
         self._processes.append(process)
@@ -87,7 +90,8 @@ class Node:
     def tend(self) -> str | None:
         """Resume it when its pause is over, start it again when it has ended; says what it did.
 
-        Raises NodeEnded if nothing was done to it since its start.
+        Raises NodeEnded if nothing was done to it since its start, or if it was only told to end
+        and failed.
         """
         self._note_query()
         if self._recovering is not None and self.is_ready():
@@ -101,6 +105,11 @@ class Node:
             return f"node {self.node_id} goes on"
         if self._resume_at is not None or not self._process.has_ended():
             return None
+        if self._ends_in_order and self.hit == _STOP and (status := self._process.wait(0)) != 0:
+            last = self._process.last_lines()
+            raise NodeEnded(
+                f"node {self.node_id} ended with status {status}, not in order: {last[-_SHOWN:]}"
+            )
         if self.hit is None:
             last = self._process.last_lines()
             if _FENCED not in last:
@@ -150,6 +159,16 @@ class Node:
             return False
         self.hit = "a kill"
         self._process.kill()
+        return True
+
+    def stop(self) -> bool:
+        """Tell it to end in order; False if it has ended."""
+        if self._process.has_ended():
+            return False
+        self._ends_in_order = self.hit is None and self.is_ready()
+        self.hit = _STOP
+        self._is_doomed = True
+        self._process.ask_to_stop()
         return True
 
     def pause(self, seconds: float) -> bool:
