@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 from pipeline.delta.engine import Engine
+from pipeline.session.scratch import ScratchFolder
 
 # A bucket of the offsets topic's records takes a quarter of it (`pipeline.node.load_events`).
 _MEMORY = 1 << 30
@@ -21,10 +20,10 @@ def open_engine(beside_batches: bool = False) -> Iterator[Engine]:
     `beside_batches` leaves the other cores to the batches of a query that runs.
     """
     threads = 1 if beside_batches else os.cpu_count() or 1
-    with (
-        tempfile.TemporaryDirectory(prefix="take-over-") as scratch,
-        Engine(_MEMORY, threads, Path(scratch)) as engine,
-    ):
+    scratch = ScratchFolder()
+    with contextlib.ExitStack() as opened:
+        opened.callback(scratch.delete)
+        engine = opened.enter_context(Engine(_MEMORY, threads, scratch.path))
         # Nothing here has an order, and row groups can be bounded in bytes only without one.
         engine.run("SET preserve_insertion_order = false")
         yield engine

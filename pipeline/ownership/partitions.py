@@ -89,17 +89,17 @@ def await_move(
 
 
 def _stage(cluster: ClusterState, state: PartitionState) -> str:
+    """What a move waits for."""
     if state.owner is None:
-        return f"partition {state.partition}: released, node {state.to_node} loads it"
-    if state.unloading:
-        return f"partition {state.partition}: node {state.owner} gives it up"
-    to = None if state.to_node is None else cluster.nodes.get(state.to_node)
-    if to is not None and not to.ready:
-        return (
-            f"partition {state.partition}: node {state.owner} keeps it until node {to.node_id} "
-            "is ready"
-        )
-    return f"partition {state.partition}: node {state.owner} is to give it up"
+        stage = f"released, node {state.to_node} loads it"
+    elif state.unloading:
+        stage = f"node {state.owner} gives it up"
+    else:
+        to = None if state.to_node is None else cluster.nodes.get(state.to_node)
+        is_ready = to is not None and to.ready and not to.stopping
+        until = "has read ahead" if is_ready else "is ready"
+        stage = f"node {state.owner} keeps it until node {state.to_node} {until}"
+    return f"partition {state.partition}: {stage}"
 
 
 def _known(cluster: ClusterState, partition: int) -> PartitionState:

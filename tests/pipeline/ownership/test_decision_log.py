@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.ownership import CLAIMED, READY, STARTED, STOPPED, UNLOADING, ClusterState
+from coordinator.ownership import (
+    CLAIMED,
+    READY,
+    STARTED,
+    STOPPED,
+    STOPPING,
+    UNLOADING,
+    ClusterState,
+)
 from pipeline.clock import clock_ms
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
@@ -171,7 +179,14 @@ def test_who_waits_for_a_move_hears_that_it_takes_too_long_or_was_cancelled(root
     said: list[str] = []
     with pytest.raises(Failure, match="partition 3 is not at node 2 after 0 s"):
         await_move(decisions, 3, 2, 0, said.append)
-    assert said == ["partition 3: node 1 keeps it until node 2 is ready"]
+    decisions.decide(decisions.read(), [event(READY, 2)])
+    with pytest.raises(Failure):
+        await_move(decisions, 3, 2, 0, said.append)
+    decisions.decide(decisions.read(), [event(STOPPING, 2)])
+    with pytest.raises(Failure):
+        await_move(decisions, 3, 2, 0, said.append)
+    kept = "partition 3: node 1 keeps it until node 2"
+    assert said == [f"{kept} is ready", f"{kept} has read ahead", f"{kept} is ready"]
     cancel(decisions, 3)
     with pytest.raises(Failure, match="was cancelled"):
         await_move(decisions, 3, 2, 5)
