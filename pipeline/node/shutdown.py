@@ -6,8 +6,9 @@ decide would go on beside that reading. So the partitions are moved as any other
 (`pipeline.node.node`): the node decides until those that take over have read ahead.
 
 The node stops as before if nobody else is there to take over, if it takes too long, or if its query
-ends meanwhile; what it still has is taken over once it has said that it stopped. Killed in between,
-it is dead once its lease has ended, whatever it has said.
+ends meanwhile, as it does where a supervisor tells Spark's Python workers to end as well. What the
+node still has is taken over once it has said that it stopped. Killed in between, it is dead once
+its lease has ended, whatever it has said.
 
 The source is Kafka's controlled shutdown: KIP-631, BrokerHeartbeat's WantShutDown.
 """
@@ -53,7 +54,7 @@ class HandOver:
                 self._is_said = True
             node.tick()
         except (Failure, DeltaError, OSError) as error:
-            log.warning("partitions are not handed over before the stop: %s", error)
+            log.warning("others take over after the stop, not before: %s", error)
             return False
         took_s, left = monotonic() - self._began, node.to_hand_over()
         if not left:

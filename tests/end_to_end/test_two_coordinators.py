@@ -1,4 +1,5 @@
-"""Two coordinators share a root under live traffic: a partition goes to and fro, and one dies."""
+"""Two coordinators share a root under live traffic: a partition goes to and fro, one is told to
+end and starts again, and one dies."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from tests.end_to_end.cluster import PARTITIONS, Cluster
 from tests.end_to_end.live import LiveFleet
 from tests.pipeline.rows import rows
 
+DECISIONS = "coordinators"
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
@@ -25,7 +27,7 @@ def command(*words: str) -> str:
 def owners(root: str) -> dict[int, int]:
     """Who owns which partition: the newest claim or release of each."""
     newest: dict[int, tuple[int, int | None]] = {}
-    for row in rows(root, "coordinators"):
+    for row in rows(root, DECISIONS):
         if row["event"] in ("claimed", "released"):
             found = (row["epoch"], row["node_id"] if row["event"] == "claimed" else None)
             newest[row["partition"]] = max(newest.get(row["partition"], found), found)
@@ -40,8 +42,26 @@ def await_owners(root: str, expected: set[int], live: LiveFleet) -> None:
         time.sleep(0.2)
 
 
+def stop_and_start(cluster: Cluster, node_id: int) -> None:
+    """End a node in order, and start it again; members ask all the time."""
+    process = cluster.nodes[node_id]
+    process.ask_to_stop()
+    while not process.has_ended():
+        cluster.live.ask()
+        cluster.live.listen()
+        time.sleep(0.1)
+    assert process.wait(0) == 0
+    events = [(row["epoch"], row["event"], row["node_id"]) for row in rows(cluster.root, DECISIONS)]
+    (stopping,) = (epoch for epoch, event, node in events if (event, node) == ("stopping", node_id))
+    (stopped,) = (epoch for epoch, event, node in events if (event, node) == ("stopped", node_id))
+    released = [epoch for epoch, event, node in events if (event, node) == ("released", node_id)]
+    assert stopping < max(released) < stopped
+    assert set(owners(cluster.root).values()) <= {3 - node_id}, "nothing was its own any more"
+    cluster.start(node_id)
+
+
 @pytest.mark.parametrize("moves", [2, pytest.param(10, marks=pytest.mark.long)])
-def test_two_start_at_once_a_partition_goes_to_and_fro_and_its_owner_is_killed(
+def test_two_start_at_once_a_partition_goes_to_and_fro_and_its_owner_is_stopped_and_killed(
     new_cluster: Cluster, moves: int
 ) -> None:
     root, live = new_cluster.root, new_cluster.live
@@ -63,6 +83,8 @@ def test_two_start_at_once_a_partition_goes_to_and_fro_and_its_owner_is_killed(
     live.await_all()
     listed = command("partitions", "list", "--root", root, "--json")
     assert listed.count('"node_id":') == PARTITIONS
+    stop_and_start(new_cluster, owners(root)[moving])
+    live.await_all()
     # Whoever has it is gone without a word; the other one waits for the lease, and takes over.
     dead = owners(root)[moving]
     new_cluster.nodes.pop(dead).kill()
