@@ -45,7 +45,7 @@ KINDS = {
     LOSE_CHECKPOINT: 2,
     SET_CLOCK: 3,
     MOVE: 5,
-    STOP: 1,
+    STOP: 3,
     TWIN: 1,
     RETUNE: 1,
     COMPACT: 2,
