@@ -39,9 +39,9 @@ class HandOver:
         self._is_said = False
 
     def go_on(self) -> bool:
-        """Do what there is to do now; whether to call it again after the node's `pause_s`.
+        """Do what there is to do now; True: call it again after the node's `pause_s`.
 
-        The node is to be stopped then. What fails is logged: the node stops all the same.
+        False: the node is to be stopped. What fails is logged, and is no reason not to stop.
         """
         node = self._node
         if node.serving is None or not node.to_hand_over() or self._timeout_s <= 0:
