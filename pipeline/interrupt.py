@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
+# What DuckDB's RuntimeError says when a signal's handler has raised during a statement.
+_BY_DUCKDB = "Query interrupted"
 
 
 @contextmanager
@@ -32,6 +34,21 @@ def interrupted_by_signals() -> Iterator[None]:
     """
     with on_interrupt(_raise_interrupt):
         yield
+
+
+@contextmanager
+def duckdb_interrupted() -> Iterator[None]:
+    """Raise KeyboardInterrupt if a statement of DuckDB in the block is ended by Ctrl-C.
+
+    DuckDB takes the signal, and says so by an error that is none of its own kinds: whoever asked
+    would be shown a defect of the program.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) != _BY_DUCKDB:
+            raise
+        raise KeyboardInterrupt from None
 
 
 def _raise_interrupt() -> None:

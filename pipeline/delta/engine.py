@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import duckdb
 
 from pipeline.errors import Failure, first_line
+from pipeline.interrupt import duckdb_interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,9 +71,10 @@ class Engine:
         """Keep rows as a temporary table, which may spill; raises Failure as `run` does."""
         self._connection.register("rows_to_store", rows)
         try:
-            self._connection.execute(
-                f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM rows_to_store"
-            )
+            with duckdb_interrupted():
+                self._connection.execute(
+                    f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM rows_to_store"
+                )
         except duckdb.Error as error:
             raise Failure(f"DuckDB: {first_line(error)}") from error
         finally:
@@ -81,19 +83,23 @@ class Engine:
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """Run one statement and return its rows. Raises Failure, such as UnfitRows."""
         try:
-            try:
-                return self._connection.execute(sql).fetchall()
-            except duckdb.InvalidInputException:
-                # A file lacks a column that its table was given later. Views that allow for that
-                # cost 150 kB of memory a file, and a table may have tens of thousands of files: so
-                # the views are defined by name only after a read has failed.
-                for view in self._views:
-                    self._define(view, by_name=True)
-                return self._connection.execute(sql).fetchall()
+            with duckdb_interrupted():
+                return self._rows(sql)
         except (duckdb.ConversionException, duckdb.InvalidInputException) as error:
             raise UnfitRows(f"DuckDB: {first_line(error)}") from error
         except duckdb.Error as error:
             raise Failure(f"DuckDB: {first_line(error)}") from error
+
+    def _rows(self, sql: str) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(sql).fetchall()
+        except duckdb.InvalidInputException:
+            # A file lacks a column that its table was given later. Views that allow for that cost
+            # 150 kB of memory a file, and a table may have tens of thousands of files: so the views
+            # are defined by name only after a read has failed.
+            for view in self._views:
+                self._define(view, by_name=True)
+            return self._connection.execute(sql).fetchall()
 
     def _define(self, view: str, by_name: bool) -> None:
         table, files = self._views[view]

@@ -11,6 +11,7 @@ from msgspec import Struct
 from pipeline.clock import clock_ms
 from pipeline.delta.table import is_table
 from pipeline.errors import Failure
+from pipeline.interrupt import duckdb_interrupted
 from pipeline.monitor import log_segments, unindexed
 from pipeline.monitor.log_segments import read_log_segments, read_past_log_segments
 from pipeline.monitor.table_files import files_query
@@ -66,8 +67,6 @@ _BEFORE = {
     LOG_SEGMENTS: _COMMITS_FIRST,
 }
 
-# What DuckDB's RuntimeError says when a signal has come during a query.
-_INTERRUPTED = "Query interrupted"
 # How many values a query names at most.
 _MOST_NAMED = 100
 
@@ -94,31 +93,24 @@ class Catalog:
         self._held: set[str] = set()
         # The tables whose files DuckDB reads itself.
         self._by_files: list[str] = []
-        self._connection = duckdb.connect(":memory:")
-        # DuckDB draws a bar over what a verb prints, after two seconds, on pipes too.
-        self._connection.execute("SET enable_progress_bar = false")
         now = clock_ms()
         if isinstance(as_of, datetime):
             from pipeline.monitor.as_of import to_ms
 
             now = to_ms(as_of)
-        self._connection.execute(f"CREATE MACRO snapshot_time() AS epoch_ms({now})")
+        self._connection = duckdb.connect(":memory:")
+        with duckdb_interrupted():
+            # DuckDB draws a bar over what a verb prints, after two seconds, on pipes too.
+            self._connection.execute("SET enable_progress_bar = false")
+            self._connection.execute(f"CREATE MACRO snapshot_time() AS epoch_ms({now})")
 
     def query(self, sql: str, parameters: list[Any] | None = None) -> Result:
         """Run one query. Raises QueryError."""
-        try:
-            cursor = self._run(sql, lambda: self._connection.execute(sql, parameters))
-            columns = [column[0] for column in cursor.description or ()]
-            return Result(columns, cursor.fetchall())
-        except duckdb.Error as error:
-            raise QueryError(str(error)) from error
+        return self._run(sql, lambda: _result(self._connection.execute(sql, parameters)))
 
     def arrow(self, sql: str) -> pa.Table:
         """Run one query and return its rows as an Arrow table. Raises QueryError."""
-        try:
-            return self._run(sql, lambda: self._connection.sql(sql).to_arrow_table())
-        except duckdb.Error as error:
-            raise QueryError(str(error)) from error
+        return self._run(sql, lambda: self._connection.sql(sql).to_arrow_table())
 
     def close(self) -> None:
         """Give back the memory; nothing can be asked any more."""
@@ -141,23 +133,20 @@ class Catalog:
         """
         self.query(f"CREATE TABLE holding AS {sql or f'FROM {name}'}")
         if name in self._held:
-            self._connection.execute(f"DROP TABLE {name}")
+            self.query(f"DROP TABLE {name}")
         elif name in self._views:
-            self._provide(name)
-            self._connection.execute(f"DROP VIEW {name}")
-        self._connection.execute(f"ALTER TABLE holding RENAME TO {name}")
+            self.query(f"DROP VIEW {name}")
+        self.query(f"ALTER TABLE holding RENAME TO {name}")
         self._held.add(name)
 
     def _run(self, sql: str, ask: Callable[[], T]) -> T:
-        """Make what a text names, and ask. A query that Ctrl-C ends raises KeyboardInterrupt."""
+        """Make what a text names, and ask. Raises QueryError."""
         try:
-            self._provide(sql)
-            return self._answer(ask)
-        except RuntimeError as error:
-            # DuckDB takes the signal and says so by an error that is none of its own kinds.
-            if str(error) != _INTERRUPTED:
-                raise
-            raise KeyboardInterrupt from None
+            with duckdb_interrupted():
+                self._provide(sql)
+                return self._answer(ask)
+        except duckdb.Error as error:
+            raise QueryError(str(error)) from error
 
     def _answer(self, ask: Callable[[], T]) -> T:
         try:
@@ -297,6 +286,11 @@ class Catalog:
         values = ", ".join(f"unnest(CAST(? AS {type_}[]))" for type_ in columns.values())
         given = [list(each) for each in zip(*rows, strict=True)] or [[]] * len(columns)
         self._connection.execute(f"INSERT INTO {name} SELECT {values}", given)
+
+
+def _result(cursor: duckdb.DuckDBPyConnection) -> Result:
+    columns = [column[0] for column in cursor.description or ()]
+    return Result(columns, cursor.fetchall())
 
 
 def among(column: str, values: Sequence[str]) -> tuple[str, list[Any]]:

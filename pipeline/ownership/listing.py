@@ -17,6 +17,7 @@ from pipeline.clock import clock_ms
 from pipeline.delta.plain_table import read_plain_table
 from pipeline.delta.table import local_folder
 from pipeline.errors import Failure, first_line
+from pipeline.interrupt import duckdb_interrupted
 from pipeline.monitor.catalog import LOGS, Catalog
 from pipeline.ownership.lease_ids import lease_app_id
 from schemas.records import CoordinatorEvent
@@ -82,7 +83,8 @@ def _leases(root: str) -> Callable[[int], int]:
     table = None
     if folder is not None:
         try:
-            table = read_plain_table(folder, lambda sql: duckdb.execute(sql).fetchall())
+            with duckdb_interrupted():
+                table = read_plain_table(folder, lambda sql: duckdb.execute(sql).fetchall())
         except duckdb.Error as error:
             raise Failure(f"the log of {folder} cannot be read: {first_line(error)}") from error
     if table is None:

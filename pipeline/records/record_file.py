@@ -20,6 +20,7 @@ import pyarrow.dataset as ds
 from msgspec import Struct
 
 from pipeline.errors import Failure
+from pipeline.interrupt import duckdb_interrupted
 from schemas.messages import Int32, Int64, Timestamp
 from schemas.tables import Table, arrow_schema
 
@@ -169,7 +170,7 @@ def in_order(
     with tempfile.TemporaryDirectory(prefix="group-coordinator-sort-") as spill:
         config: dict[str, Any] = {"memory_limit": SORT_MEMORY, "temp_directory": spill}
         try:
-            with duckdb.connect(":memory:", config=config) as connection:
+            with duckdb_interrupted(), duckdb.connect(":memory:", config=config) as connection:
                 connection.register("rows_to_sort", reader)
                 cursor = connection.execute(f"SELECT {selected} FROM rows_to_sort ORDER BY {by}")
                 while found := cursor.fetchmany(READ_ROWS):

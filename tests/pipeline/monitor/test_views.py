@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -68,6 +69,20 @@ def test_ctrl_c_ends_a_query_as_it_ends_python(log: Log) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
+
+
+def test_ctrl_c_ends_what_a_catalogue_begins_with(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is short, but an interrupt may come at any time."""
+
+    class Interrupted:
+        def execute(self, _sql: str) -> None:
+            raise RuntimeError("Query interrupted")
+
+    monkeypatch.setattr(duckdb, "connect", lambda _name: Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        Catalog(log.root)
 
 
 # --- lag ------------------------------------------------------------------------------------------
