@@ -8,23 +8,13 @@ the node's other groups do not wait for that; requests for a partition under way
 answered COORDINATOR_LOAD_IN_PROGRESS: a request here is a row that can wait, and the error would
 cost its sender a round trip and a back-off.
 
-What a change does, one after the other; a node that is killed in between begins its query anew by
-the cluster state, and goes on from its streaming checkpoint:
-
-0. Before a partition is given up, the node that it is meant for reads ahead what its claim will
-   need (`pipeline.ownership.prepared`): all that is kept, which takes seconds.
-1. The decision: partitions are claimed, or are being unloaded.
-2. The query decides by the new claims, from a batch on for which they are pinned. A partition that
-   is given up is still among them.
-3. One commit to the bootstrap has what loads or unloads groups, and what the query selects. The
-   batch that reads it is the first without requests of a partition that is given up, and decides
-   nothing for it; or the first with those of a claimed one, from the version on that the commit
-   does not cover. Until that batch has ended, the node says that it needs `requests` from there.
-4. A partition that was given up is released once that batch has ended.
+Before a partition is given up, the node that it is meant for reads ahead what its claim will need
+(`pipeline.ownership.prepared`): all that is kept, which takes seconds. Then the decision says that
+the partition is unloading, the query is changed, and the decision says that it is released.
 
 A query is begun when the node starts, with the partitions that it has by then, or none; what a node
-is given later waits for no start of a query. Without partitions it begins afresh: nobody keeps the
-log of `requests` for the next batch of the streaming checkpoint that an earlier start has left.
+is given later waits for no start of a query. A node that is told to end gives away all that it has
+first (`pipeline.node.shutdown`).
 """
 
 from __future__ import annotations
@@ -32,13 +22,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
-from msgspec.structs import replace
-
 from coordinator.config import parse_config
-from coordinator.group.batch import BatchSettings
 from coordinator.group.coordinator import Node
-from coordinator.group.partition import PartitionSet
 from coordinator.ownership import (
     CLAIMED,
     MOVE,
@@ -50,7 +35,6 @@ from coordinator.ownership import (
     STOPPING,
     UNLOADING,
     ClusterState,
-    PartitionState,
     Plan,
     decide,
     takers,
@@ -59,18 +43,7 @@ from pipeline.clock import clock_ms, monotonic
 from pipeline.delta.epoch import Epoch, FencedError
 from pipeline.delta.table import local_folder
 from pipeline.errors import Failure
-from pipeline.node.handover import (
-    begin_afresh,
-    begun_with,
-    bootstrap_end,
-    bring_in,
-    give_up,
-    newest_claim,
-    select,
-    wake,
-)
-from pipeline.node.read_ahead import AheadOfClaims, ReadAhead
-from pipeline.node.start_folder import bootstrap_uri, stream_uri, tables_folder, take_folder
+from pipeline.node.query import NodeQuery, named
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.fencing import fence, fence_dead
 from pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch, longest_gap_s
@@ -82,10 +55,8 @@ from schemas.tables import REQUESTS
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from coordinator.config import GroupCoordinatorConfig
     from pipeline.node.engine import RunningQuery, StreamEngine
-    from pipeline.settings import CoordinatorSettings, Settings
-    from pipeline.stream.bootstrap import Bootstrap
+    from pipeline.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -103,27 +74,12 @@ class QueryHangs(Failure):
     """The query neither ends nor gets on; the message says for how long."""
 
 
-class _Change(Struct, frozen=True):
-    """Partitions that a query that runs gains, or that it gives up.
-
-    `is_written`: the bootstrap has what the change takes, and the query is to read it.
-    """
-
-    claimed: frozenset[int]
-    unload: tuple[int, ...]
-    is_written: bool = False
-
-
 class CoordinatorNode:
     """A running node. `start` makes one; `tick` is to be called again and again."""
 
     def __init__(self, engine: StreamEngine, root: str, settings: Settings) -> None:
-        self.serving: RunningQuery | None = None
-        self._engine = engine
         self._root = root
-        self._ours = settings.coordinator
-        self._config = parse_config(settings.group)
-        self._num_partitions = self._config.offsets_topic_num_partitions
+        self._num_partitions = parse_config(settings.group).offsets_topic_num_partitions
         ours = settings.coordinator
         self.node = Node(ours.node_id, ours.advertised_host, ours.advertised_port)
         self._decisions = DecisionLog(root)
@@ -135,23 +91,15 @@ class CoordinatorNode:
         self._look_at = 0.0
         self._trim_at = 0.0
         self._said_consumed: int | None = None
-        # The first version of `requests` that the query needs for what it is being brought.
-        self._needed: int | None = None
-        self._changing: _Change | None = None
-        self._ahead = AheadOfClaims(root, ours)
         self._preparations = Preparations(self.node.node_id)
         self._said_prepared = NO_EPOCH
         self._is_awaiting = False
         # Who else can be given partitions.
         self._others: frozenset[int] = frozenset()
-        self._served: frozenset[int] = frozenset()
         self._cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
         self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
         fence(root, self.epoch)
-        location = ours.checkpoint_location
-        folder = take_folder(engine, root, self.epoch, self._starts(), location)
-        self._checkpoint = stream_uri(folder)
-        self._bootstrap = bootstrap_uri(tables_folder(root, self.epoch, location))
+        self._query = NodeQuery(engine, root, settings, self.node, self.epoch, self._starts())
         self._progress = ProgressWatch(
             (ours.progress_timeout_ms + ours.longest_trigger_ms) / 1000,
             longest_gap_s(ours.lease_ms),
@@ -162,9 +110,14 @@ class CoordinatorNode:
 
     # --- what others ask ------------------------------------------------------------------------
 
+    @property
+    def serving(self) -> RunningQuery | None:
+        """The query, once it has begun."""
+        return self._query.running
+
     def is_ready(self) -> bool:
-        """Whether the present query, if there is one, has every group that shall be there."""
-        return self.serving is not None and self.serving.is_ready()
+        """Whether the query has begun, and has every group that shall be there."""
+        return self._query.is_ready()
 
     def await_ready(self, timeout_s: float = 120.0) -> None:
         """Return once `is_ready`; raises QueryFailed, also if no batch comes in time."""
@@ -185,7 +138,7 @@ class CoordinatorNode:
         latest = self._cluster.nodes[self.node.node_id].epoch
         if latest > self.epoch.number:
             raise FencedError("any table", self.epoch, latest)
-        for number in self._served:
+        for number in self._query.served:
             state = self._cluster.partitions[number]
             if state.owner != self.node.node_id:
                 # Found here if not by a write: this node was taken for dead, and is fenced.
@@ -209,7 +162,7 @@ class CoordinatorNode:
         held = self._preparations.held(self._cluster, self._decisions.prepared_by)
         me = self.node.node_id
         plan = decide(self._cluster, me, alive, self._num_partitions, silent, held)
-        is_idle = self._changing is None and not (plan.unload or plan.claim)
+        is_idle = not self._query.is_changing() and not (plan.unload or plan.claim)
         if self.serving is not None and is_idle and not self._cluster.nodes[me].stopping:
             self._prepare_for_claims()
         self._carry_out(plan)
@@ -222,11 +175,11 @@ class CoordinatorNode:
 
     def pause_s(self) -> float:
         """How long to wait before the next `tick`, s."""
-        is_soon = self._changing is not None or self._is_awaiting
+        is_soon = self._query.is_changing() or self._is_awaiting
         return self._soon_s if is_soon else _TICK_S
 
     def _until_look_s(self) -> float:
-        if self._changing is not None:
+        if self._query.is_changing():
             # It goes on as soon as the query has come so far.
             return 0.0
         return self._soon_s if self._is_awaiting else self._look_interval_s
@@ -242,9 +195,7 @@ class CoordinatorNode:
 
     def _say_consumed(self) -> int | None:
         if self.serving is not None:
-            version = self.serving.consumed()
-            if version is not None and self._needed is not None:
-                version = min(version, self._needed)
+            version = self._query.consumed()
         elif self._cluster.owned_by(self.node.node_id):
             # Its query has not begun yet. The streaming checkpoint that it goes on from may be far
             # behind: if others trimmed the log up to now, its next batch could not be read.
@@ -273,16 +224,16 @@ class CoordinatorNode:
 
     def stop(self) -> None:
         """Stop between two batches, and say so: other nodes need not wait for the lease to end."""
-        self._stop_query()
+        self._query.stop()
+        # Not before: a stop that hangs is to cost this node its lease.
+        self._progress.watch(None)
         self._lease.stop()
         self._decisions.decide_until(lambda cluster: self._if_latest(cluster, STOPPED))
 
     def abandon(self) -> None:
         """End the query as it stands and the lease's renewal, and say nothing of it to anyone."""
         self._lease.stop()
-        if self.serving is not None:
-            self.serving.abandon()
-        self._ahead.close()
+        self._query.abandon()
 
     def _if_latest(self, cluster: ClusterState, what: str) -> list[CoordinatorEvent]:
         """An event of this node, unless it has started anew since."""
@@ -314,8 +265,9 @@ class CoordinatorNode:
         ]
 
     def _carry_out(self, plan: Plan) -> None:
-        if self._changing is not None:
-            self._go_on(self._changing)
+        if self._query.is_changing():
+            if self._query.go_on(self._cluster):
+                self._release()
         elif (plan.unload or plan.claim) and self.serving is not None and not self.is_ready():
             # One change after the other.
             return
@@ -328,15 +280,12 @@ class CoordinatorNode:
         elif plan.moves:
             self._decisions.decide(self._cluster, self._moves(plan))
         elif self.serving is None:
-            self._begin()
+            self._serve()
 
     def _prepare_for_claims(self) -> None:
         """Read ahead what the claims of partitions that are on their way here need, and say so."""
+        self._query.read_ahead(self._cluster)
         mine = self._cluster.meant_for(self.node.node_id)
-        if mine:
-            self._ahead.read()
-        else:
-            self._ahead.rest()
         newest = max((state.meant_epoch for state in mine.values()), default=self.epoch.number)
         if self._said_prepared < newest:
             self._said_prepared = self._cluster.epoch
@@ -351,10 +300,7 @@ class CoordinatorNode:
                 return
             self._cluster = cluster
         log.info("giving up %d partitions: %s", len(partitions), named(partitions))
-        if self.serving is None:
-            self._begin(unload=partitions)
-        else:
-            self._change(self.serving, unload=partitions)
+        self._serve(partitions)
 
     def _release(self) -> None:
         self._cluster, _ = self._decisions.decide_until(
@@ -379,141 +325,14 @@ class CoordinatorNode:
             # Somebody else has decided something, and what that was comes first.
             return
         log.info("claimed %d partitions: %s", len(plan.claim), named(plan.claim))
+        self._serve()
+
+    def _serve(self, unload: Collection[int] = ()) -> None:
+        """Have the query decide for the partitions that are this node's by now."""
         if self.serving is None:
-            self._begin()
+            self._progress.watch(self._query.begin(self._cluster, unload).progress)
         else:
-            self._change(self.serving)
-
-    # --- the query ------------------------------------------------------------------------------
-
-    def _begin(self, unload: Collection[int] = ()) -> None:
-        """Begin the query with the partitions that are this node's by now."""
-        began = monotonic()
-        kept = self._cluster.kept_by(self.node.node_id)
-        partition_set = None
-        if len(kept) < self._num_partitions:
-            partition_set = PartitionSet(frozenset(kept), self._num_partitions)
-        bootstrap = self._prepare(kept, partition_set)
-        if unload:
-            give_up(self._root, self._bootstrap, self._set_of(unload))
-        wake(self._bootstrap)
-        selection = select(self._bootstrap, kept, self._num_partitions)
-        self.serving = self._engine.begin(
-            self._checkpoint, bootstrap, selection, self._batch_settings(), self.epoch
-        )
-        self._progress.watch(self.serving.progress)
-        self._served = frozenset(kept)
-        if unload:
-            self._changing = _Change(frozenset(), tuple(unload), is_written=True)
-        log.info("query begun for %d partitions after %.1f s", len(kept), monotonic() - began)
-
-    def _change(self, serving: RunningQuery, unload: Collection[int] = ()) -> None:
-        """Have the query that runs decide for the partitions that are this node's by now."""
-        kept = self._cluster.kept_by(self.node.node_id)
-        newest = newest_claim(self._bootstrap)
-        claimed = frozenset(p for p, state in kept.items() if state.epoch > newest)
-        settings = self._batch_settings()
-        claims = {**(settings.claims or {}), **settings.unloading}
-        serving.change(replace(settings, claims=claims), claimed)
-        if claimed:
-            # While the query comes to a batch that is decided by the new claims.
-            self._ahead.present().read_on()
-        self._changing = _Change(claimed, tuple(unload))
-
-    def _go_on(self, change: _Change) -> None:
-        """Go on with a change of the query as far as the query has come."""
-        serving = self.serving
-        assert serving is not None  # it is being changed
-        if not change.is_written:
-            if not serving.is_changed():
-                return
-            self._write(serving, change)
-            self._changing = replace(change, is_written=True)
-        if serving.is_ready():
-            self._changing = self._needed = None
-            if change.unload:
-                self._release()
-
-    def _write(self, serving: RunningQuery, change: _Change) -> None:
-        """Have the bootstrap load and unload groups, and say what the query selects."""
-        kept = self._cluster.kept_by(self.node.node_id)
-        if change.claimed:
-            epoch = max(kept[partition].epoch for partition in change.claimed)
-            wanted = self._set_of(change.claimed)
-            ahead = self._ahead.present()
-            covered = bring_in(ahead, self._bootstrap, wanted, epoch, serving.run, kept)
-            self._needed = covered + 1
-        if change.unload:
-            unload = self._set_of(change.unload)
-            give_up(self._root, self._bootstrap, unload, serving.run, kept)
-        serving.expect(bootstrap_end(self._bootstrap))
-        self._served = frozenset(kept)
-        log.info("%d partitions from now on: %s", len(kept), named(kept))
-
-    def _set_of(self, partitions: Collection[int]) -> PartitionSet:
-        return PartitionSet(frozenset(partitions), self._num_partitions)
-
-    def _stop_query(self) -> None:
-        """Stop the query, if there is one. Until that is done, it is watched."""
-        if self.serving is not None:
-            self.serving.stop()
-        self._progress.watch(None)
-
-    def _prepare(
-        self, kept: dict[int, PartitionState], partition_set: PartitionSet | None
-    ) -> Bootstrap:
-        """Have the stream's bootstrap hold what this node's claims bring with them."""
-        newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
-        begun = begun_with(self._engine, self._checkpoint, self._bootstrap)
-        owns_any = bool(self._cluster.owned_by(self.node.node_id))
-        if not owns_any or begun is None or begun[1] < self._oldest_claim():
-            return begin_afresh(
-                self._engine,
-                self._root,
-                self._checkpoint,
-                self._bootstrap,
-                partition_set,
-                newest,
-                self._ours,
-            )
-        bootstrap, loaded = begun
-        new = frozenset(p for p, state in kept.items() if state.epoch > loaded)
-        if new:
-            with ReadAhead(self._root, self._ours) as ahead:
-                ahead.read_on()
-                bring_in(ahead, self._bootstrap, self._set_of(new), newest)
-        return bootstrap
-
-    def _oldest_claim(self) -> int:
-        """The epoch of the oldest claim; what a checkpoint holds from before all claims is void."""
-        mine = self._cluster.owned_by(self.node.node_id)
-        return min((state.epoch for state in mine.values()), default=0)
-
-    def _batch_settings(self) -> BatchSettings:
-        settings = batch_settings(self._ours, self._config, self.node, self.epoch.number)
-        claims: dict[bool, dict[int, int]] = {False: {}, True: {}}
-        for number, state in self._cluster.owned_by(self.node.node_id).items():
-            claims[state.unloading][number] = state.epoch
-        return replace(settings, claims=claims[False], unloading=claims[True])
-
-
-def batch_settings(
-    ours: CoordinatorSettings,
-    config: GroupCoordinatorConfig,
-    node: Node,
-    start_epoch: int = NO_EPOCH,
-) -> BatchSettings:
-    """What a machine on Spark decides by; see `BatchSettings`."""
-    # A batch that waits for requests is no silence, however long it may wait.
-    tolerance = BatchSettings().silence_tolerance_ms + ours.trigger_interval_ms
-    return BatchSettings(
-        config=config,
-        node=node,
-        start_epoch=start_epoch,
-        dedup_window_ms=ours.request_dedup_window_ms,
-        dedup_max_ids=ours.request_dedup_max_ids,
-        silence_tolerance_ms=tolerance,
-    )
+            self._query.change(self._cluster, unload)
 
 
 def start(engine: StreamEngine, root: str, settings: Settings) -> CoordinatorNode:
@@ -528,14 +347,3 @@ def start(engine: StreamEngine, root: str, settings: Settings) -> CoordinatorNod
     coordinator = CoordinatorNode(engine, root, settings)
     coordinator.tick()
     return coordinator
-
-
-def named(partitions: Collection[int]) -> str:
-    """Partitions as ranges: 0-3, 7."""
-    parts: list[list[int]] = []
-    for number in sorted(partitions):
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)

@@ -15,7 +15,8 @@ from coordinator.group.batch import BatchMachine, BatchResult
 from pipeline.bench.empty import EmptyMachine
 from pipeline.delta import local_appender, log_trim
 from pipeline.node import node
-from pipeline.node.node import CoordinatorNode, named
+from pipeline.node.node import CoordinatorNode
+from pipeline.node.query import named
 from pipeline.settings import CoordinatorSettings, Settings
 from pipeline.stream.serving import QueryFailed, innermost
 from pipeline.stream.spark_engine import SparkEngine

@@ -14,7 +14,8 @@ from coordinator.ownership import ClusterState, Plan
 from pipeline import clock
 from pipeline.bench.machine import START, MachineGroup
 from pipeline.node import read_ahead
-from pipeline.node.node import CoordinatorNode, QueryHangs, batch_settings, start
+from pipeline.node.node import CoordinatorNode, QueryHangs, start
+from pipeline.node.query import batch_settings
 from pipeline.node.table_scan import TableScan
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.ownership.partitions import move
@@ -238,13 +239,13 @@ def test_before_a_partition_is_given_up_its_next_owner_reads_ahead(
         # What it read ahead for its share is a moment old, for which alone it would not read again.
         monkeypatch.setattr(read_ahead, "_AGAIN_S", 0.0)
         monkeypatch.setattr(read_ahead, "_AGAIN_SHARE", 0.0)
-        nodes[2]._ahead._read_at = 0.0
+        nodes[2]._query._ahead._read_at = 0.0
         move(decisions, 0, 2)
         nodes[1].tick()
         look({1: nodes[1]})
         assert 0 in decisions.read().kept_by(1), "the other has not read ahead yet"
         until(nodes, lambda: 0 in decisions.read().owned_by(2))
-        until(nodes, lambda: nodes[2]._changing is None)
+        until(nodes, lambda: not nodes[2]._query.is_changing())
         assert (True, 9) in read
         assert max(files for is_kept, files in read if not is_kept) == 0
     finally:

@@ -29,7 +29,7 @@ def running(root: str, *numbers: int) -> Iterator[tuple[dict[int, CoordinatorNod
         try:
             least = PARTITIONS // len(numbers)
             until(nodes, lambda: all(len(decisions.read().kept_by(n)) >= least for n in numbers))
-            until(nodes, lambda: all(node._changing is None for node in nodes.values()))
+            until(nodes, lambda: not any(node._query.is_changing() for node in nodes.values()))
             yield nodes, decisions
         finally:
             for node in nodes.values():

@@ -1,0 +1,274 @@
+"""A node's query: begun once, and given other partitions while it runs.
+
+What a change does, one after the other; a node that is killed in between begins its query anew by
+the cluster state, and goes on from its streaming checkpoint:
+
+1. The cluster state has new claims of the node, or partitions that it is unloading.
+2. The query decides by the new claims, from a batch on for which they are pinned. A partition that
+   is given up is still among them.
+3. One commit to the bootstrap has what loads or unloads groups, and what the query selects. The
+   batch that reads it is the first without requests of a partition that is given up, and decides
+   nothing for it; or the first with those of a claimed one, from the version on that the commit
+   does not cover. Until that batch has ended, the query needs `requests` from there (`consumed`).
+4. That batch has ended: what was given up may be released.
+
+Without partitions a query begins afresh: nobody keeps the log of `requests` for the next batch of
+the streaming checkpoint that an earlier start has left.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from coordinator.config import parse_config
+from coordinator.group.batch import BatchSettings
+from coordinator.group.partition import PartitionSet
+from coordinator.ownership import NO_EPOCH, ClusterState, PartitionState
+from pipeline.clock import monotonic
+from pipeline.node.handover import (
+    begin_afresh,
+    begun_with,
+    bootstrap_end,
+    bring_in,
+    give_up,
+    newest_claim,
+    select,
+    wake,
+)
+from pipeline.node.read_ahead import AheadOfClaims, ReadAhead
+from pipeline.node.start_folder import bootstrap_uri, stream_uri, tables_folder, take_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from coordinator.config import GroupCoordinatorConfig
+    from coordinator.group.coordinator import Node
+    from pipeline.delta.epoch import Epoch
+    from pipeline.node.engine import RunningQuery, StreamEngine
+    from pipeline.settings import CoordinatorSettings, Settings
+    from pipeline.stream.bootstrap import Bootstrap
+
+log = logging.getLogger(__name__)
+
+
+class _Change(Struct, frozen=True):
+    """Partitions that a query that runs gains, or that it gives up.
+
+    `is_written`: the bootstrap has what the change takes, and the query is to read it.
+    """
+
+    claimed: frozenset[int]
+    unload: tuple[int, ...]
+    is_written: bool = False
+
+
+class NodeQuery:
+    """The query of a node's start, whose epoch it writes under; `running` is None until it begins.
+
+    `starts` are the epochs of all starts of the node so far: the streaming checkpoint is the newest
+    that one of them has left. `served` are the partitions that the query decides for.
+    """
+
+    def __init__(
+        self,
+        engine: StreamEngine,
+        root: str,
+        settings: Settings,
+        node: Node,
+        epoch: Epoch,
+        starts: Sequence[int],
+    ) -> None:
+        self.running: RunningQuery | None = None
+        self.served: frozenset[int] = frozenset()
+        self._engine = engine
+        self._root = root
+        self._ours = settings.coordinator
+        self._config = parse_config(settings.group)
+        self._num_partitions = self._config.offsets_topic_num_partitions
+        self._node = node
+        self._epoch = epoch
+        location = self._ours.checkpoint_location
+        folder = take_folder(engine, root, epoch, starts, location)
+        self._checkpoint = stream_uri(folder)
+        self._bootstrap = bootstrap_uri(tables_folder(root, epoch, location))
+        self._ahead = AheadOfClaims(root, self._ours)
+        self._changing: _Change | None = None
+        # The first version of `requests` that the query needs for what it is being brought.
+        self._needed: int | None = None
+
+    # --- what others ask ------------------------------------------------------------------------
+
+    def is_ready(self) -> bool:
+        """Whether the query has begun, and has every group that shall be there."""
+        return self.running is not None and self.running.is_ready()
+
+    def is_changing(self) -> bool:
+        """Whether the query is given other partitions; `go_on` goes on with that."""
+        return self._changing is not None
+
+    def consumed(self) -> int | None:
+        """The version of `requests` that the query, begun or to begin, may still read.
+
+        None if it is not known.
+        """
+        version = None if self.running is None else self.running.consumed()
+        if version is not None and self._needed is not None:
+            return min(version, self._needed)
+        return version
+
+    # --- running --------------------------------------------------------------------------------
+
+    def begin(self, cluster: ClusterState, unload: Collection[int] = ()) -> RunningQuery:
+        """Begin the query with the partitions that are the node's by now, but for those to unload.
+
+        What is unloaded is given up by a change, which is under way then.
+        """
+        began = monotonic()
+        kept = cluster.kept_by(self._node.node_id)
+        bootstrap = self._prepare(cluster, kept)
+        if unload:
+            give_up(self._root, self._bootstrap, self._set_of(unload))
+        wake(self._bootstrap)
+        selection = select(self._bootstrap, kept, self._num_partitions)
+        self.running = self._engine.begin(
+            self._checkpoint, bootstrap, selection, self._batch_settings(cluster), self._epoch
+        )
+        self.served = frozenset(kept)
+        if unload:
+            self._changing = _Change(frozenset(), tuple(unload), is_written=True)
+        log.info("query begun for %d partitions after %.1f s", len(kept), monotonic() - began)
+        return self.running
+
+    def change(self, cluster: ClusterState, unload: Collection[int] = ()) -> None:
+        """Have the query that runs decide for the partitions that are the node's by now."""
+        assert self.running is not None  # else it is begun
+        kept = cluster.kept_by(self._node.node_id)
+        newest = newest_claim(self._bootstrap)
+        claimed = frozenset(p for p, state in kept.items() if state.epoch > newest)
+        settings = self._batch_settings(cluster)
+        claims = {**(settings.claims or {}), **settings.unloading}
+        self.running.change(replace(settings, claims=claims), claimed)
+        if claimed:
+            # While the query comes to a batch that is decided by the new claims.
+            self._ahead.present().read_on()
+        self._changing = _Change(claimed, tuple(unload))
+
+    def go_on(self, cluster: ClusterState) -> tuple[int, ...]:
+        """Go on with a change as far as the query has come; return what it has given up, if any."""
+        running, change = self.running, self._changing
+        if running is None or change is None:
+            return ()
+        if not change.is_written:
+            if not running.is_changed():
+                return ()
+            self._write(cluster, running, change)
+            self._changing = replace(change, is_written=True)
+        if not running.is_ready():
+            return ()
+        self._changing = self._needed = None
+        return change.unload
+
+    def read_ahead(self, cluster: ClusterState) -> None:
+        """Read what the claims of partitions that are on their way here will need."""
+        if cluster.meant_for(self._node.node_id):
+            self._ahead.read()
+        else:
+            self._ahead.rest()
+
+    def stop(self) -> None:
+        """Stop the query between two batches, if it has begun."""
+        if self.running is not None:
+            self.running.stop()
+
+    def abandon(self) -> None:
+        """End the query as it stands, if it has begun, and free all memory."""
+        if self.running is not None:
+            self.running.abandon()
+        self._ahead.close()
+
+    # --- how --------------------------------------------------------------------------------------
+
+    def _write(self, cluster: ClusterState, running: RunningQuery, change: _Change) -> None:
+        """Have the bootstrap load and unload groups, and say what the query selects."""
+        kept = cluster.kept_by(self._node.node_id)
+        if change.claimed:
+            epoch = max(kept[partition].epoch for partition in change.claimed)
+            wanted = self._set_of(change.claimed)
+            ahead = self._ahead.present()
+            covered = bring_in(ahead, self._bootstrap, wanted, epoch, running.run, kept)
+            self._needed = covered + 1
+        if change.unload:
+            unload = self._set_of(change.unload)
+            give_up(self._root, self._bootstrap, unload, running.run, kept)
+        running.expect(bootstrap_end(self._bootstrap))
+        self.served = frozenset(kept)
+        log.info("%d partitions from now on: %s", len(kept), named(kept))
+
+    def _prepare(self, cluster: ClusterState, kept: dict[int, PartitionState]) -> Bootstrap:
+        """Have the stream's bootstrap hold what this node's claims bring with them."""
+        newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
+        begun = begun_with(self._engine, self._checkpoint, self._bootstrap)
+        owned = cluster.owned_by(self._node.node_id)
+        # What a checkpoint holds from before all claims is void.
+        oldest = min((state.epoch for state in owned.values()), default=0)
+        if not owned or begun is None or begun[1] < oldest:
+            return begin_afresh(
+                self._engine,
+                self._root,
+                self._checkpoint,
+                self._bootstrap,
+                None if len(kept) == self._num_partitions else self._set_of(kept),
+                newest,
+                self._ours,
+            )
+        bootstrap, loaded = begun
+        new = frozenset(p for p, state in kept.items() if state.epoch > loaded)
+        if new:
+            with ReadAhead(self._root, self._ours) as ahead:
+                ahead.read_on()
+                bring_in(ahead, self._bootstrap, self._set_of(new), newest)
+        return bootstrap
+
+    def _set_of(self, partitions: Collection[int]) -> PartitionSet:
+        return PartitionSet(frozenset(partitions), self._num_partitions)
+
+    def _batch_settings(self, cluster: ClusterState) -> BatchSettings:
+        settings = batch_settings(self._ours, self._config, self._node, self._epoch.number)
+        claims: dict[bool, dict[int, int]] = {False: {}, True: {}}
+        for number, state in cluster.owned_by(self._node.node_id).items():
+            claims[state.unloading][number] = state.epoch
+        return replace(settings, claims=claims[False], unloading=claims[True])
+
+
+def batch_settings(
+    ours: CoordinatorSettings,
+    config: GroupCoordinatorConfig,
+    node: Node,
+    start_epoch: int = NO_EPOCH,
+) -> BatchSettings:
+    """What a machine on Spark decides by; see `BatchSettings`."""
+    # A batch that waits for requests is no silence, however long it may wait.
+    tolerance = BatchSettings().silence_tolerance_ms + ours.trigger_interval_ms
+    return BatchSettings(
+        config=config,
+        node=node,
+        start_epoch=start_epoch,
+        dedup_window_ms=ours.request_dedup_window_ms,
+        dedup_max_ids=ours.request_dedup_max_ids,
+        silence_tolerance_ms=tolerance,
+    )
+
+
+def named(partitions: Collection[int]) -> str:
+    """Partitions as ranges: 0-3, 7."""
+    parts: list[list[int]] = []
+    for number in sorted(partitions):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)
