@@ -13,11 +13,8 @@ the stream's, not Kafka's:
   as it was before, and the traceback goes to the audit log.
 * The offsets of a topic that was deleted from the catalogue are deleted before the group's next
   requests are decided.
-* Requests to groups of offsets partitions that this coordinator does not own are ignored. A state
-  that was written under an earlier claim of the partition is void: another coordinator may have
-  decided for the group since.
 * Clocks may differ and may be set back, so no time orders what two processes did: epochs order
-  starts and claims, and the timers are set back with the clock.
+  starts and claims (`coordinator.group.machine`), and the timers are set back with the clock.
 * Members are not removed for the coordinator's own silence. Requests come before timers. After a
   restart every timer starts afresh. Timers that are long overdue are held back for one batch, in
   which heartbeats that were already waiting arrive.
@@ -27,33 +24,27 @@ from __future__ import annotations
 
 import traceback
 import uuid
-from collections.abc import Iterable
 from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coordinator.authorization import Authorizer, super_users_of
 from coordinator.config import GroupCoordinatorConfig
 from coordinator.group.control import (
-    UNLOAD_EVENT,
     Load,
     Remember,
     Wake,
     decode_control,
-    is_control,
     readable_records,
 )
 from coordinator.group.coordinator import GroupCoordinator, Node, refuse
 from coordinator.group.dedup import IDEMPOTENT, MAX_RECENT, digest, digests_of
 from coordinator.group.expiry import cleanup, next_expiry
 from coordinator.group.group import Group
-from coordinator.group.partition import partition_for
 from coordinator.group.snapshot import Snapshot, decode, encode
 from coordinator.group.step import Step, Turn
 from coordinator.group.timers import next_deadline, restart_timers, shift_timers
 from coordinator.group.topic_deletion import delete_offsets, deleted_since
-from coordinator.signatures import RequestKey, Signatures
 from schemas.acls import AclBinding
 from schemas.catalogue import Catalogue
 from schemas.errors import ERROR_NAMES, ErrorCode
@@ -63,7 +54,6 @@ from schemas.messages import (
     RequestEvent,
     Response,
     decode_request,
-    refusal,
 )
 from schemas.records import GroupEvent, Record
 
@@ -75,7 +65,7 @@ _NO_ROOM = (
     "the group has had request.dedup.max.ids requests within request.dedup.window.ms; send it again"
 )
 # The epoch of a coordinator that owns all partitions without claims; it is below every other.
-_NO_EPOCH = -1
+NO_EPOCH = -1
 
 
 class BatchSettings(Struct, frozen=True):
@@ -92,7 +82,7 @@ class BatchSettings(Struct, frozen=True):
 
     config: GroupCoordinatorConfig = GroupCoordinatorConfig()
     node: Node = Node(0, "localhost", 9092)
-    start_epoch: int = _NO_EPOCH
+    start_epoch: int = NO_EPOCH
     dedup_window_ms: int = 60_000
     dedup_max_ids: int = 131_072
     silence_tolerance_ms: int = 2_000
@@ -152,114 +142,20 @@ def answer_malformed(event: Malformed, request_id: str, group_id: str, now: int)
     )
 
 
-class BatchMachine:
-    """Processes one group of one batch at a time; holds settings, no group.
-
-    `keys` are the secrets to the settings' `keys`.
-    """
-
-    def __init__(
-        self, settings: BatchSettings | None = None, keys: Iterable[RequestKey] = ()
-    ) -> None:
-        self._signatures = Signatures(keys)
-        self.set_settings(settings or BatchSettings())
-
-    def set_settings(self, settings: BatchSettings) -> None:
-        """Decide by these settings from now on."""
-        self.settings = settings
-        self.coordinator = GroupCoordinator(
-            settings.config,
-            new_id=new_member_uuid,
-            owner_of=lambda _partition: settings.node,
-            signatures=None if settings.keys is None else self._signatures.only(settings.keys),
-        )
-        self.set_topics(settings.topics)
-        self.set_acls(settings.acls)
-
-    def process(
-        self, group_id: str | None, state: bytes | None, events: list[str], now: int
-    ) -> BatchResult:
-        """Decide a group's requests (JSON texts, in order) and due timers at batch time `now`, ms.
-
-        Raises UnknownSnapshot if this release cannot read `state`, and nothing because of `events`.
-        """
-        claim = self._claim_of(group_id)
-        if claim is None:
-            return self._give_up(group_id, state, events, now)
-        if group_id is None:
-            return _reject_all(events, now)
-        snapshot = decode(state)
-        if not snapshot.is_under(claim):
-            state, snapshot = None, Snapshot()
-        snapshot.claim_epoch = claim
-        batch = _GroupBatch(self, group_id, state, snapshot, now)
-        batch.resume()
-        controls = [text for text in events if is_control(text)]
-        if controls:
-            batch.take_over(controls)
-            events = [text for text in events if not is_control(text)]
-        batch.follow_catalogue()
-        batch.take(events)
-        batch.run_timers()
-        return batch.result()
-
-    def set_topics(self, catalogue: Catalogue | None) -> None:
-        """Decide by this catalogue from now on; None accepts every topic."""
-        self.settings = replace(self.settings, topics=catalogue)
-        self.coordinator.topics = None if catalogue is None else catalogue.partitions
-
-    def set_acls(self, acls: tuple[AclBinding, ...] | None) -> None:
-        """Decide by these ACLs from now on; None allows everything to everybody."""
-        self.settings = replace(self.settings, acls=acls)
-        config = self.settings.config
-        self.coordinator.authorizer = None
-        if acls is not None:
-            self.coordinator.authorizer = Authorizer(
-                acls, super_users_of(config.super_users), config.allow_everyone_if_no_acl_found
-            )
-
-    def _claim_of(self, group_id: str | None) -> int | None:
-        """The epoch of this coordinator's claim of the group's partition, None without a claim."""
-        claims = self.settings.claims
-        return _NO_EPOCH if claims is None else claims.get(self._partition_of(group_id))
-
-    def _partition_of(self, group_id: str | None) -> int:
-        # Exactly one coordinator must reject an event that names no group: partition 0's owner.
-        partitions = self.settings.config.offsets_topic_num_partitions
-        return 0 if group_id is None else partition_for(group_id, partitions)
-
-    def _give_up(
-        self, group_id: str | None, state: bytes | None, events: list[str], now: int
-    ) -> BatchResult:
-        """Delete the state of a group whose partition this coordinator does not own.
-
-        Parked requests are answered only if the group is unloaded while the coordinator still owns
-        the partition: otherwise another coordinator may have answered them by now.
-        """
-        if group_id is None or state is None or UNLOAD_EVENT not in events:
-            return BatchResult(None, None, None)
-        claim = self.settings.unloading.get(self._partition_of(group_id))
-        snapshot = decode(state)
-        if claim is None or not snapshot.is_under(claim):
-            return BatchResult(None, None, None)
-        batch = _GroupBatch(self, group_id, state, snapshot, now)
-        batch.unload()
-        return batch.result()
-
-
-class _GroupBatch:
+class GroupBatch:
     """One group in one batch, while it is processed; `snapshot` was decoded from `state`."""
 
     def __init__(
         self,
-        machine: BatchMachine,
+        coordinator: GroupCoordinator,
+        settings: BatchSettings,
         group_id: str,
         state: bytes | None,
         snapshot: Snapshot,
         now: int,
     ) -> None:
-        self.coordinator = machine.coordinator
-        self.settings = machine.settings
+        self.coordinator = coordinator
+        self.settings = settings
         self.group_id = group_id
         self.snapshot = snapshot
         self.now = now
@@ -525,13 +421,3 @@ class _GroupBatch:
     def _deadline(self, group: Group) -> int | None:
         times = [t for t in (next_deadline(group), self.snapshot.cleanup_at) if t is not None]
         return min(times, default=None)
-
-
-def _reject_all(events: list[str], now: int) -> BatchResult:
-    rejected = []
-    for text in events:
-        why = refusal(text)
-        reason = "no group_id" if why is None else f"no group_id: {why}"
-        rejected.append(RejectedRequest(now, reason, text))
-    output = GroupOutput([], [], [], rejected) if rejected else None
-    return BatchResult(None, None, output)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
-from coordinator.group.batch import BatchMachine
+from coordinator.group.machine import BatchMachine
 from pipeline.bench.empty import EmptyMachine
 from pipeline.bench.fleet import Fleet
 from pipeline.bench.running import COORDINATOR, FLOOR, STORING

@@ -20,7 +20,8 @@ import msgspec
 from msgspec import Struct
 
 from coordinator.config import parse_config
-from coordinator.group.batch import BatchMachine, BatchSettings, GroupOutput
+from coordinator.group.batch import BatchSettings, GroupOutput
+from coordinator.group.machine import BatchMachine
 from pipeline.bench.fleet import Member
 from pipeline.bench.report import Aim, Column, Report
 from pipeline.errors import Failure

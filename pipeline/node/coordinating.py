@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
 from coordinator.config import ConfigError
-from coordinator.group.batch import BatchMachine
+from coordinator.group.machine import BatchMachine
 from pipeline.clock import clock_ms, monotonic
 from pipeline.errors import Failure
 from pipeline.node.archive_maker import ArchiveMaker

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from coordinator.group.batch import BatchMachine
+from coordinator.group.machine import BatchMachine
 from coordinator.signatures import Signatures
 from pipeline.clock import clock_ms
 from pipeline.session.checkpoint_files import (

@@ -52,7 +52,7 @@ _decode_settings = msgspec.json.Decoder(BatchSettings).decode
 
 
 class Machine(Protocol):
-    """Decides a group's events: `coordinator.group.batch.BatchMachine`."""
+    """Decides a group's events: `coordinator.group.machine.BatchMachine`."""
 
     def process(
         self, group_id: str | None, state: bytes | None, events: list[str], now: int

@@ -9,8 +9,9 @@ import pytest
 
 from coordinator.authorization import NEEDED_OF_GROUP, Authorizer, super_users_of
 from coordinator.config import parse_config
-from coordinator.group.batch import BatchMachine, BatchSettings
+from coordinator.group.batch import BatchSettings
 from coordinator.group.coordinator import HANDLERS
+from coordinator.group.machine import BatchMachine
 from schemas.acls import AclBinding, AclFilter, problem_of
 from schemas.errors import ErrorCode
 from schemas.messages import APIS, Response

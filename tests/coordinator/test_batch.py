@@ -12,10 +12,11 @@ import pytest
 from coordinator.config import parse_config
 from coordinator.group import batch as batch_module
 from coordinator.group import coordinator as coordinator_module
-from coordinator.group.batch import BatchMachine, BatchSettings, GroupOutput, new_member_uuid
+from coordinator.group.batch import BatchSettings, GroupOutput, new_member_uuid
 from coordinator.group.coordinator import HANDLERS
 from coordinator.group.dedup import MAX_RECENT, RecentRequests, digest
 from coordinator.group.group import Group
+from coordinator.group.machine import BatchMachine
 from coordinator.group.partition import partition_for
 from coordinator.group.snapshot import VERSION, Snapshot, UnknownSnapshot, decode, encode
 from coordinator.group.state import GroupState

@@ -7,9 +7,10 @@ import json
 import msgspec
 
 from coordinator.config import parse_config
-from coordinator.group.batch import BatchMachine, BatchResult, BatchSettings
+from coordinator.group.batch import BatchResult, BatchSettings
 from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT, remember_event
 from coordinator.group.dedup import digest_bytes
+from coordinator.group.machine import BatchMachine
 from coordinator.group.partition import partition_for
 from coordinator.group.snapshot import decode
 from tests.context import GROUP_ID, KAFKA_TEST_SETTINGS

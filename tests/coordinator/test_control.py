@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from coordinator.config import parse_config
-from coordinator.group.batch import BatchMachine, BatchResult, BatchSettings
+from coordinator.group.batch import BatchResult, BatchSettings
+from coordinator.group.machine import BatchMachine
 from tests.context import GROUP_ID, KAFKA_TEST_SETTINGS, Context
 
 MACHINE = BatchMachine(BatchSettings(config=parse_config(KAFKA_TEST_SETTINGS)))

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from coordinator.group.batch import BatchMachine, BatchSettings
+from coordinator.group.batch import BatchSettings
+from coordinator.group.machine import BatchMachine
 from coordinator.signatures import ANYBODY, RequestKey, Signatures, signed, signed_content
 from schemas import messages as m
 from schemas.errors import ErrorCode

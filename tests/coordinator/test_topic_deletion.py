@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from coordinator.config import parse_config
-from coordinator.group.batch import BatchMachine, BatchSettings, GroupOutput
+from coordinator.group.batch import BatchSettings, GroupOutput
 from coordinator.group.control import WAKE_EVENT
 from coordinator.group.group import Group
+from coordinator.group.machine import BatchMachine
 from coordinator.group.snapshot import decode, encode
 from schemas.catalogue import Catalogue
 from schemas.records import OFFSET_COMMIT, Record

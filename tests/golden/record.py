@@ -9,9 +9,10 @@ from deltalake import DeltaTable
 from msgspec import Struct
 
 from coordinator.config import parse_config
-from coordinator.group.batch import BatchMachine, BatchSettings
+from coordinator.group.batch import BatchSettings
 from coordinator.group.control import is_control
 from coordinator.group.coordinator import Node
+from coordinator.group.machine import BatchMachine
 from coordinator.group.partition import partition_for
 from coordinator.group.snapshot import decode
 from pipeline.node.bootstrap import prepare_bootstrap

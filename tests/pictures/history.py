@@ -22,7 +22,7 @@ from coordinator.consumer.coordinator import ConsumerCoordinator
 from coordinator.consumer.events import CommitDone
 from coordinator.consumer.protocol import TopicPartition
 from coordinator.consumer.settings import AutoOffsetReset, parse_settings
-from coordinator.group.batch import BatchMachine
+from coordinator.group.machine import BatchMachine
 from coordinator.ownership import ClusterState
 from pipeline import clock
 from pipeline.ownership.decision_log import DecisionLog

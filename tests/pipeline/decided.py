@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from coordinator.group.batch import BatchMachine, GroupOutput
+from coordinator.group.batch import GroupOutput
+from coordinator.group.machine import BatchMachine
 
 
 class Groups:

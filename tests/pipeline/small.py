@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from coordinator.config import parse_config
-from coordinator.group.batch import BatchMachine, BatchSettings
+from coordinator.group.batch import BatchSettings
+from coordinator.group.machine import BatchMachine
 from coordinator.signatures import RequestKey, Signatures
 from pipeline.clock import clock_ms
 from pipeline.delta.tail import follow

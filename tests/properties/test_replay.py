@@ -27,9 +27,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from coordinator.config import parse_config
-from coordinator.group.batch import BatchMachine, BatchSettings, new_member_uuid
+from coordinator.group.batch import BatchSettings, new_member_uuid
 from coordinator.group.group import Group
 from coordinator.group.log import replay
+from coordinator.group.machine import BatchMachine
 from coordinator.group.snapshot import Snapshot, decode, encode
 from coordinator.group.state import GroupState
 from coordinator.group.timers import next_deadline

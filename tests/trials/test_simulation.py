@@ -13,8 +13,9 @@ import pytest
 from msgspec.structs import replace
 
 from coordinator.group import batch
-from coordinator.group.batch import BatchMachine, BatchResult
+from coordinator.group.batch import BatchResult
 from coordinator.group.dedup import RequestWindow
+from coordinator.group.machine import BatchMachine
 from coordinator.group.partition import PartitionSet
 from coordinator.group.timers import shift_timers
 from pipeline.delta.commit import Commit

@@ -12,7 +12,8 @@ import pyarrow as pa
 from msgspec import Struct
 
 from coordinator.config import parse_config
-from coordinator.group.batch import BatchMachine, BatchSettings, GroupOutput
+from coordinator.group.batch import BatchSettings, GroupOutput
+from coordinator.group.machine import BatchMachine
 from pipeline.delta.table import open_delta
 from pipeline.node.bootstrap import prepare_bootstrap
 from pipeline.settings import CoordinatorSettings

@@ -19,7 +19,7 @@ import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
-from coordinator.group.batch import BatchMachine
+from coordinator.group.machine import BatchMachine
 from pipeline.clock import clock_ms
 from pipeline.delta.epoch import FencedError
 from pipeline.delta.table import open_delta

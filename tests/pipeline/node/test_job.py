@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from coordinator.group.batch import BatchMachine, BatchResult
+from coordinator.group.batch import BatchResult
+from coordinator.group.machine import BatchMachine
 from pipeline.bench.empty import EmptyMachine
 from pipeline.delta import local_appender, log_trim
 from pipeline.node import node

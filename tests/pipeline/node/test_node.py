@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.batch import BatchMachine
 from coordinator.group.coordinator import Node
+from coordinator.group.machine import BatchMachine
 from coordinator.group.snapshot import decode
 from coordinator.group.timers import next_deadline
 from coordinator.ownership import ClusterState, Plan

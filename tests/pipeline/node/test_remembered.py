@@ -9,9 +9,10 @@ import pytest
 from deltalake import DeltaTable
 from msgspec.structs import replace
 
-from coordinator.group.batch import BatchMachine, GroupOutput
+from coordinator.group.batch import GroupOutput
 from coordinator.group.control import PREFIX
 from coordinator.group.dedup import digest_bytes
+from coordinator.group.machine import BatchMachine
 from coordinator.group.partition import PartitionSet, partition_for
 from pipeline.clock import clock_ms
 from pipeline.node.bootstrap import prepare_bootstrap

@@ -17,8 +17,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from coordinator.group.batch import BatchMachine
 from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
+from coordinator.group.machine import BatchMachine
 from coordinator.group.partition import partition_for
 from pipeline import clock
 from pipeline.delta import commit_reader

@@ -1,0 +1,136 @@
+"""What decides for all groups of a stream, one group of one batch at a time.
+
+Pure and repeatable: the same settings, state, events and time give the same bytes. Requests to
+groups of offsets partitions that this coordinator does not own are ignored. A state that was
+written under an earlier claim of the partition is void: another coordinator may have decided for
+the group since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from coordinator.authorization import Authorizer, super_users_of
+from coordinator.group.batch import (
+    NO_EPOCH,
+    BatchResult,
+    BatchSettings,
+    GroupBatch,
+    GroupOutput,
+    new_member_uuid,
+)
+from coordinator.group.control import UNLOAD_EVENT, is_control
+from coordinator.group.coordinator import GroupCoordinator
+from coordinator.group.partition import partition_for
+from coordinator.group.snapshot import Snapshot, decode
+from coordinator.signatures import RequestKey, Signatures
+from schemas.acls import AclBinding
+from schemas.catalogue import Catalogue
+from schemas.messages import RejectedRequest, refusal
+
+
+class BatchMachine:
+    """Processes one group of one batch at a time; holds settings, no group.
+
+    `keys` are the secrets to the settings' `keys`.
+    """
+
+    def __init__(
+        self, settings: BatchSettings | None = None, keys: Iterable[RequestKey] = ()
+    ) -> None:
+        self._signatures = Signatures(keys)
+        self.set_settings(settings or BatchSettings())
+
+    def set_settings(self, settings: BatchSettings) -> None:
+        """Decide by these settings from now on."""
+        self.settings = settings
+        self.coordinator = GroupCoordinator(
+            settings.config,
+            new_id=new_member_uuid,
+            owner_of=lambda _partition: settings.node,
+            signatures=None if settings.keys is None else self._signatures.only(settings.keys),
+        )
+        self.set_topics(settings.topics)
+        self.set_acls(settings.acls)
+
+    def process(
+        self, group_id: str | None, state: bytes | None, events: list[str], now: int
+    ) -> BatchResult:
+        """Decide a group's requests (JSON texts, in order) and due timers at batch time `now`, ms.
+
+        Raises UnknownSnapshot if this release cannot read `state`, and nothing because of `events`.
+        """
+        claim = self._claim_of(group_id)
+        if claim is None:
+            return self._give_up(group_id, state, events, now)
+        if group_id is None:
+            return _reject_all(events, now)
+        snapshot = decode(state)
+        if not snapshot.is_under(claim):
+            state, snapshot = None, Snapshot()
+        snapshot.claim_epoch = claim
+        batch = GroupBatch(self.coordinator, self.settings, group_id, state, snapshot, now)
+        batch.resume()
+        controls = [text for text in events if is_control(text)]
+        if controls:
+            batch.take_over(controls)
+            events = [text for text in events if not is_control(text)]
+        batch.follow_catalogue()
+        batch.take(events)
+        batch.run_timers()
+        return batch.result()
+
+    def set_topics(self, catalogue: Catalogue | None) -> None:
+        """Decide by this catalogue from now on; None accepts every topic."""
+        self.settings = replace(self.settings, topics=catalogue)
+        self.coordinator.topics = None if catalogue is None else catalogue.partitions
+
+    def set_acls(self, acls: tuple[AclBinding, ...] | None) -> None:
+        """Decide by these ACLs from now on; None allows everything to everybody."""
+        self.settings = replace(self.settings, acls=acls)
+        config = self.settings.config
+        self.coordinator.authorizer = None
+        if acls is not None:
+            self.coordinator.authorizer = Authorizer(
+                acls, super_users_of(config.super_users), config.allow_everyone_if_no_acl_found
+            )
+
+    def _claim_of(self, group_id: str | None) -> int | None:
+        """The epoch of this coordinator's claim of the group's partition, None without a claim."""
+        claims = self.settings.claims
+        return NO_EPOCH if claims is None else claims.get(self._partition_of(group_id))
+
+    def _partition_of(self, group_id: str | None) -> int:
+        # Exactly one coordinator must reject an event that names no group: partition 0's owner.
+        partitions = self.settings.config.offsets_topic_num_partitions
+        return 0 if group_id is None else partition_for(group_id, partitions)
+
+    def _give_up(
+        self, group_id: str | None, state: bytes | None, events: list[str], now: int
+    ) -> BatchResult:
+        """Delete the state of a group whose partition this coordinator does not own.
+
+        Parked requests are answered only if the group is unloaded while the coordinator still owns
+        the partition: otherwise another coordinator may have answered them by now.
+        """
+        if group_id is None or state is None or UNLOAD_EVENT not in events:
+            return BatchResult(None, None, None)
+        claim = self.settings.unloading.get(self._partition_of(group_id))
+        snapshot = decode(state)
+        if claim is None or not snapshot.is_under(claim):
+            return BatchResult(None, None, None)
+        batch = GroupBatch(self.coordinator, self.settings, group_id, state, snapshot, now)
+        batch.unload()
+        return batch.result()
+
+
+def _reject_all(events: list[str], now: int) -> BatchResult:
+    rejected = []
+    for text in events:
+        why = refusal(text)
+        reason = "no group_id" if why is None else f"no group_id: {why}"
+        rejected.append(RejectedRequest(now, reason, text))
+    output = GroupOutput([], [], [], rejected) if rejected else None
+    return BatchResult(None, None, output)
