@@ -22,7 +22,7 @@ def package(
     from pipeline.node.packaging import write_package
     from pipeline.node.shipped import ARCHIVE_FOLDER
     from pipeline.session.checkpoint_location import store_packages
-    from pipeline.session.start import packages
+    from pipeline.session.spark_settings import packages
 
     done = write_package(out, lambda line: typer.echo(line, err=True))
     size = done.archive.stat().st_size

@@ -27,8 +27,9 @@ from pipeline.node.process_tree import jvm_of
 from pipeline.node.stop_request import StopRequest
 from pipeline.session.driver_jvm import before_jvm_ends, end_quietly
 from pipeline.session.guard import unless_missing
+from pipeline.session.java import JavaMissing
 from pipeline.session.jvm_log import JvmLog
-from pipeline.session.start import JavaMissing, SessionStart, SparkNotStarted
+from pipeline.session.start import SessionStart, SparkNotStarted
 from pipeline.settings import load_settings
 from pipeline.stream import WORKER_IMPORTS
 

@@ -1,17 +1,8 @@
 """The start of a SparkSession, with the settings of conf/spark-defaults.conf.
 
-A session that is started here gets all settings. Under spark-submit the JVM runs already, and the
-user's settings win; one warning names the settings that can no longer be changed.
-
-A coordinator's Spark knows nothing of Delta: Python reads and writes all tables
-(`pipeline.stream.event_source`, `pipeline.stream.sink`), and Delta's jars would cost a start time,
-and a machine without them the network. Who reads or writes Delta tables by Spark, as a benchmark's
-floor does, asks for a session with `delta`.
-
-The release of Delta stands in one place, pyproject's `delta-spark`; the jars are of the release
-that is installed (`packages`). The package's own `configure_spark_with_delta_pip` names the same
-jar but replaces the `spark.jars.packages` of its caller, and cannot tell a user of spark-submit
-what to ask for. Its `DeltaTable` rewrites tables, which nothing here does through Spark.
+A session that is started here gets all settings (`pipeline.session.spark_settings`). Under
+spark-submit the JVM runs already, and the user's settings win (`pipeline.session.submitted`); one
+warning names the settings that can no longer be changed.
 
 Spark never commits to a root's tables: on a local disk no LogStore of Delta 4.4.0
 creates a version only if it is free. Each looks whether the file is there, and then renames over it
@@ -24,22 +15,14 @@ project's writers and delta-rs link, and never replace a commit.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import os
-import re
-import shutil
-import subprocess
 import sys
-import tempfile
-from fnmatch import fnmatchcase
 from importlib import resources
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
 
-import pyspark
 from msgspec.structs import replace
 from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
@@ -51,8 +34,6 @@ from pipeline.session.checkpoint_location import (
     checkpoint_location,
     is_local,
     store_class,
-    store_packages,
-    store_settings,
 )
 from pipeline.session.driver_jvm import (
     BegunJvm,
@@ -62,15 +43,15 @@ from pipeline.session.driver_jvm import (
     end_jvm,
     has_class,
     launch_jvm,
-    log_as,
-    logs_by_default,
     runs_jvm,
-    stderr_to,
 )
 from pipeline.session.guard import is_known_spark, say_if_unknown, unless_missing
-from pipeline.session.hadoop import FILE_MANAGER, forget_clusters, keep_file_manager, spare_forks
-from pipeline.session.jars import EXCLUDES, PACKAGES, start_with_jars, with_known_jars
+from pipeline.session.hadoop import forget_clusters, keep_file_manager, spare_forks
+from pipeline.session.jars import PACKAGES, start_with_jars, with_known_jars
+from pipeline.session.java import check_java
 from pipeline.session.scratch import sweep
+from pipeline.session.spark_settings import BARE_FILES, DELTA_CLASS, packages, spark_settings
+from pipeline.session.submitted import apply, is_submitted, session_of_submit, ship_package
 
 if TYPE_CHECKING:
     from pipeline.session.jvm_log import JvmLog
@@ -78,23 +59,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-OLDEST_JAVA = 17
 APP_NAME = "group-coordinator"
-# This project's own settings: Spark keeps them, and does not know that they can be changed.
-OURS = "spark.group-coordinator."
 MASTER = "local[*]"
-_SCALA = "2.13"
-# 9 kB that spare a batch on a local disk its forks of chmod (`spare_forks`).
-_BARE_FILES = "com.globalmentor:hadoop-bare-naked-local-fs:0.1.0"
-_STATE = "org.apache.spark.sql.execution.streaming.state"
-STATE_STORES = {
-    "rocksdb": f"{_STATE}.RocksDBStateStoreProvider",
-    "memory": f"{_STATE}.HDFSBackedStateStoreProvider",
-}
-# Settings for a streaming checkpoint on a local disk: other stores have managers of their own.
-LOCAL_ONLY = (FILE_MANAGER,)
-_DELTA_CLASS = "io.delta.sql.DeltaSparkSessionExtension"
-_LOG_LEVEL = "spark.log.level"
 # What Spark sets in the environment of its Python processes.
 _ENV = "spark.executorEnv."
 # How long the last lines of a JVM that has ended are waited for.
@@ -104,23 +70,6 @@ _LAST_WORDS_S = 5.0
 # by so much. Requests were still answered then, but every 10 s, for ever, Spark tried to register
 # the executor anew, which local mode cannot, and logged more than a hundred lines of an error.
 _NEVER_LATE = {"spark.storage.blockManagerHeartbeatTimeoutMs": "3650d"}
-# The settings of a session that reads and writes Delta tables. The log of a small table is read in
-# one task instead of fifty: an append of 200 rows took 0.78 s instead of 2.38 s.
-_DELTA = {
-    "spark.sql.extensions": _DELTA_CLASS,
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    "spark.databricks.delta.snapshotPartitions": "1",
-}
-# Delta or the speed depends on these, and a running JVM can no longer change them.
-_BEFORE_START = (
-    "spark.sql.extensions",
-    "spark.sql.catalog.spark_catalog",
-    "spark.python.unix.domain.socket.enabled",
-)
-
-
-class JavaMissing(Failure):
-    """No Java, or one too old for Spark; the message says what to install."""
 
 
 class SparkNotStarted(Failure):
@@ -154,7 +103,7 @@ class SessionStart:
             master = self._active.sparkContext.master
         else:
             say_if_unknown()
-        if self._active is None and _is_submitted():
+        if self._active is None and is_submitted():
             # That JVM knows the master and the settings that spark-submit was given.
             with unless_missing("settings that Spark takes as it begins are those of spark-submit"):
                 launch_jvm()
@@ -172,7 +121,7 @@ class SessionStart:
         self._begun: BegunJvm | None = None
         # Else pyspark begins it, with the session.
         self._begins_jvm = jvm_log is not None and is_known_spark()
-        if self._active is None and not _is_submitted():
+        if self._active is None and not is_submitted():
             _prepare(self._wanted, self._master, imports)
             known = with_known_jars(self._wanted)
             if known is not None and self._begins_jvm and not runs_jvm():
@@ -186,14 +135,14 @@ class SessionStart:
         wanted = self._wanted
         if self._active is not None:
             spark = self._active
-            _apply(spark, wanted)
+            apply(spark, wanted)
         elif self._given is not None:
             spark = self._given
             theirs = spark.sparkContext.getConf()
-            _apply(spark, {key: value for key, value in wanted.items() if not theirs.contains(key)})
-            _ship_package(spark)
-        elif _is_submitted():
-            spark = _session_of_submit(wanted, self._jvm_log)
+            apply(spark, {key: value for key, value in wanted.items() if not theirs.contains(key)})
+            ship_package(spark)
+        elif is_submitted():
+            spark = session_of_submit(wanted, self._jvm_log)
         elif self._begun is not None:
             spark = self._build(wanted)
         else:
@@ -215,13 +164,13 @@ class SessionStart:
         try:
             return start_with_jars(wanted, self._build)
         except SparkNotStarted as error:
-            name = _BARE_FILES.rpartition(":")[0].replace(":", "#")
+            name = BARE_FILES.rpartition(":")[0].replace(":", "#")
             asked = wanted[PACKAGES].split(",")
-            if _BARE_FILES not in asked or f"unresolved dependency: {name}" not in str(error):
+            if BARE_FILES not in asked or f"unresolved dependency: {name}" not in str(error):
                 raise
             # What that costs is said once Spark runs (`spare_forks`).
-            log.info("%s; it starts without %s", error, _BARE_FILES)
-            others = [each for each in asked if each != _BARE_FILES]
+            log.info("%s; it starts without %s", error, BARE_FILES)
+            others = [each for each in asked if each != BARE_FILES]
             settings = {key: value for key, value in wanted.items() if key != PACKAGES}
             if others:
                 settings[PACKAGES] = ",".join(others)
@@ -300,10 +249,6 @@ def with_location(settings: Settings, root: str, spark: SparkSession) -> Setting
     return replace(settings, coordinator=ours)
 
 
-def _is_submitted() -> bool:
-    return "PYSPARK_GATEWAY_PORT" in os.environ
-
-
 def _prepare(wanted: dict[str, str], master: str, imports: tuple[str, ...]) -> None:
     """Complete the settings of a session that is to be started here."""
     java = check_java()
@@ -316,106 +261,6 @@ def _prepare(wanted: dict[str, str], master: str, imports: tuple[str, ...]) -> N
         options.append(f"-Dlog4j2.configurationFile={log4j2.as_uri()}")
     wanted[class_archive.DRIVER_OPTIONS] = " ".join(filter(None, options))
     wanted |= {"spark.app.name": APP_NAME, "spark.master": master}
-
-
-def spark_settings(settings: Settings, location: str, delta: bool = False) -> dict[str, str]:
-    """Return conf/spark-defaults.conf, what [coordinator] decides, and [spark] over both.
-
-    `location` is that of the streaming checkpoint, which is all that a coordinator's Spark reads
-    and writes; with `delta` it can also do so with Delta tables.
-    What [spark] asks for in packages comes beside what this project needs, and is not excluded.
-    """
-    wanted = read_defaults() | (_DELTA if delta else {})
-    if not is_local(location):
-        for key in LOCAL_ONLY:
-            del wanted[key]
-    ours = settings.coordinator
-    wanted["spark.sql.streaming.stateStore.providerClass"] = STATE_STORES[ours.state_store]
-    partitions = ours.shuffle_partitions or max(1, (os.cpu_count() or 1) // 2)
-    wanted["spark.sql.shuffle.partitions"] = str(partitions)
-    wanted |= store_settings(location) | settings.spark
-    theirs = [each.strip() for each in settings.spark.get(PACKAGES, "").split(",") if each.strip()]
-    added = store_packages(location) + theirs
-    wanted[PACKAGES] = ",".join(_join(packages(delta).split(","), added))
-    if EXCLUDES not in settings.spark:
-        wanted[EXCLUDES] = _without(wanted[EXCLUDES], added)
-    return wanted
-
-
-def _join(ours: list[str], added: list[str]) -> list[str]:
-    """The packages of both, and of one package in two releases the one that was added."""
-    releases = {each.rpartition(":")[0]: each for each in [*ours, *added]}
-    return list(releases.values())
-
-
-def _without(excludes: str, asked: list[str]) -> str:
-    """The patterns that exclude none of the packages asked for."""
-    names = [each.rpartition(":")[0] for each in asked]
-    kept = [p for p in excludes.split(",") if not any(fnmatchcase(name, p) for name in names)]
-    return ",".join(kept)
-
-
-def packages(delta: bool = False) -> str:
-    """The Maven coordinates of what Spark must load: the files without forks, `delta` for Delta.
-
-    Delta's jar is of the release of the installed `delta-spark`, for the installed Spark.
-    """
-    if not delta:
-        return _BARE_FILES
-    spark = ".".join(pyspark.__version__.split(".")[:2])
-    return f"io.delta:delta-spark_{spark}_{_SCALA}:{version('delta-spark')},{_BARE_FILES}"
-
-
-def read_defaults() -> dict[str, str]:
-    """Read conf/spark-defaults.conf: a key, blanks and a value a line; # begins a comment."""
-    text = resources.files("conf").joinpath("spark-defaults.conf").read_text("utf-8")
-    pairs: dict[str, str] = {}
-    for line in text.splitlines():
-        if line.strip() and not line.startswith("#"):
-            key, value = line.split(maxsplit=1)
-            pairs[key] = value.strip()
-    return pairs
-
-
-# --- Java ---------------------------------------------------------------------------------------
-
-
-def check_java() -> str:
-    """Return what the Java that Spark would start says of its version.
-
-    Raises JavaMissing unless it is new enough.
-    """
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    advice = f"install a JDK or JRE {OLDEST_JAVA} or newer and set JAVA_HOME to it"
-    if java is None or not Path(java).exists():
-        raise JavaMissing(f"Spark needs Java {OLDEST_JAVA}+ and there is none: {advice}")
-    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    found = java_version(answer.stderr)
-    if found is None:
-        raise JavaMissing(f"{java} -version does not tell its version: {advice}")
-    if found < OLDEST_JAVA:
-        raise JavaMissing(f"Spark needs Java {OLDEST_JAVA}+ and {java} is Java {found}: {advice}")
-    return answer.stderr
-
-
-def missing_archive(settings: Settings, root: str) -> Path | None:
-    """The archive of Spark's classes, if starts with these settings would use it and it is not."""
-    if _is_submitted():
-        return None
-    if not class_archive.may_use(spark_settings(settings, root)):
-        return None
-    archive = class_archive.archive_path(check_java())
-    return None if archive.exists() else archive
-
-
-def java_version(text: str) -> int | None:
-    """Read the major version out of what `java -version` prints; 8 for "1.8.0"."""
-    match = re.search(r'version "(?:1\.)?(\d+)', text)
-    return int(match[1]) if match else None
-
-
-# --- Python workers -----------------------------------------------------------------------------
 
 
 def _prepare_workers(wanted: dict[str, str], master: str, imports: tuple[str, ...]) -> None:
@@ -433,77 +278,20 @@ def _prepare_workers(wanted: dict[str, str], master: str, imports: tuple[str, ..
             log.warning("each Python process of Spark imports for itself, 6 s of CPU: %s", error)
 
 
-# --- spark-submit -------------------------------------------------------------------------------
-
-
-def _session_of_submit(wanted: dict[str, str], jvm_log: JvmLog | None) -> SparkSession:
-    """Start the session in the JVM of spark-submit; the user's settings win."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    by_default = False
-    if jvm_log is not None:
-        with unless_missing("what the JVM writes goes to the terminal"):
-            stderr_to(jvm_log.named_pipe())
-            by_default = logs_by_default()
-    given = SparkConf()
-    level = given.get(_LOG_LEVEL) or wanted.get(_LOG_LEVEL)
-    builder = SparkSession.builder
-    if by_default:
-        # Until it is told how to log, below, which a session that begins undoes.
-        builder = builder.config(_LOG_LEVEL, level or "WARN")
-    for key, value in wanted.items():
-        if not given.contains(key):
-            builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    if by_default:
-        with (
-            resources.as_file(resources.files("conf") / "log4j2.properties") as log4j2,
-            unless_missing("Spark logs by its own profile"),
-        ):
-            log_as(log4j2.as_uri())
-        if level is not None:
-            spark.sparkContext.setLogLevel(level)
-    _ship_package(spark)
-    return spark
-
-
-def _ship_package(spark: SparkSession) -> None:
-    """Give this package to all Python processes of Spark; --py-files alone does not.
-
-    Workers ignore .whl files, so they get the wheel as .zip. The process that reads a stream's
-    source looks for shipped files in a folder where Spark puts none, and is the executors' Python
-    (PYSPARK_PYTHON), which may have no packages. It runs beside the driver, so PYTHONPATH leads it
-    to the driver's own packages. Executors of other machines do not have these folders.
-    """
-    package = Path(__file__).parents[2]
-    installed = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
-    folders = dict.fromkeys([str(package), *installed])
-    spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(folders)
-    if package.suffix == ".whl" and package.is_file():
-        # Executors fetch the copy with their first task, so it stays until this process ends.
-        folder = tempfile.mkdtemp()
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        copy = Path(folder) / f"{package.stem}.zip"
-        shutil.copyfile(package, copy)
-        spark.sparkContext.addPyFile(str(copy))
-
-
-def _apply(spark: SparkSession, wanted: dict[str, str]) -> None:
-    """Set in a running session what can still be set, and warn of the rest."""
-    for key, value in wanted.items():
-        if key.startswith(OURS) or spark.conf.isModifiable(key):
-            spark.conf.set(key, value)
-    late = [
-        key for key in _BEFORE_START if key in wanted and spark.conf.get(key, None) != wanted[key]
-    ]
-    if late:
-        pairs = ", ".join(f"{key}={wanted[key]}" for key in late)
-        log.warning("Spark runs already; to be set before its start: %s", pairs)
+def missing_archive(settings: Settings, root: str) -> Path | None:
+    """The archive of Spark's classes, if starts with these settings would use it and it is not."""
+    if is_submitted():
+        return None
+    if not class_archive.may_use(spark_settings(settings, root)):
+        return None
+    archive = class_archive.archive_path(check_java())
+    return None if archive.exists() else archive
 
 
 def _check_jars(spark: SparkSession, wanted: dict[str, str], location: str, delta: bool) -> None:
     needed = {urlparse(location).scheme: store_class(location)}
     if delta:
-        needed["Delta"] = _DELTA_CLASS
+        needed["Delta"] = DELTA_CLASS
     for name, needed_class in needed.items():
         if needed_class is not None and not has_class(spark, needed_class):
             asked = wanted[PACKAGES]

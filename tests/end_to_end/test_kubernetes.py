@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline.session.start import packages
+from pipeline.session.spark_settings import packages
 from tests.end_to_end.submitting import SPARK_HOME, is_ours
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]

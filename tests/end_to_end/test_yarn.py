@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.client import GroupMember
 from pipeline.node.packaging import Packaged, write_package
-from pipeline.session.start import packages
+from pipeline.session.spark_settings import packages
 from pipeline.tables.topics import create_topic
 from tests.end_to_end.submitting import is_committed, shipped, until
 from tests.end_to_end.yarn import Yarn

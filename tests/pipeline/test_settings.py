@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.config import GroupCoordinatorConfig, parse_config
-from pipeline.session.start import spark_settings
+from pipeline.session.spark_settings import spark_settings
 from pipeline.settings import CoordinatorSettings, Settings, SettingsError, load_settings
 
 

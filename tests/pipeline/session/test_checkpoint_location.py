@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.session.checkpoint_location import checkpoint_location, hadoop_uri, store_packages
-from pipeline.session.start import PACKAGES, packages, spark_settings
+from pipeline.session.jars import PACKAGES
+from pipeline.session.spark_settings import packages, spark_settings
 from pipeline.settings import CoordinatorSettings, Settings
 
 BESIDE = Settings()

@@ -8,7 +8,8 @@ import pytest
 
 from pipeline.session import start
 from pipeline.session.class_archive import DRIVER_OPTIONS, SETTING, VARIABLE, archive_path, may_use
-from pipeline.session.start import missing_archive, read_defaults
+from pipeline.session.spark_settings import read_defaults
+from pipeline.session.start import missing_archive
 from pipeline.settings import Settings
 
 JAVA = 'openjdk version "17.0.15" 2025-04-15'

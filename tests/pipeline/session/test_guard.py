@@ -17,12 +17,14 @@ from pyspark.sql import SparkSession
 import pipeline
 from pipeline.errors import Failure
 from pipeline.node import executors, shipped
-from pipeline.session import fork_server, start
+from pipeline.session import fork_server, hadoop, start, submitted
 from pipeline.session.driver_jvm import BegunJvm
 from pipeline.session.guard import say_if_unknown, unless_missing
+from pipeline.session.jars import PACKAGES
 from pipeline.session.jvm_log import JvmLog
 from pipeline.session.scratch import ScratchFolder
-from pipeline.session.start import PACKAGES, SessionStart, SparkNotStarted, packages
+from pipeline.session.spark_settings import packages
+from pipeline.session.start import SessionStart, SparkNotStarted
 from pipeline.settings import Settings
 
 _PRIVATE = re.compile(
@@ -251,12 +253,13 @@ def test_a_submitted_jvm_that_cannot_be_told_how_to_log_goes_on(
     monkeypatch.setattr(start, "launch_jvm", lambda: None)
     monkeypatch.setattr(start, "runs_jvm", lambda: True)
     monkeypatch.setattr(start, "SparkConf", lambda: bare)
+    monkeypatch.setattr(submitted, "SparkConf", lambda: bare)
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
-    monkeypatch.setattr(start, "stderr_to", gone)
+    monkeypatch.setattr(submitted, "stderr_to", gone)
     assert begin(tmp_path) is bare
-    monkeypatch.setattr(start, "stderr_to", lambda _pipe: None)
-    monkeypatch.setattr(start, "logs_by_default", lambda: True)
-    monkeypatch.setattr(start, "log_as", gone)
+    monkeypatch.setattr(submitted, "stderr_to", lambda _pipe: None)
+    monkeypatch.setattr(submitted, "logs_by_default", lambda: True)
+    monkeypatch.setattr(submitted, "log_as", gone)
     assert begin(tmp_path) is bare
     said = [line.partition(":")[0] for line in lines(caplog)]
     assert [each for each in said if each not in LATER] == [
@@ -288,14 +291,14 @@ def test_executors_are_not_looked_at_without_cloudpickle(monkeypatch, caplog):
 
 @pytest.mark.spark
 def test_a_class_that_spark_has_no_more_is_not_asked_for(spark, caplog):
-    before = spark.conf.get(start.FILE_MANAGER)
+    before = spark.conf.get(hadoop.FILE_MANAGER)
     try:
-        start.keep_file_manager(spark)
-        assert (spark.conf.get(start.FILE_MANAGER), lines(caplog)) == (before, [])
-        spark.conf.set(start.FILE_MANAGER, "org.apache.spark.gone.Manager")
-        start.keep_file_manager(spark)
-        assert spark.conf.get(start.FILE_MANAGER, None) is None
+        hadoop.keep_file_manager(spark)
+        assert (spark.conf.get(hadoop.FILE_MANAGER), lines(caplog)) == (before, [])
+        spark.conf.set(hadoop.FILE_MANAGER, "org.apache.spark.gone.Manager")
+        hadoop.keep_file_manager(spark)
+        assert spark.conf.get(hadoop.FILE_MANAGER, None) is None
         (line,) = lines(caplog)
         assert line.endswith("this Spark has no org.apache.spark.gone.Manager")
     finally:
-        spark.conf.set(start.FILE_MANAGER, before)
+        spark.conf.set(hadoop.FILE_MANAGER, before)

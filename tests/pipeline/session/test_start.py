@@ -14,14 +14,9 @@ from delta import configure_spark_with_delta_pip
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from pipeline.session.start import (
-    EXCLUDES,
-    PACKAGES,
-    SessionStart,
-    packages,
-    read_defaults,
-    spark_settings,
-)
+from pipeline.session.jars import EXCLUDES, PACKAGES
+from pipeline.session.spark_settings import packages, read_defaults, spark_settings
+from pipeline.session.start import SessionStart
 from pipeline.settings import Settings
 from pipeline.stream.packed import KEY_WIDTH
 from pipeline.stream.packing import pack_rows

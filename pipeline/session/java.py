@@ -1,0 +1,42 @@
+"""The Java that Spark would start."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from pipeline.errors import Failure
+
+OLDEST_JAVA = 17
+
+
+class JavaMissing(Failure):
+    """No Java, or one too old for Spark; the message says what to install."""
+
+
+def check_java() -> str:
+    """Return what the Java that Spark would start says of its version.
+
+    Raises JavaMissing unless it is new enough.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = f"install a JDK or JRE {OLDEST_JAVA} or newer and set JAVA_HOME to it"
+    if java is None or not Path(java).exists():
+        raise JavaMissing(f"Spark needs Java {OLDEST_JAVA}+ and there is none: {advice}")
+    answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = java_version(answer.stderr)
+    if found is None:
+        raise JavaMissing(f"{java} -version does not tell its version: {advice}")
+    if found < OLDEST_JAVA:
+        raise JavaMissing(f"Spark needs Java {OLDEST_JAVA}+ and {java} is Java {found}: {advice}")
+    return answer.stderr
+
+
+def java_version(text: str) -> int | None:
+    """Read the major version out of what `java -version` prints; 8 for "1.8.0"."""
+    match = re.search(r'version "(?:1\.)?(\d+)', text)
+    return int(match[1]) if match else None
