@@ -30,9 +30,16 @@ class JsonRows:
     """Encodes rows; for one thread at a time."""
 
     def __init__(self) -> None:
-        # A cursor has registered tables of its own.
-        self._connection = _duckdb().cursor()
         self._queries: dict[pa.Schema, str] = {}
+
+    @functools.cached_property
+    def _connection(self) -> duckdb.DuckDBPyConnection:
+        """A cursor, which has registered tables of its own.
+
+        Who encodes nothing has none: what py4j holds until a Spark job ends, such as a listener,
+        would hold it until then, and DuckDB would print forty lines of what it calls leaks.
+        """
+        return _duckdb().cursor()
 
     def encode(self, rows: pa.Table) -> list[bytes]:
         """Return each row, of a `RowGroup`, as a JSON object in UTF-8.
