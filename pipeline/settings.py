@@ -45,7 +45,7 @@ class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     advertised_port: Port = field(name="advertised.port", default=9092)
     lease_ms: Annotated[int, Meta(ge=1000)] = field(name="lease.ms", default=10_000)
     controlled_shutdown_timeout_ms: NotNegative = field(
-        name="controlled.shutdown.timeout.ms", default=15_000
+        name="controlled.shutdown.timeout.ms", default=8_000
     )
     progress_timeout_ms: Positive = field(name="progress.timeout.ms", default=60_000)
     trigger_interval_ms: Positive = field(name="trigger.interval.ms", default=500)
