@@ -5,10 +5,45 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 # What DuckDB's RuntimeError says when a signal's handler has raised during a statement.
 _BY_DUCKDB = "Query interrupted"
+
+
+class SignalEvent:
+    """A threading.Event that signal handlers may set.
+
+    A handler runs in the main thread, between any two of its steps. If that thread waits for a
+    threading.Event, it holds the event's lock for some of these steps, and a handler that sets the
+    event then waits for the lock for ever: the process would never stop. `SimpleQueue.put` is made
+    to be called at such a moment.
+    """
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._told: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        """Have `is_set` be true, and everybody who waits go on."""
+        self._is_set = True
+        self._told.put(None)
+
+    def is_set(self) -> bool:
+        """Whether it was set."""
+        return self._is_set
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Return once it is set, or after so many seconds; whether it is set."""
+        if not self._is_set:
+            try:
+                self._told.get(timeout=timeout_s)
+            except Empty:
+                return self._is_set
+            # For the next one who waits.
+            self._told.put(None)
+        return self._is_set
 
 
 @contextmanager

@@ -10,11 +10,11 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-import threading
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
+from pipeline.interrupt import SignalEvent
 from pipeline.session.start import create_session
 from pipeline.settings import load_settings
 from pipeline.tables.store import table_uri
@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--root", required=True)
     parser.add_argument("--config")
     options = parser.parse_args()
-    stop = threading.Event()
+    stop = SignalEvent()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     spark = create_session(load_settings(options.config), options.root, delta=True)
     try:

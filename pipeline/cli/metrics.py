@@ -14,6 +14,7 @@ import typer
 
 from pipeline.cli.gateway import check_listen, is_loopback, read_address
 from pipeline.cli.options import LogForm, Root, Verbose
+from pipeline.interrupt import SignalEvent
 from pipeline.logs import LogFormat, ProcessLog
 
 log = logging.getLogger(__name__)
@@ -47,7 +48,7 @@ def metrics(
     host, port = read_address(listen)
     settings = MetricsSettings(cluster_name or Path(root.rstrip("/")).name, max_groups)
     os.nice(_NICENESS)
-    asked_to_stop = threading.Event()
+    asked_to_stop = SignalEvent()
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: asked_to_stop.set())
     if until_eof:
@@ -59,7 +60,7 @@ def metrics(
         asked_to_stop.wait()
 
 
-def _await_eof(ended: threading.Event) -> None:
+def _await_eof(ended: SignalEvent) -> None:
     # Not by `sys.stdin`: Python's end aborts while a thread waits within that.
     while os.read(sys.stdin.fileno(), 1):
         continue

@@ -13,7 +13,6 @@ import logging
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from msgspec import Struct
 
 from pipeline.client.member import GroupMember
 from pipeline.errors import Failure
+from pipeline.interrupt import SignalEvent
 from pipeline.tables.topics import UnknownTopic
 from pipeline.topics import TableTopics
 
@@ -127,7 +127,7 @@ class Worker:
         tell: Callable[[Batch | Change], None] = lambda _: None,
     ) -> None:
         self._output, self._once, self._tell = output, once, tell
-        self._stopping = threading.Event()
+        self._stopping = SignalEvent()
         topics = TableTopics(root, [topic])
         topics.poll()
         if topic not in topics.topics():

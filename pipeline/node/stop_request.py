@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-
 from pipeline.clock import monotonic
+from pipeline.interrupt import SignalEvent
 
 # Whoever asks a second time wants the node to stop at once. But `timeout` asks a process and then
 # its group: the process is asked twice within a moment.
@@ -15,8 +14,8 @@ class StopRequest:
     """Set by signal handlers and by threads, and waited for by the thread that runs a node."""
 
     def __init__(self) -> None:
-        self.asked = threading.Event()
-        self.at_once = threading.Event()
+        self.asked = SignalEvent()
+        self.at_once = SignalEvent()
         self._asked_at = 0.0
 
     def ask(self) -> None:

@@ -1,16 +1,19 @@
-"""Ctrl-C ends a statement of DuckDB as it ends Python's own code."""
+"""Being told to end: at any step of the thread that waits, and in a statement of DuckDB."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from pipeline.delta.engine import Engine
-from pipeline.interrupt import duckdb_interrupted
+from pipeline.interrupt import SignalEvent, duckdb_interrupted
 
 ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(1000000) b"
 
@@ -29,3 +32,49 @@ def test_an_engine_s_statement_is_ended(tmp_path: Path) -> None:
 def test_another_error_stays_what_it_is() -> None:
     with pytest.raises(RuntimeError, match="out of luck"), duckdb_interrupted():
         raise RuntimeError("out of luck")
+
+
+# A thread that waits for one event after the other, and a handler that sets the present one five
+# thousand times a second. With threading.Event the process ends within a second, in the handler.
+WAITS = """
+import signal, time
+from pipeline.interrupt import SignalEvent
+
+event, handled = SignalEvent(), 0
+
+def handle(*_):
+    global handled
+    handled += 1
+    event.set()
+
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.0002, 0.0002)
+until = time.monotonic() + 2
+while time.monotonic() < until or handled < 1000:
+    event.wait(0.00001)
+    event = SignalEvent()
+signal.setitimer(signal.ITIMER_REAL, 0)
+print("went on")
+"""
+
+
+def test_a_handler_may_set_it_at_any_step_of_the_thread_that_waits() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", WAITS], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (run.returncode, run.stdout) == (0, "went on\n"), run.stderr
+
+
+def test_everybody_who_waits_goes_on_and_who_comes_later_does_not_wait() -> None:
+    event = SignalEvent()
+    assert not event.wait(0)
+    waiting = [threading.Thread(target=event.wait, args=(60,)) for _ in range(3)]
+    for each in waiting:
+        each.start()
+    began = time.monotonic()
+    event.set()
+    for each in waiting:
+        each.join(60)
+    assert event.wait(60)
+    assert event.is_set()
+    assert time.monotonic() - began < 60

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from msgspec import Struct
 
 from pipeline.clock import clock_ms, monotonic, sleep
 from pipeline.errors import Failure
-from pipeline.interrupt import on_interrupt
+from pipeline.interrupt import SignalEvent, on_interrupt
 from pipeline.tables.store import ensure_tables
 from pipeline.trials.jvm import make_archive
 from pipeline.trials.torture.disk import small_disk
@@ -182,7 +181,7 @@ class _Trial:
 
     def __init__(self, stage: Stage, seed: int, say: Callable[[str], None]) -> None:
         self.actions: deque[str] = deque(maxlen=_LAST_ACTIONS)
-        self.interrupted = threading.Event()
+        self.interrupted = SignalEvent()
         self._stage = stage
         self._seed = seed
         self._say = say
