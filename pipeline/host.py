@@ -67,7 +67,8 @@ def _java() -> str:
     if java is None:
         return "no Java"
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    return answer.stderr.partition("\n")[0]
+    # Before its version a JVM says which options it has picked up from the environment.
+    return next((line for line in answer.stderr.splitlines() if ' version "' in line), "no version")
 
 
 def _cpu() -> str:
