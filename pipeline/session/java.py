@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 from pipeline.errors import Failure
+from pipeline.host import find_java
 
 OLDEST_JAVA = 17
 
@@ -22,8 +21,7 @@ def check_java() -> str:
 
     Raises JavaMissing unless it is new enough.
     """
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    java = find_java()
     advice = f"install a JDK or JRE {OLDEST_JAVA} or newer and set JAVA_HOME to it"
     if java is None or not Path(java).exists():
         raise JavaMissing(f"Spark needs Java {OLDEST_JAVA}+ and there is none: {advice}")

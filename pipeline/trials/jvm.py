@@ -9,13 +9,13 @@ again for a coordinator's start and first minute. These JVMs have an archive of 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
+from pipeline.host import find_java
 from pipeline.interrupt import interrupted_by_signals
 from pipeline.node import archive_maker
 from pipeline.session.class_archive import QUIET, VARIABLE, cached
@@ -36,9 +36,7 @@ def use_short_lived_jvms() -> None:
 
 def archive_path() -> Path:
     """Where the archive for this Java and this Spark is, or would be."""
-    home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else shutil.which("java") or ""
-    of_what = (os.path.realpath(java), sys.prefix, version("pyspark"), _SHORT_LIVED)
+    of_what = (os.path.realpath(find_java() or ""), sys.prefix, version("pyspark"), _SHORT_LIVED)
     return cached("spark", *of_what)
 
 

@@ -52,7 +52,7 @@ class Fault(NamedTuple):
     act: Callable[[Stage], str | None]
 
 
-def _kill(
+def _hit(
     how: Callable[[Node, Random], bool], what: str, forgetful: float = _FORGETFUL
 ) -> Callable[[Stage], str | None]:
     def act(stage: Stage) -> str | None:
@@ -64,20 +64,20 @@ def _kill(
             if not how(node, stage.random):
                 return None
             node.forgets = node.forgets or stage.random.random() < forgetful
-        return f"kill {what} of node {node.node_id}, {state}"
+        return f"{what} node {node.node_id}, {state}"
 
     return act
 
 
-DRIVER = Fault("driver", _kill(lambda node, _: node.kill_driver(), "the driver's Python"))
-JVM = Fault("jvm", _kill(lambda node, _: node.kill_jvm(), "the JVM"))
+DRIVER = Fault("driver", _hit(lambda node, _: node.kill_driver(), "kill the driver's Python of"))
+JVM = Fault("jvm", _hit(lambda node, _: node.kill_jvm(), "kill the JVM of"))
 WORKER = Fault(
-    "worker", _kill(lambda node, r: node.kill_worker(r.randrange(100)), "a Python worker")
+    "worker", _hit(lambda node, r: node.kill_worker(r.randrange(100)), "kill a Python worker of")
 )
-NODE = Fault("node", _kill(lambda node, _: node.kill_node(), "all processes"))
+NODE = Fault("node", _hit(lambda node, _: node.kill_node(), "kill all processes of"))
 KILLS = (DRIVER, JVM, WORKER, NODE)
 # A kill after which the node surely starts without its streaming checkpoint.
-LOSS = Fault("node", _kill(lambda node, _: node.kill_node(), "all processes", 1.0))
+LOSS = Fault("node", _hit(lambda node, _: node.kill_node(), "kill all processes of", 1.0))
 
 
 def _pause(stage: Stage) -> str | None:
@@ -90,18 +90,6 @@ def _pause(stage: Stage) -> str | None:
         if len(stage.cluster.nodes) < 2 or not node.pause(seconds):
             return None
     return f"pause node {node.node_id} for {seconds:.1f} s"
-
-
-def _stop(stage: Stage) -> str | None:
-    """Tell a node to end in order, which another fault may cut short."""
-    with stage.cluster.lock:
-        node = stage.node()
-        if node is None:
-            return None
-        state = "ready" if node.is_ready() else STARTING
-        if not node.stop():
-            return None
-    return f"stop node {node.node_id}, {state}"
 
 
 def _move(stage: Stage) -> str | None:
@@ -161,5 +149,6 @@ def _fill(stage: Stage) -> str | None:
 
 PAUSE = Fault("pause", _pause)
 MOVE = Fault("move", _move)
-STOP = Fault("stop", _stop)
+# Told to end in order, which another fault may cut short.
+STOP = Fault("stop", _hit(lambda node, _: node.stop(), "stop", 0.0))
 OTHERS = (PAUSE, MOVE, STOP, Fault("insert", _insert), Fault("full disk", _fill))
