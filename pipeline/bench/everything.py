@@ -69,7 +69,7 @@ PLANS = (
     Plan("machine", MachineReport, "--batches 1 --scale 100"),
     Plan("commit", CommitReport, "--batches 10"),
     Plan("producer", ProducerFigures, "--seconds 0.5"),
-    Plan("nodes", NodesReport, f"{_SMALL} --nodes 1 --groups 50"),
+    Plan("nodes", NodesReport, f"{_SMALL} --rounds 1 --nodes 1 --groups 50"),
     Plan("reading", ReadingReport, ""),
     Plan("moves", MovesReport, "--seconds 4 --windows 1 --warm-up 5 --kind moves"),
     Plan("limits", LimitsReport, "--seconds 1 --writers 1"),

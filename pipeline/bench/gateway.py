@@ -15,7 +15,6 @@ which is one thread, reaches its core, the report says so: the figure is then a 
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -34,6 +33,7 @@ from deltalake import write_deltalake
 from msgspec import Struct
 
 from pipeline.bench.broker import HOST, broker
+from pipeline.bench.cpu import cpu_s
 from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, Member
 from pipeline.bench.kafka_libs import ADVICE, kafka_libs
 from pipeline.bench.paced import GROUPS, INTERVAL_S, MEMBERS, p50_and_p99, pace, pace_client
@@ -259,15 +259,6 @@ def _hold(found: Figures, port: int, pid: int, load: Load, say: Callable[[str], 
                 found.held_limit = "as many as were asked"
                 break
             count = min(made + HELD_STEP, most) // OF_GROUP * OF_GROUP
-
-
-def cpu_s(pid: int, ended_too: bool = False) -> float:
-    """The CPU seconds that a process has used; with `ended_too` also its children that have ended.
-
-    Raises FileNotFoundError or ProcessLookupError if there is no such process.
-    """
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11 : 15 if ended_too else 13])) / os.sysconf("SC_CLK_TCK")
 
 
 # --- records ------------------------------------------------------------------------------------

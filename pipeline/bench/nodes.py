@@ -3,15 +3,19 @@
 Each node owns some of the 50 offsets partitions and follows the same `requests` table. The load is
 the same for any number of nodes: members that heartbeat once a second (`pipeline.bench.paced`), in
 commits of many groups, few enough for four JVMs on two cores. The floor is one node with a function
-that decides nothing. What is measured begins once the nodes' shares are even and all groups stable.
+that decides nothing. All of them are up at once, each number of nodes with a root of its own. They
+are warmed up side by side, once the nodes' shares are even and all groups stable, and measured in
+turns, while the others have no load: so whatever the machine does befalls them all.
 
-CPU is that of the nodes' processes, each a driver's Python, its JVM and its Python workers, as
-/proc counts it; the load's own is not in it. A micro-batch costs about as much for few requests as
-for many, and each node has its own: so each figure of CPU stands beside the batches that it went
-into, counted by the files of Spark's log of offsets. Without a load a batch begins when a timer is
-due, or after `trigger.max.interval.ms`, and has next to nothing to decide (`idle`). `reading` is
-what only reading the requests takes, as each node reads them: the run's own commits once more, one
-after the other, by readers with the nodes' partitions, in the benchmark's process.
+CPU is that of the nodes' processes, each a driver's Python, its JVM and its Python workers; the
+load's own is not in it. `compiling` is what the JVMs' compilers take of it. They compile what has
+run often, so they are done with a node's code after so many batches of its own: one of four nodes
+has fewer of them than a node alone, and takes longer. A micro-batch costs about as much for few
+requests as for many, and each node has its own: so each figure of CPU stands beside the batches
+that it went into, counted by the files of Spark's log of offsets. Without a load a batch begins
+when a timer is due, or after `trigger.max.interval.ms`, and has next to nothing to decide (`idle`).
+`reading` is what only reading the requests takes, as each node reads them: the run's own commits
+once more, one after the other, by readers with the nodes' partitions, in the benchmark's process.
 
 With more nodes than cores the nodes wait for each other, and answer times say so.
 """
@@ -19,24 +23,24 @@ With more nodes than cores the nodes wait for each other, and answer times say s
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 from msgspec import Struct
 
 from coordinator.config import GroupCoordinatorConfig
-from pipeline.bench.fleet import Fleet
-from pipeline.bench.gateway import cpu_s
+from pipeline.bench.cpu import CpuCounter
+from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet
 from pipeline.bench.paced import INTERVAL_S, p50_and_p99, pace
 from pipeline.bench.reading import reading_s
 from pipeline.bench.rebalance import form
 from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, several
+from pipeline.bench.running import COORDINATOR, FLOOR, several
 from pipeline.errors import Failure
 from pipeline.node.process import CoordinatorProcess
-from pipeline.node.process_tree import descendants
 from pipeline.ownership.decision_log import DecisionLog
 from pipeline.stream.offset import Selection
 from pipeline.tables.store import open_table
@@ -45,11 +49,15 @@ from schemas.tables import REQUESTS
 NODES = (1, 2, 4)
 # 200 heartbeats a second: 20 in each commit, of about as many groups.
 GROUPS, MEMBERS = 100, 2
+# A node alone had its compilers take 7 % of its CPU in the tenth minute, four nodes 17 %.
+WARM_UP_S = 900.0
+SECONDS = 60.0
+ROUNDS = 3
 # How long the nodes are measured without a load, s.
-IDLE_S = 10.0
+IDLE_S = 20.0
 _SHARED_TIMEOUT_S = 300.0
 _LOOK_S = 0.5
-_SAY_S = 10.0
+_SAY_S = 30.0
 
 
 class NodesFigures(Struct):
@@ -65,6 +73,7 @@ class NodesFigures(Struct):
     batches: Annotated[float, Column("batches/s", ".1f")]
     batch_ms: Annotated[float, Column("CPU ms a batch", ".0f")]
     cpu_us: Annotated[float, Column("CPU us a request", ",.0f")]
+    compiling_us: Annotated[float, Column("of it compiling", ",.0f")]
     reading_us: Annotated[float, Column("of it reading", ".1f")]
     p50_ms: Annotated[float, Column("p50 ms", ".0f")]
     p99_ms: Annotated[float, Column("p99 ms", ".0f")]
@@ -105,62 +114,134 @@ def bench_nodes(
     nodes: Sequence[int] = NODES,
     groups: int = GROUPS,
     warm_up: float = WARM_UP_S,
+    rounds: int = ROUNDS,
 ) -> NodesReport:
-    """Measure the floor and each number of nodes for so long, s; `say` hears of progress.
+    """Measure the floor and each number of nodes `rounds` times for so long, s.
 
-    Raises Failure, also for a run that is too short.
+    `say` hears of progress. Raises Failure, also for a run that is too short.
     """
-    figures = [
-        _measured(machine, count, seconds, groups, warm_up, say)
-        for machine, count in [(FLOOR, 1), *((COORDINATOR, count) for count in nodes)]
-    ]
+    with ExitStack() as stack:
+        machines = []
+        for kind, count in [(FLOOR, 1), *((COORDINATOR, count) for count in nodes)]:
+            name = kind if kind == FLOOR else f"{count} node{'' if count == 1 else 's'}"
+            say(f"nodes: starting {name}")
+            processes, root = stack.enter_context(several(kind, count))
+            shares = [Selection()] if count == 1 else _shared(root, count, say)
+            # Nobody heartbeats while others are measured.
+            fleet = Fleet(root, groups, MEMBERS, "nodes", LONGEST_SESSION_MS)
+            machines.append(_Machine(kind, name, processes, fleet, shares))
+            if kind == COORDINATOR:
+                form(fleet)
+        say(f"nodes: {groups} groups formed on each, {warm_up:.0f} s of warm-up")
+        with ThreadPoolExecutor(len(machines)) as pool:
+            list(pool.map(lambda each: each.warm_up(warm_up, say), machines))
+        for number in range(rounds):
+            for machine in machines:
+                machine.measure(seconds, f"round {number + 1} of {rounds}", say)
+        idle_s = min(IDLE_S, seconds)
+        say(f"nodes: {idle_s:.0f} s without a load")
+        counters = [_Counter(each) for each in machines]
+        time.sleep(idle_s)
+        idle = [counter.used() for counter in counters]
+        figures = [each.figures(used) for each, used in zip(machines, idle, strict=True)]
     return NodesReport(int(groups * MEMBERS / INTERVAL_S), figures)
 
 
-def _measured(
-    machine: str,
-    count: int,
-    seconds: float,
-    groups: int,
-    warm_up: float,
-    say: Callable[[str], None],
-) -> NodesFigures:
-    name = machine if machine == FLOOR else f"{count} node{'' if count == 1 else 's'}"
-    say(f"nodes: starting {name}")
-    with several(machine, count) as (processes, root):
-        shares = [Selection()] if count == 1 else _shared(root, count, say)
-        fleet = Fleet(root, groups, MEMBERS, "nodes")
-        if machine == COORDINATOR:
-            form(fleet)
-        say(f"nodes: {name}: {len(fleet.groups)} groups formed, {warm_up:.0f} s of warm-up")
-        pace(fleet, warm_up, processes[0], _progress(name, say))
-        with _measuring(processes, root) as idle:
-            time.sleep(min(IDLE_S, seconds))
-        first = open_table(root, REQUESTS).version() + 1
-        with _measuring(processes, root) as loaded:
-            times, unanswered = pace(fleet, seconds, processes[0], _progress(name, say))
-        p50, p99 = p50_and_p99(times, name)
-        found = NodesFigures(
-            machine=machine,
-            nodes=count,
-            answers=len(times),
-            unanswered=unanswered,
+class _Used(Struct):
+    """What the nodes of a machine have used, s of CPU, in so many seconds and batches."""
+
+    seconds: float = 0.0
+    batches: int = 0
+    cpu_s: float = 0.0
+    compiling_s: float = 0.0
+
+    def add(self, other: _Used) -> None:
+        """Add what was used in another window."""
+        self.seconds += other.seconds
+        self.batches += other.batches
+        self.cpu_s += other.cpu_s
+        self.compiling_s += other.compiling_s
+
+
+class _Machine:
+    """The nodes of one root, and what was measured of them."""
+
+    def __init__(
+        self,
+        kind: str,
+        name: str,
+        processes: list[CoordinatorProcess],
+        fleet: Fleet,
+        shares: list[Selection],
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.processes = processes
+        self.fleet = fleet
+        self._shares = shares
+        self._used = _Used()
+        self._times: list[float] = []
+        self._unanswered = 0
+        self._reading_s = 0.0
+
+    def warm_up(self, seconds: float, say: Callable[[str], None]) -> None:
+        """Give the nodes their load, and measure nothing."""
+        pace(self.fleet, seconds, self.processes[0], _progress(self.name, say))
+
+    def measure(self, seconds: float, what: str, say: Callable[[str], None]) -> None:
+        """Give the nodes their load for so long, s, and count what they use."""
+        first = open_table(self.fleet.root, REQUESTS).version() + 1
+        counter = _Counter(self)
+        times, unanswered = pace(self.fleet, seconds, self.processes[0], _progress(self.name, say))
+        used = counter.used()
+        p50, p99 = p50_and_p99(times, self.name)
+        self._used.add(used)
+        self._times += times
+        self._unanswered += unanswered
+        self._reading_s += sum(reading_s(self.fleet.root, share, first) for share in self._shares)
+        us = 1e6 / len(times)
+        say(
+            f"nodes: {what}: {self.name}: {used.cpu_s / used.seconds:.2f} cores, "
+            f"{used.batches / used.seconds:.1f} batches/s, {us * used.cpu_s:.0f} us a request, "
+            f"{us * used.compiling_s:.0f} of it compiling, p50 {p50:.0f} ms, p99 {p99:.0f} ms"
+        )
+
+    def figures(self, idle: _Used) -> NodesFigures:
+        """All windows together, and what was used without a load."""
+        used, answers = self._used, len(self._times)
+        p50, p99 = p50_and_p99(self._times, self.name)
+        return NodesFigures(
+            machine=self.kind,
+            nodes=len(self.processes),
+            answers=answers,
+            unanswered=self._unanswered,
             idle_cores=idle.cpu_s / idle.seconds,
             idle_batches=idle.batches / idle.seconds,
-            cores=loaded.cpu_s / loaded.seconds,
-            batches=loaded.batches / loaded.seconds,
-            batch_ms=1000 * loaded.cpu_s / max(loaded.batches, 1),
-            cpu_us=1e6 * loaded.cpu_s / len(times),
-            reading_us=1e6 * sum(reading_s(root, share, first) for share in shares) / len(times),
+            cores=used.cpu_s / used.seconds,
+            batches=used.batches / used.seconds,
+            batch_ms=1000 * used.cpu_s / max(used.batches, 1),
+            cpu_us=1e6 * used.cpu_s / answers,
+            compiling_us=1e6 * used.compiling_s / answers,
+            reading_us=1e6 * self._reading_s / answers,
             p50_ms=p50,
             p99_ms=p99,
         )
-    say(
-        f"nodes: {name}: {found.idle_cores:.2f} cores idle, {found.cores:.2f} loaded, "
-        f"{found.batches:.1f} batches/s, {found.cpu_us:.0f} us a request, "
-        f"{found.reading_us:.1f} of it reading, p50 {p50:.0f} ms, p99 {p99:.0f} ms"
-    )
-    return found
+
+
+class _Counter:
+    """Counts what the nodes of a machine use, from its creation on."""
+
+    def __init__(self, machine: _Machine) -> None:
+        self._root = machine.fleet.root
+        self._cpu = CpuCounter([each.pid for each in machine.processes])
+        self._planned = _planned(self._root)
+        self._began = time.monotonic()
+
+    def used(self) -> _Used:
+        """What they have used until now."""
+        seconds = time.monotonic() - self._began
+        batches = _planned(self._root) - self._planned
+        return _Used(seconds, batches, *self._cpu.used())
 
 
 def _progress(name: str, say: Callable[[str], None]) -> Callable[[list[float]], None]:
@@ -193,26 +274,6 @@ def _shared(root: str, count: int, say: Callable[[str], None]) -> list[Selection
         time.sleep(_LOOK_S)
 
 
-class _Used:
-    """What processes have used of CPU, s, in so many seconds and batches."""
-
-    cpu_s = 0.0
-    seconds = 0.0
-    batches = 0
-
-
-@contextmanager
-def _measuring(nodes: Sequence[CoordinatorProcess], root: str) -> Iterator[_Used]:
-    """Count the CPU of the nodes and of all that they have started, while the block runs."""
-    used = _Used()
-    before, began, planned = _cpu_of(nodes), time.monotonic(), _planned(root)
-    yield used
-    used.batches = _planned(root) - planned
-    used.seconds = time.monotonic() - began
-    after = _cpu_of(nodes)
-    used.cpu_s = sum(spent - before.get(pid, 0.0) for pid, spent in after.items())
-
-
 def _planned(root: str) -> int:
     """How many batches the streaming checkpoints beside the tables have planned, all together."""
     last: dict[Path, int] = {}
@@ -220,15 +281,3 @@ def _planned(root: str) -> int:
         if file.name.isdigit():
             last[file.parent] = max(last.get(file.parent, 0), int(file.name) + 1)
     return sum(last.values())
-
-
-def _cpu_of(nodes: Sequence[CoordinatorProcess]) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for node in nodes:
-        for pid in (node.pid, *(each.pid for each in descendants(node.pid))):
-            try:
-                found[pid] = cpu_s(pid)
-            except (FileNotFoundError, ProcessLookupError):
-                # It has ended since it was listed.
-                continue
-    return found

@@ -17,7 +17,7 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.gateway import cpu_s
+from pipeline.bench.cpu import cpu_s
 from pipeline.bench.report import Aim, Column, Report
 from pipeline.bench.running import COORDINATOR, FLOOR
 from pipeline.bench.start_floor import MODULE

@@ -232,19 +232,20 @@ def bench_of_idle(
 
 @bench_app.command("nodes")
 def bench_of_nodes(
-    seconds: Annotated[float, typer.Option(help="How long each is measured.")] = 60.0,
+    seconds: Annotated[float, typer.Option(help="How long each is measured in a round.")] = 60.0,
     nodes: Annotated[
         list[int] | None,
         typer.Option("--nodes", help="Coordinators of the root; may be repeated. 1, 2 and 4."),
     ] = None,
     groups: Annotated[int, typer.Option(help="Groups of 2 members.")] = 100,
-    warm_up: WarmUp = 120.0,
+    warm_up: WarmUp = 900.0,
+    rounds: Annotated[int, typer.Option(help="How often the numbers of nodes take turns.")] = 3,
     json: Json = False,
 ) -> None:
     """CPU a request and answer time of several coordinators of one root, beside the floor."""
     from pipeline.bench.nodes import NODES, bench_nodes
 
-    show(bench_nodes(seconds, progress, nodes or NODES, groups, warm_up), json)
+    show(bench_nodes(seconds, progress, nodes or NODES, groups, warm_up, rounds), json)
 
 
 @bench_app.command("reading")
