@@ -17,7 +17,6 @@ the lease.
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -166,16 +165,19 @@ def bench_moves(
     kinds: Sequence[str] = tuple(KINDS),
     groups: int = GROUPS,
     warm_up: float = WARM_UP_S,
+    root: str | None = None,
 ) -> MovesReport:
     """Measure so many pairs of windows of each kind; `say` hears of progress.
 
-    A window with a move is `seconds` long, one with a start `restart_seconds`. Raises Failure.
+    A window with a move is `seconds` long, one with a start `restart_seconds`. `root` is where the
+    tables lie, and beside it those of starts on another root; it must be new, and all of them stay.
+    Raises Failure.
     """
     length = {kind: seconds if kind == "moves" else restart_seconds for kind in kinds}
     pairs: dict[str, list[tuple[Window, Window]]] = {}
     say("moves: starting two nodes")
-    with several(COORDINATOR, 2) as (processes, root):
-        bench = _Bench(processes, root, groups)
+    with several(COORDINATOR, 2, root=root) as (processes, its_root):
+        bench = _Bench(processes, its_root, groups)
         bench.await_shares()
         form(bench.fleet)
         say(f"moves: {groups} groups formed, {warm_up:.0f} s of warm-up")
@@ -209,6 +211,7 @@ class _Bench:
         self._decisions = DecisionLog(root)
         self._worker = ThreadPoolExecutor(1)
         self._other: CoordinatorProcess | None = None
+        self._starts_elsewhere = 0
         self._do: dict[str, Callable[[], None]] = {
             ONE: self._move_one,
             MANY: self._move_many,
@@ -297,10 +300,9 @@ class _Bench:
 
     def _start_elsewhere(self) -> None:
         folder = self._stays.log_path.parent
-        root = folder / "other"
-        shutil.rmtree(root, ignore_errors=True)
-        log = folder / "log-other"
-        self._other = CoordinatorProcess(str(root), folder / "bench.toml", log)
+        self._starts_elsewhere += 1
+        root = f"{self._root.rstrip('/')}-other-{self._starts_elsewhere}"
+        self._other = CoordinatorProcess(root, folder / "bench.toml", folder / "log-other")
         self._other.await_ready()
 
 

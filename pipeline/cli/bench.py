@@ -21,6 +21,9 @@ PACKAGE = "pipeline.bench"
 bench_app = typer.Typer(help="Benchmarks, each beside its floor. They are run from a clone.")
 
 WarmUp = Annotated[float, typer.Option(help="How long each runs before it is measured, s.")]
+Root = Annotated[
+    str | None, typer.Option(help="Where the tables lie, and stay; else a temporary folder.")
+]
 
 KafkaLibs = Annotated[
     Path | None,
@@ -61,9 +64,7 @@ def bench_of_answer(
     seconds: Annotated[float, typer.Option(help="How long a turn of each machine is, s.")] = 20.0,
     rounds: Annotated[int, typer.Option(help="How often the two take turns.")] = 6,
     warm_up: WarmUp = 120.0,
-    root: Annotated[
-        str | None, typer.Option(help="Where the tables lie, and stay; else a temporary folder.")
-    ] = None,
+    root: Root = None,
     json: Json = False,
 ) -> None:
     """Answer times, p50 and p99, beside an empty function with the same sources and sinks."""
@@ -269,6 +270,7 @@ def bench_of_moves(
     ] = None,
     groups: Annotated[int, typer.Option(help="Groups of one member.")] = 100,
     warm_up: WarmUp = 120.0,
+    root: Root = None,
     json: Json = False,
 ) -> None:
     """What a move and a restart cost the other groups, beside windows without."""
@@ -277,12 +279,9 @@ def bench_of_moves(
     for kind in kinds or ():
         if kind not in KINDS:
             raise typer.BadParameter(f"{kind} is none of {', '.join(KINDS)}")
-    show(
-        bench_moves(
-            seconds, restart_seconds, windows, progress, kinds or tuple(KINDS), groups, warm_up
-        ),
-        json,
-    )
+    asked = kinds or tuple(KINDS)
+    report = bench_moves(seconds, restart_seconds, windows, progress, asked, groups, warm_up, root)
+    show(report, json)
 
 
 @bench_app.command("limits")
