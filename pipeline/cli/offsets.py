@@ -241,12 +241,12 @@ def _show(plans: Sequence[GroupPlan], json: bool) -> None:
         for group_id, each in rows:
             fields = {name: getattr(each, name) for name in each.__struct_fields__}
             typer.echo(encoded({"group_id": group_id, **fields}))
-        return
-    columns = [
-        Column("GROUP"),
-        Column("TOPIC"),
-        Column("PARTITION", 10),
-        Column("CURRENT-OFFSET"),
-        Column("NEW-OFFSET"),
-    ]
-    print_columns(columns, ((g, e.topic, e.partition, e.current, e.wanted) for g, e in rows))
+    elif rows:
+        columns = [
+            Column("GROUP"),
+            Column("TOPIC"),
+            Column("PARTITION", 10),
+            Column("CURRENT-OFFSET"),
+            Column("NEW-OFFSET"),
+        ]
+        print_columns(columns, ((g, e.topic, e.partition, e.current, e.wanted) for g, e in rows))

@@ -225,6 +225,13 @@ def test_an_unknown_group_is_one_line_and_status_1(tmp_path: Path, words: str) -
     assert "\n" not in str(done.exception)
 
 
+def test_a_change_of_nothing_is_one_line(tmp_path: Path) -> None:
+    make_tables(str(tmp_path))
+    words = ["offsets", "reset", "--all-groups", "--to-latest", "--root", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert (done.exit_code, done.output) == (0, "there is nothing to change\n")
+
+
 def test_an_offset_below_0_is_a_wrong_call(tmp_path: Path) -> None:
     make_tables(str(tmp_path))
     words = ["offsets", "reset", "g", "--to-offset", "-3", "--root", str(tmp_path)]
