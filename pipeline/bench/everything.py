@@ -24,6 +24,7 @@ from pipeline.bench.commit import CommitReport
 from pipeline.bench.compaction import CompactionFigures
 from pipeline.bench.gateway import GatewayReport
 from pipeline.bench.groups import GroupsReport
+from pipeline.bench.held import HeldReport
 from pipeline.bench.idle import IdleReport
 from pipeline.bench.limits import LimitsReport
 from pipeline.bench.linger import LingerReport
@@ -79,6 +80,7 @@ PLANS = (
     Plan("linger", LingerReport, "--seconds 3 --warm-up 5", full="--seconds 30"),
     Plan("throughput", ThroughputReport, f"{_SMALL} --groups 5 --members 10"),
     Plan("gateway", GatewayReport, f"{_SMALL} --rounds 1 --records 1000 --most 100"),
+    Plan("held", HeldReport, "--heartbeat 3 --seconds 3 --warm-up 5 --most 200"),
     Plan("groups", GroupsReport, "--rounds 1 --groups 100 --batches 3"),
     Plan("rebalance", RebalanceReport, "--rounds 1 --members 10"),
     Plan("idle", IdleReport, "--rounds 1 --idle 500 --batches 3"),

@@ -15,17 +15,12 @@ which is one thread, reaches its core, the report says so: the figure is then a 
 
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import median
 from typing import Annotated, Any
 
 import pyarrow as pa
@@ -33,42 +28,29 @@ from deltalake import write_deltalake
 from msgspec import Struct
 
 from pipeline.bench.broker import HOST, broker
-from pipeline.bench.cpu import cpu_s
 from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, Member
+from pipeline.bench.held import MOST, HeldLoad, hold
 from pipeline.bench.kafka_libs import ADVICE, kafka_libs
 from pipeline.bench.paced import GROUPS, INTERVAL_S, MEMBERS, p50_and_p99, pace, pace_client
 from pipeline.bench.rebalance import form
 from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
+from pipeline.bench.running import COORDINATOR, WARM_UP_S, running, serving
 from pipeline.bench.socket_fleet import SocketFleet
 from pipeline.bench.wire import await_coordinator
 from pipeline.client import RequestClient
 from pipeline.errors import Failure
-from pipeline.node.process import end
 from pipeline.topics import create_table_topic
 
-HEARTBEAT_S = 3.0
 SESSION_MS = 45_000
-# Members of a group of those that are held.
-OF_GROUP = 100
-HELD_STEP = 10_000
-# The connections of those that are held; as many members join at once.
-HELD_CONNECTIONS = 1_000
 RECORDS = 1_000_000
 RECORD_BYTES = 100
 _TURN_S = 20.0
 _ROUNDS = 3
-_SETTLE_S = 6.0
-# Those that are held already heartbeat so often at least while others join, s.
-_REST_S = 15.0
 _TOPIC, _PRODUCED, _SINGLE = "records", "produced", "single"
 _ACKS = 200
 _ACK_EVERY_S = 0.02
-_READY_S = 60.0
 _IDLE_S = 60.0
 _BATCH_ROWS = 100_000
-# The driver lags behind its own schedule by so much of an interval: it is the limit.
-_LAG = 0.1
 
 ROWS, CLIENT, GATEWAY, KAFKA = "rows, from their commit", "client, from send", "gateway", "kafka"
 
@@ -125,7 +107,7 @@ class Load(Struct):
     seconds: float = _TURN_S
     rounds: int = _ROUNDS
     records: int = RECORDS
-    most: int = 1 << 20
+    most: int = MOST
 
 
 def bench_gateway(load: Load, libs: Path | None, say: Callable[[str], None]) -> GatewayReport:
@@ -158,7 +140,7 @@ def bench_gateway(load: Load, libs: Path | None, say: Callable[[str], None]) -> 
         through = Figures(GATEWAY, *p50_and_p99(by_gateway, GATEWAY))
         consume_table(through, root, port, load.records, say)
         produce(through, port, load.records, say)
-        _hold(through, port, pid, load, say)
+        _held(through, port, pid, load, say)
     return GatewayReport(written, sent, through, kafka)
 
 
@@ -170,30 +152,8 @@ def _kafka(port: int, pid: int, load: Load, say: Callable[[str], None]) -> Figur
         found = Figures(KAFKA, *p50_and_p99(_beat(sockets, load.seconds, INTERVAL_S), KAFKA))
     produce(found, port, load.records, say)
     _consumed(found, port, load.records, _PRODUCED)
-    _hold(found, port, pid, load, say)
+    _held(found, port, pid, load, say)
     return found
-
-
-@contextmanager
-def serving(root: str) -> Iterator[tuple[int, int]]:
-    """A gateway of the root in a process of its own: its port, and its process id."""
-    folder = Path(tempfile.mkdtemp(prefix="group-coordinator-gateway-"))
-    path = folder / "log"
-    command = [sys.executable, "-m", "pipeline", "gateway", "--root", root, "--listen", f"{HOST}:0"]
-    with path.open("wb") as log:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True
-        )
-    try:
-        limit = time.monotonic() + _READY_S
-        while not (told := re.search(r"at \S+:(\d+) serves", path.read_text())):
-            if process.poll() is not None or time.monotonic() > limit:
-                raise Failure(f"the gateway did not come up: {path.read_text()[-500:]}")
-            time.sleep(0.05)
-        yield int(told[1]), process.pid
-    finally:
-        end(process, _READY_S)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 # --- members ------------------------------------------------------------------------------------
@@ -213,52 +173,12 @@ def _beat(sockets: SocketFleet, seconds: float, interval_s: float) -> list[float
     return found.times
 
 
-def _hold(found: Figures, port: int, pid: int, load: Load, say: Callable[[str], None]) -> None:
-    """More members again and again, until not all are held."""
-    most = load.most
-    count, made = min(HELD_STEP, most), 0
-    with SocketFleet(HOST, port, HELD_CONNECTIONS) as sockets:
-        while True:
-            try:
-                missing = (count - made) // OF_GROUP
-                groups = [
-                    [Member(f"held-{g}", f"held-{g}-{m}", SESSION_MS) for m in range(OF_GROUP)]
-                    for g in range(made // OF_GROUP, made // OF_GROUP + missing)
-                ]
-                # A few at a time: the others heartbeat in between, or their sessions would end.
-                began, at_once = time.monotonic(), HELD_CONNECTIONS // OF_GROUP
-                for at in range(0, len(groups), at_once):
-                    sockets.grow(groups[at : at + at_once])
-                    if time.monotonic() - began > _REST_S:
-                        sockets.beat(min(HEARTBEAT_S, load.seconds), HEARTBEAT_S)
-                        began = time.monotonic()
-                made = len(sockets.members)
-                sockets.beat(min(_SETTLE_S, load.seconds), HEARTBEAT_S)
-                before, driver = cpu_s(pid), time.process_time()
-                beaten = sockets.beat(load.seconds, HEARTBEAT_S)
-                used = cpu_s(pid) - before
-                driver = (time.process_time() - driver) / load.seconds
-            except (Failure, OSError) as error:
-                found.held_limit = f"{count:,}: {error}"
-                break
-            p99 = 1000 * quantiles(beaten.times, n=100)[98]
-            say(
-                f"gateway: {found.machine}, {made:,} members: p50 "
-                f"{1000 * median(beaten.times):.0f} ms, p99 {p99:.0f} ms, {beaten.late} late, "
-                f"{beaten.errors} errors, {used / load.seconds:.2f} cores, driver {driver:.2f}"
-            )
-            if beaten.errors or beaten.late:
-                driven = beaten.lag_p99 > _LAG * HEARTBEAT_S
-                why = "the driver" if driven else f"{beaten.late} late, {beaten.errors} errors"
-                found.held_limit = f"{made:,}: {why}"
-                break
-            found.held, found.held_p99_ms = made, p99
-            found.held_per_s = len(beaten.times) / load.seconds
-            found.cpu_us = 1e6 * used / len(beaten.times)
-            if made >= most // OF_GROUP * OF_GROUP:
-                found.held_limit = "as many as were asked"
-                break
-            count = min(made + HELD_STEP, most) // OF_GROUP * OF_GROUP
+def _held(found: Figures, port: int, pid: int, load: Load, say: Callable[[str], None]) -> None:
+    """Find out how many members are held, and keep the figures. Raises Failure."""
+    asked = HeldLoad(most=load.most, seconds=load.seconds)
+    held = hold(found.machine, port, pid, asked, say)
+    found.held, found.held_per_s, found.held_p99_ms = held.members, held.per_second, held.p99_ms
+    found.cpu_us, found.held_limit = held.gateway_us, held.limit
 
 
 # --- records ------------------------------------------------------------------------------------

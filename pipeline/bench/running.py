@@ -1,15 +1,21 @@
-"""A coordinator on Spark, or its floor, as a process that lives as long as a block."""
+"""A coordinator on Spark, its floor, or a gateway, as a process that lives as long as a block."""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipeline.bench.broker import HOST
 from pipeline.bench.floor import MODULE
-from pipeline.node.process import CoordinatorProcess
+from pipeline.errors import Failure
+from pipeline.node.process import CoordinatorProcess, end
 from pipeline.tables.store import ensure_tables
 
 FLOOR = "floor"
@@ -24,6 +30,7 @@ COORDINATOR = "coordinator"
 # five minutes.
 WARM_UP_S = 120.0
 # A first join is not held for others; the broker of `pipeline.bench.broker` is set up the same.
+_READY_S = 60.0
 _CONFIG = """\
 [group]
 "group.initial.rebalance.delay.ms" = 0
@@ -72,4 +79,26 @@ def several(
                     # In order it would leave its partitions to the others, which take over then.
                     process.kill()
     finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def serving(root: str) -> Iterator[tuple[int, int]]:
+    """Yield the port and the process id of a gateway of the root. Raises Failure."""
+    folder = Path(tempfile.mkdtemp(prefix="group-coordinator-gateway-"))
+    path = folder / "log"
+    command = [sys.executable, "-m", "pipeline", "gateway", "--root", root, "--listen", f"{HOST}:0"]
+    with path.open("wb") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True
+        )
+    try:
+        limit = time.monotonic() + _READY_S
+        while not (told := re.search(r"at \S+:(\d+) serves", path.read_text())):
+            if process.poll() is not None or time.monotonic() > limit:
+                raise Failure(f"the gateway did not come up: {path.read_text()[-500:]}")
+            time.sleep(0.05)
+        yield int(told[1]), process.pid
+    finally:
+        end(process, _READY_S)
         shutil.rmtree(folder, ignore_errors=True)

@@ -144,12 +144,14 @@ class SocketFleet:
 
     # --- heartbeats -------------------------------------------------------------------------------
 
-    def beat(self, seconds: float, interval_s: float) -> Beaten:
+    def beat(self, seconds: float, interval_s: float, late_s: float | None = None) -> Beaten:
         """Let each member send a heartbeat every `interval_s`, evenly spread. Raises Failure.
 
-        The last ones are awaited for an interval.
+        An answer that takes longer than `late_s` is late; without it, than the interval. The last
+        ones are awaited for an interval.
         """
         count, clock = len(self.members), time.perf_counter
+        late_s = interval_s if late_s is None else late_s
         sent = [0.0] * count
         found = Beaten([], 0, 0, 0.0)
         lags: list[float] = []
@@ -172,7 +174,7 @@ class SocketFleet:
                 taken = clock() - sent[place]
                 sent[place] = 0.0
                 found.times.append(taken)
-                found.late += taken > interval_s
+                found.late += taken > late_s
                 found.errors += frame[_ERROR_AT : _ERROR_AT + 2] != b"\0\0"
             if now >= end and (now > last or not any(sent)):
                 break

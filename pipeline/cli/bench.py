@@ -118,6 +118,25 @@ def bench_of_gateway(
     show(bench_gateway(load, kafka_libs, progress), json)
 
 
+@bench_app.command("held")
+def bench_of_held(
+    heartbeats: Annotated[
+        list[float] | None,
+        typer.Option("--heartbeat", help="Their interval, s; may be repeated. 3, 10 and 30."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long so many are measured, s.")] = 20.0,
+    step: Annotated[int, typer.Option(help="How many members more at a time.")] = 10_000,
+    most: Annotated[int, typer.Option(help="The most members to try.")] = 1_000_000,
+    warm_up: WarmUp = 120.0,
+    json: Json = False,
+) -> None:
+    """How many members one root holds, by how often they heartbeat."""
+    from pipeline.bench.held import HEARTBEATS_S, HeldLoad, bench_held
+
+    loads = [HeldLoad(each, step, most, seconds) for each in heartbeats or HEARTBEATS_S]
+    show(bench_held(loads, warm_up, progress), json)
+
+
 @bench_app.command("rebalance")
 def bench_of_rebalance(
     rounds: Annotated[int, typer.Option(help="Groups of each machine that count.")] = 5,

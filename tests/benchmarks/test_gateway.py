@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from pipeline.bench import gateway as bench
+from pipeline.bench import held
 from pipeline.bench.fleet import Member
 from pipeline.bench.gateway import GATEWAY, Figures, consume_table, produce
+from pipeline.bench.held import HeldLoad, hold
 from pipeline.bench.socket_fleet import SocketFleet
 from tests.pipeline.gateway.running import coordinator, gateway
 
@@ -29,6 +33,34 @@ def test_members_on_sockets_join_heartbeat_and_are_counted(root: str) -> None:
         found = fleet.beat(0.3, 0.15)
         assert (found.times, found.late) == ([], 18)
         deciding.resume()
+
+
+@pytest.mark.slow
+def test_members_are_added_until_an_answer_comes_too_late(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load = HeldLoad(heartbeat_s=0.5, step=100, most=250, seconds=0.5)
+    said: list[str] = []
+    with coordinator(root), gateway(root) as broker:
+        monkeypatch.setattr(held, "LATE_S", 60.0)
+        found = hold("small", broker.port, os.getpid(), load, said.append)
+        assert (found.members, found.limit) == (200, "as many as were asked")
+        assert (found.heartbeat_s, found.session_s) == (0.5, 45.0)
+        assert (found.per_second, found.coordinator_us) == (400, 0)
+        assert found.gateway_us > 0
+        assert [text.partition(":")[0] for text in said] == [
+            "small, 100 members",
+            "small, 200 members",
+        ]
+        monkeypatch.setattr(held, "LATE_S", 0.0)
+        found = hold("late", broker.port, os.getpid(), load, said.append)
+        assert found.members == -1
+        assert found.limit.startswith("100: ")
+
+
+@pytest.mark.parametrize(("heartbeat_s", "session_ms"), [(3.0, 45_000), (30.0, 100_000)])
+def test_a_session_is_a_few_heartbeats_long(heartbeat_s: float, session_ms: int) -> None:
+    assert HeldLoad(heartbeat_s).session_ms == session_ms
 
 
 def test_a_table_is_consumed_and_a_topic_produced_to(

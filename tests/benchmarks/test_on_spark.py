@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.bench import answer, gateway, linger, nodes, rebalance, soak, throughput
+from pipeline.bench import answer, gateway, held, linger, nodes, rebalance, soak, throughput
 from pipeline.bench.kafka_libs import ADVICE
 from pipeline.bench.running import COORDINATOR, FLOOR, running
 
@@ -44,7 +44,7 @@ def lasting() -> Iterator[Any]:
 
 @pytest.fixture
 def one_start(lasting: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (answer, gateway, linger, rebalance, soak, throughput):
+    for module in (answer, gateway, held, linger, rebalance, soak, throughput):
         monkeypatch.setattr(module, "running", lasting)
 
     @contextmanager
@@ -94,6 +94,18 @@ def test_a_gateway_is_measured(one_start: None) -> None:
         assert figures.cpu_us > 0
     assert report.written.p50_ms > 0
     assert report.client.p50_ms > 0
+
+
+@pytest.mark.long
+def test_the_members_that_a_root_holds_are_measured(one_start: None) -> None:
+    load = held.HeldLoad(heartbeat_s=1.0, step=100, most=200, seconds=2)
+    report = held.bench_held([load], 1.0, ignore)
+    (found,) = report.rows()
+    assert (found.members, found.limit) == (200, "as many as were asked")
+    assert (found.heartbeat_s, found.session_s) == (1.0, 45.0)
+    assert 150 <= found.per_second <= 200
+    assert 0 < found.p50_ms <= found.p99_ms <= 1000 * held.LATE_S
+    assert min(found.gateway_us, found.coordinator_us) > 0
 
 
 def test_throughput_is_measured(one_start: None) -> None:
