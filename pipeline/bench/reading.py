@@ -20,6 +20,7 @@ from msgspec import Struct
 from coordinator.config import GroupCoordinatorConfig
 from pipeline.bench.fleet import Member
 from pipeline.bench.report import Column, Report
+from pipeline.errors import Failure
 from pipeline.stream.event_source import EventReader
 from pipeline.stream.event_tables import Input
 from pipeline.stream.offset import Selection
@@ -110,7 +111,10 @@ def _write(root: str, rows: int, groups: int, commits: int) -> None:
 
 
 def reading_s(root: str, share: Selection, first: int) -> float:
-    """The CPU, s, of reading the requests from a version on, each commit by itself."""
+    """The CPU, s, of reading the requests from a version on, each commit by itself.
+
+    Raises Failure if they are gone from the log, which upkeep trims.
+    """
     uri = table_uri(root, REQUESTS)
     reader = EventReader(
         Input(
@@ -127,11 +131,14 @@ def reading_s(root: str, share: Selection, first: int) -> float:
         )
     )
     at: dict[str, Any] = reader.initialOffset()
+    begin = at
     began = time.process_time()
     while True:
         found, end = reader.read(at)
         for _ in found:
             pass
         if end == at:
+            if at == begin:
+                raise Failure(f"no commit of {uri} can be read from version {first} on")
             return time.process_time() - began
         at = end

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 from pipeline.bench import reading
+from pipeline.delta.log_trim import trim_log
+from pipeline.errors import Failure
 from pipeline.stream.event_source import EventReader
 from pipeline.stream.offset import Selection
 from pipeline.tables.request_log import RequestLog
+from pipeline.tables.store import open_table
+from schemas.tables import REQUESTS
 from tests.pipeline.rows import heartbeat
 
 
@@ -30,6 +37,16 @@ def test_each_commit_from_a_version_on_is_read_by_itself(root: str, monkeypatch:
     batches.clear()
     assert reading.reading_s(root, Selection((0, 1), 50), 1) > 0
     assert not any(batches)
+
+
+def test_commits_that_upkeep_has_trimmed_from_the_log_do_not_count_as_read(root: str) -> None:
+    log = RequestLog(root)
+    for number in range(3):
+        log.append([heartbeat(f"{number}", "g0")])
+    open_table(root, REQUESTS).create_checkpoint()
+    assert trim_log(Path(root) / "requests", consumed=3, grace_s=0.0) > 0
+    with pytest.raises(Failure, match=r"no commit of .* can be read from version 1 on"):
+        reading.reading_s(root, Selection(), 1)
 
 
 def test_four_nodes_are_measured_beside_one() -> None:
