@@ -122,6 +122,7 @@ def hold(
     rest_s = max(settle_s, warm_up)
     with SocketFleet(HOST, port, _CONNECTIONS) as sockets:
         while True:
+            say(f"{name}: {count - len(sockets.members):,} members join")
             try:
                 _grow(sockets, name, count, load)
                 sockets.beat(rest_s, load.heartbeat_s)

@@ -25,6 +25,7 @@ from pipeline.delta.object_store import Folder
 from pipeline.delta.parquet_file import why_damaged
 from pipeline.delta.protocol import check_readable, check_removable, writer_features
 from pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_elsewhere, commit_to_log
+from pipeline.delta.side_by_side import side_by_side
 from pipeline.delta.table import local_folder, refresh
 from pipeline.delta.table_log import TableLog, open_log
 
@@ -66,7 +67,8 @@ class TableFiles:
 
     def rows(self, files: Sequence[DataFile], by_name: bool) -> str:
         """Return the SQL that reads the files; `by_name` also those that lack a column."""
-        paths = [self._template, *(self.local(file) for file in files)]
+        local = map if self._folder is not None else side_by_side
+        paths = [self._template, *local(self.local, files)]
         listed = ", ".join(quoted(str(path)) for path in paths)
         names = ", ".join(f'"{name}"' for name in self.columns)
         options = f"hive_partitioning = false, union_by_name = {str(by_name).lower()}"

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow.fs import PyFileSystem
 
 from pipeline.delta.commit_reader import open_files
 from pipeline.delta.data_files import data_files
 from pipeline.delta.parquet_file import UNREAD, open_parquet, why_undecodable
+from pipeline.delta.side_by_side import side_by_side
 from pipeline.stream.utf8 import valid_utf8
 
 if TYPE_CHECKING:
@@ -73,9 +75,17 @@ class TableScan:
         Those of files with a number below `since` are left out. Strings are made UTF-8. Columns
         that a file does not have are left out.
         """
-        for number in range(since, len(self._paths)):
-            for first, rows in self._pages_of(self._paths[number], columns):
+        paths = self._paths[since:]
+        opened = self._opened(paths)
+        for number, (path, file) in enumerate(zip(paths, opened, strict=True), since):
+            for first, rows in self._pages_of(path, file, columns):
                 yield number, first, valid_utf8(rows)
+
+    def _opened(self, paths: Sequence[str]) -> Iterator[pa.NativeFile]:
+        """Open files, one after the other; in a store, where that is a request, side by side."""
+        if isinstance(self._files, PyFileSystem):
+            return side_by_side(self._files.open_input_file, paths)
+        return map(self._files.open_input_file, paths)
 
     def take(
         self, file: int, rows: pa.Array, columns: Sequence[str]
@@ -84,16 +94,19 @@ class TableScan:
 
         Strings are as the file has them. Columns that the file does not have are left out.
         """
-        for first, page in self._pages_of(self._paths[file], columns):
+        path = self._paths[file]
+        for first, page in self._pages_of(path, self._files.open_input_file(path), columns):
             here = pc.and_(pc.greater_equal(rows, first), pc.less(rows, first + page.num_rows))
             wanted = rows.filter(here)
             if len(wanted):
                 yield wanted, page.take(pc.subtract(wanted, first))
 
-    def _pages_of(self, path: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+    def _pages_of(
+        self, path: str, opened: pa.NativeFile, columns: Sequence[str]
+    ) -> Iterator[tuple[int, pa.Table]]:
         begins = 0
         substitute = self._substitute
-        with self._files.open_input_file(path) as opened:
+        with opened:
             parquet = (
                 pq.ParquetFile(opened)
                 if substitute is None

@@ -48,8 +48,10 @@ def test_members_are_added_until_an_answer_comes_too_late(
         assert (found.heartbeat_s, found.session_s) == (0.5, 45.0)
         assert (found.per_second, found.coordinator_us) == (400, 0)
         assert found.gateway_us > 0
-        assert [text.partition(":")[0] for text in said] == [
+        assert [text.partition(": p50")[0] for text in said] == [
+            "small: 100 members join",
             "small, 100 members",
+            "small: 100 members join",
             "small, 200 members",
         ]
         monkeypatch.setattr(held, "LATE_S", 0.0)

@@ -83,7 +83,9 @@ def test_only_new_files_are_read(root, ahead, monkeypatch):
     read = []
     pages_of, rows = TableScan._pages_of, TableFiles.rows
     monkeypatch.setattr(
-        TableScan, "_pages_of", lambda scan, path, of: read.append(path) or pages_of(scan, path, of)
+        TableScan,
+        "_pages_of",
+        lambda scan, path, *more: read.append(path) or pages_of(scan, path, *more),
     )
     monkeypatch.setattr(
         TableFiles,
