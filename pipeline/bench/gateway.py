@@ -61,7 +61,7 @@ class Figures(Struct):
     machine: Annotated[str, Column("to the coordinator by")]
     p50_ms: Annotated[float, Column("p50 ms", ".0f")]
     p99_ms: Annotated[float, Column("p99 ms", ".0f")]
-    held: Annotated[int, Column("members held", ",")] = -1
+    held: Annotated[int, Column("members held", ",.0f")] = -1
     held_per_s: Annotated[float, Column("heartbeats/s", ",.0f")] = -1.0
     held_p99_ms: Annotated[float, Column("their p99 ms", ".0f")] = -1.0
     held_limit: Annotated[str, Column("limit")] = ""
@@ -174,7 +174,7 @@ def _beat(sockets: SocketFleet, seconds: float, interval_s: float) -> list[float
 
 
 def _held(found: Figures, port: int, pid: int, load: Load, say: Callable[[str], None]) -> None:
-    """Find out how many members are held, and keep the figures. Raises Failure."""
+    """Find out how many members are held, and keep the figures."""
     asked = HeldLoad(most=load.most, seconds=load.seconds)
     held = hold(found.machine, port, pid, asked, say)
     found.held, found.held_per_s, found.held_p99_ms = held.members, held.per_second, held.p99_ms

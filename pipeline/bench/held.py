@@ -68,7 +68,7 @@ class Held(Struct):
 
     heartbeat_s: Annotated[float, Column("heartbeat s", "g")]
     session_s: Annotated[float, Column("session s", "g")]
-    members: Annotated[int, Column("members held", ",")] = -1
+    members: Annotated[int, Column("members held", ",.0f")] = -1
     per_second: Annotated[float, Column("heartbeats/s", ",.0f")] = -1.0
     p50_ms: Annotated[float, Column("p50 ms", ",.0f")] = -1.0
     p99_ms: Annotated[float, Column("p99 ms", ",.0f")] = -1.0
