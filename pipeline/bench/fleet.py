@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pipeline.clock import clock_ms
@@ -88,6 +88,16 @@ class Member:
         """Heartbeat."""
         body = HeartbeatRequest(self.generation, self.member_id)
         return self._event("heartbeat", heartbeat=body)
+
+
+def groups_of(
+    name: str, numbers: Iterable[int], members: int, session_ms: int
+) -> list[list[Member]]:
+    """Groups with these numbers, of so many members each, that have yet to join."""
+    return [
+        [Member(f"{name}-{g}", f"{name}-{g}-{m}", session_ms) for m in range(members)]
+        for g in numbers
+    ]
 
 
 class Fleet:

@@ -28,7 +28,7 @@ from deltalake import write_deltalake
 from msgspec import Struct
 
 from pipeline.bench.broker import HOST, broker
-from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, Member
+from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, groups_of
 from pipeline.bench.held import MOST, HeldLoad, hold
 from pipeline.bench.kafka_libs import ADVICE, kafka_libs
 from pipeline.bench.paced import GROUPS, INTERVAL_S, MEMBERS, p50_and_p99, pace, pace_client
@@ -123,7 +123,7 @@ def bench_gateway(load: Load, libs: Path | None, say: Callable[[str], None]) -> 
         fleet = Fleet(root, GROUPS, MEMBERS, "rows", LONGEST_SESSION_MS)
         form(fleet)
         with SocketFleet(HOST, port) as sockets, RequestClient(root) as client:
-            sockets.grow(_groups("gateway", GROUPS, MEMBERS, LONGEST_SESSION_MS))
+            sockets.grow(groups_of("gateway", range(GROUPS), MEMBERS, LONGEST_SESSION_MS))
             by_rows: list[float] = []
             by_client: list[float] = []
             by_gateway: list[float] = []
@@ -146,7 +146,7 @@ def bench_gateway(load: Load, libs: Path | None, say: Callable[[str], None]) -> 
 
 def _kafka(port: int, pid: int, load: Load, say: Callable[[str], None]) -> Figures:
     with SocketFleet(HOST, port) as sockets:
-        sockets.grow(_groups("gateway", GROUPS, MEMBERS, SESSION_MS))
+        sockets.grow(groups_of("gateway", range(GROUPS), MEMBERS, SESSION_MS))
         say(f"gateway: kafka, {load.seconds:.0f} s")
         _beat(sockets, load.seconds, INTERVAL_S)
         found = Figures(KAFKA, *p50_and_p99(_beat(sockets, load.seconds, INTERVAL_S), KAFKA))
@@ -157,13 +157,6 @@ def _kafka(port: int, pid: int, load: Load, say: Callable[[str], None]) -> Figur
 
 
 # --- members ------------------------------------------------------------------------------------
-
-
-def _groups(name: str, groups: int, members: int, session_ms: int) -> list[list[Member]]:
-    return [
-        [Member(f"{name}-{g}", f"{name}-{g}-{m}", session_ms) for m in range(members)]
-        for g in range(groups)
-    ]
 
 
 def _beat(sockets: SocketFleet, seconds: float, interval_s: float) -> list[float]:

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from pipeline.bench.broker import HOST
 from pipeline.bench.cpu import CpuCounter
-from pipeline.bench.fleet import Member
+from pipeline.bench.fleet import groups_of
 from pipeline.bench.paced import LEAST_ANSWERS
 from pipeline.bench.report import Column, Report
 from pipeline.bench.running import COORDINATOR, running, serving
@@ -162,14 +162,8 @@ def hold(
 
 def _grow(sockets: SocketFleet, name: str, count: int, load: HeldLoad) -> None:
     """Let members join until there are so many. Raises Failure."""
-    made = len(sockets.members)
-    groups = [
-        [
-            Member(f"{name}-held-{g}", f"{name}-held-{g}-{m}", load.session_ms)
-            for m in range(OF_GROUP)
-        ]
-        for g in range(made // OF_GROUP, count // OF_GROUP)
-    ]
+    numbers = range(len(sockets.members) // OF_GROUP, count // OF_GROUP)
+    groups = groups_of(f"{name}-held", numbers, OF_GROUP, load.session_ms)
     # A few at a time: the others heartbeat in between, or their sessions would end.
     began, at_once = time.monotonic(), _CONNECTIONS // OF_GROUP
     for at in range(0, len(groups), at_once):

@@ -52,7 +52,6 @@ NODES = (1, 2, 4)
 GROUPS, MEMBERS = 100, 2
 # A node alone had its compilers take 7 % of its CPU in the tenth minute, four nodes 17 %.
 WARM_UP_S = 900.0
-SECONDS = 60.0
 ROUNDS = 3
 # How long the nodes are measured without a load, s.
 IDLE_S = 20.0

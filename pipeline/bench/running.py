@@ -29,8 +29,8 @@ COORDINATOR = "coordinator"
 # 27,000, 28,500, 31,000, 31,500 and 34,000 heartbeats a second, and 33,500 to 42,500 in the next
 # five minutes.
 WARM_UP_S = 120.0
-# A first join is not held for others; the broker of `pipeline.bench.broker` is set up the same.
 _READY_S = 60.0
+# A first join is not held for others; the broker of `pipeline.bench.broker` is set up the same.
 _CONFIG = """\
 [group]
 "group.initial.rebalance.delay.ms" = 0

@@ -25,6 +25,11 @@ def open_files(uri: str) -> FileSystem:
     return SubTreeFileSystem(str(folder), LocalFileSystem())
 
 
+def is_in_store(files: FileSystem) -> bool:
+    """Whether a file system of `open_files` is a store's, where each look is a request."""
+    return isinstance(files, PyFileSystem)
+
+
 def read_commit(files: FileSystem, version: int) -> bytes | None:
     """Return the content of a version's commit, None if there is no such version yet."""
     # No writer commits nothing: an empty file is one that is being written in place.
@@ -48,7 +53,7 @@ class GoneCheck:
 
     def __init__(self, files: FileSystem) -> None:
         self._files = files
-        self._is_store = isinstance(files, PyFileSystem)
+        self._is_store = is_in_store(files)
         self._checked_s = monotonic()
         self._called = Freshness()
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem, PyFileSystem
+from pyarrow.fs import FileSystem
 
 from pipeline.delta.actions import AddedFile, parse_commit
-from pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
+from pipeline.delta.commit_reader import GoneCheck, is_in_store, open_files, read_commit
 from pipeline.delta.log import LogGone
 from pipeline.delta.parquet_file import UNREAD, Substitute, open_parquet, why_undecodable
 from pipeline.delta.table import newest_version
@@ -90,7 +90,7 @@ def appended(
         content = read_commit(files, at.version) if ahead is None else ahead.result()
         if content is None:
             return
-        if isinstance(files, PyFileSystem):
+        if is_in_store(files):
             # In a store a commit takes as long to read as its file: so both are read at once.
             ahead = _beside().submit(read_commit, files, at.version + 1)
         actions = parse_commit(content)

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow.fs import PyFileSystem
 
-from pipeline.delta.commit_reader import open_files
+from pipeline.delta.commit_reader import is_in_store, open_files
 from pipeline.delta.data_files import data_files
 from pipeline.delta.parquet_file import UNREAD, open_parquet, why_undecodable
 from pipeline.delta.side_by_side import side_by_side
@@ -83,7 +82,7 @@ class TableScan:
 
     def _opened(self, paths: Sequence[str]) -> Iterator[pa.NativeFile]:
         """Open files, one after the other; in a store, where that is a request, side by side."""
-        if isinstance(self._files, PyFileSystem):
+        if is_in_store(self._files):
             return side_by_side(self._files.open_input_file, paths)
         return map(self._files.open_input_file, paths)
 
