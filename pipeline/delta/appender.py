@@ -6,11 +6,14 @@ versions rise with each append, as the query's batch ids do.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 
 class AppendConflict(Failure):
@@ -43,4 +46,15 @@ class Appender(Protocol):
 
     def forget(self) -> None:
         """Read what other writers committed, also those that wrote under an application of ours."""
+        ...
+
+
+class TableAppender(Appender, Protocol):
+    """An appender that knows the files of its table."""
+
+    def file_paths(self) -> Collection[str] | None:
+        """Return the paths of the table's files, as its log has them, from the last look.
+
+        None if the files do not hold the table's rows as they are: those only delta-rs can tell.
+        """
         ...

@@ -39,7 +39,7 @@ def write_checksum(folder: Path, snapshot: Snapshot) -> None:
         return
     checksum = {
         "tableSizeBytes": snapshot.bytes,
-        "numFiles": snapshot.files,
+        "numFiles": len(snapshot.files),
         "numMetadata": 1,
         "numProtocol": 1,
         "metadata": snapshot.description["metaData"],

@@ -17,6 +17,8 @@ from pipeline.delta.snapshot import Snapshot
 from pipeline.delta.table import ATTEMPTS, back_off
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     import pyarrow as pa
 
     from pipeline.delta.data_files import DataFile
@@ -75,6 +77,10 @@ class FileAppender(ABC):
     def forget(self) -> None:
         """Read what other writers committed; see `Appender.forget`."""
         self._snapshot.follow()
+
+    def file_paths(self) -> Collection[str] | None:
+        """Return the table's files, if they hold its rows; see `TableAppender.file_paths`."""
+        return None if self._snapshot.features else self._snapshot.files.keys()
 
     def _commit(self, commit: Commit, app_id: str | None, version: int) -> bool:
         """Create the next commit; False if the application's version was written meanwhile."""

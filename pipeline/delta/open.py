@@ -22,14 +22,16 @@ from pipeline.delta.store_appender import StoreAppender
 from pipeline.delta.table import local_folder
 
 if TYPE_CHECKING:
-    from pipeline.delta.appender import Appender
+    from collections.abc import Collection
+
+    from pipeline.delta.appender import TableAppender
 
 log = logging.getLogger(__name__)
 
 
 def open_appender(
     uri: str, epoch: Epoch | None = None, flushed: bool = False, lay_out: LayOut = Layout
-) -> Appender:
+) -> TableAppender:
     """Return the appender for an existing table; raises deltalake's TableNotFoundError.
 
     With an `epoch` it appends only while the table records no later epoch of that node. An append
@@ -46,7 +48,7 @@ class _PlainAppender:
     def __init__(self, uri: str, epoch: Epoch | None, flushed: bool, lay_out: LayOut) -> None:
         self._uri, self._epoch = uri, epoch
         folder = local_folder(uri)
-        self._appender: Appender
+        self._appender: TableAppender
         try:
             if folder is None:
                 self._appender = StoreAppender(uri, epoch, lay_out)
@@ -76,6 +78,10 @@ class _PlainAppender:
     def forget(self) -> None:
         """Read what other writers committed; see `Appender.forget`."""
         self._appender.forget()
+
+    def file_paths(self) -> Collection[str] | None:
+        """Return the table's files, if they hold its rows; see `TableAppender.file_paths`."""
+        return self._appender.file_paths()
 
     def _use_delta_rs(self, why: UnsupportedTable) -> None:
         log.warning("%s: delta-rs appends from now on, at up to 85 ms a commit", why)

@@ -103,3 +103,7 @@ class RemoteAppender:
         self._last.clear()
         refresh(self._handle)
         self._stale = False
+
+    def file_paths(self) -> None:
+        """Return None; see `TableAppender.file_paths`."""
+        return

@@ -16,7 +16,7 @@ from pipeline.delta.table_log import TableLog, open_log
 
 
 class Snapshot:
-    """A table's version, size, transactions and description; for one thread.
+    """A table's version, files, transactions and description; for one thread.
 
     delta-rs reads the table once. From then on `follow` reads one file for each commit that others
     made, whatever the table's size.
@@ -49,7 +49,7 @@ class Snapshot:
         """Take in a commit of our own: the file that it added, and the transaction, if any."""
         self.version += 1
         if added is not None:
-            self._count(1, added.size)
+            self._add(added.path, added.size)
         if app_id is not None:
             self._transactions[app_id] = version
 
@@ -62,10 +62,11 @@ class Snapshot:
 
     def _load(self) -> None:
         handle = open_delta(self._uri)
-        files = to_table(handle.get_add_actions(flatten=True))
+        files = to_table(handle.get_add_actions(flatten=True)).select(["path", "size_bytes"])
         self.version: int = handle.version()
-        self.files: int = files.num_rows
-        self.bytes: int = sum(files.column("size_bytes").to_pylist())
+        # The files' sizes, bytes, by their paths as the log has them.
+        self.files: dict[str, int] = dict(zip(*files.to_pydict().values(), strict=True))
+        self.bytes: int = sum(self.files.values())
         self.partition_by: list[str] = list(handle.metadata().partition_columns)
         # What the table asks of its writers.
         self.features: tuple[str, ...] = writer_features(handle)
@@ -79,19 +80,23 @@ class Snapshot:
 
     def _apply(self, action: Action) -> None:
         if action.add is not None:
-            self._count(1, action.add.size)
+            self._add(action.add.path, action.add.size or 0)
         if action.remove is not None:
-            self._count(-1, action.remove.size)
+            self._remove(action.remove.path)
         # Only the applications that were asked for are kept: a table may have very many others.
         if action.txn is not None and action.txn.app_id in self._transactions:
             self._transactions[action.txn.app_id] = action.txn.version
 
-    def _count(self, change: int, size: int | None) -> None:
-        self.files += change
-        self.bytes += change * (size or 0)
+    def _add(self, path: str, size: int) -> None:
+        # A writer that changes what the log says of a file adds that file again.
+        self._remove(path)
+        self.files[path] = size
+        self.bytes += size
+
+    def _remove(self, path: str) -> None:
+        self.bytes -= self.files.pop(path, 0)
 
 
 def _needs_load(action: Action) -> bool:
-    """Whether the action alone does not tell the table's new size or description."""
-    size_unknown = action.remove is not None and action.remove.size is None
-    return size_unknown or action.meta_data is not None or action.protocol is not None
+    """Whether the action changes the table's description."""
+    return action.meta_data is not None or action.protocol is not None

@@ -99,7 +99,8 @@ class CoordinatorNode:
         self._cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
         self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
         fence(root, self.epoch)
-        self._query = NodeQuery(engine, root, settings, self.node, self.epoch, self._starts())
+        starts = self._decisions.starts_of(self.node.node_id)
+        self._query = NodeQuery(engine, root, settings, self.node, self.epoch, starts)
         self._progress = ProgressWatch(
             (ours.progress_timeout_ms + ours.longest_trigger_ms) / 1000,
             longest_gap_s(ours.lease_ms),
@@ -239,13 +240,6 @@ class CoordinatorNode:
         """An event of this node, unless it has started anew since."""
         latest = cluster.nodes[self.node.node_id].epoch == self.epoch.number
         return [self._event(what)] if latest else []
-
-    def _starts(self) -> list[int]:
-        return [
-            event.epoch
-            for event in self._decisions.events()
-            if event.event == STARTED and event.node_id == self.node.node_id
-        ]
 
     # --- decisions ------------------------------------------------------------------------------
 

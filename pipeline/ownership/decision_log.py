@@ -13,14 +13,17 @@ the observer's own time.
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from deltalake import QueryBuilder
 from msgspec.structs import replace
 
-from coordinator.ownership import ClusterState, fold
-from pipeline.delta.appender import Appender
+from coordinator.ownership import STARTED, ClusterState, fold
+from pipeline.delta.appender import TableAppender
 from pipeline.delta.arrow import to_table
+from pipeline.delta.commit_reader import open_files
+from pipeline.delta.file_rows import read_files
 from pipeline.delta.open import open_appender
 from pipeline.ownership.lease_ids import lease_app_id
 from pipeline.tables.store import open_table, table_uri
@@ -29,6 +32,8 @@ from schemas.tables import COORDINATORS, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
@@ -47,27 +52,35 @@ def prepared_app_id(node_id: int) -> str:
 
 
 class DecisionLog:
-    """The `coordinators` table of a root, as one thread reads and appends to it."""
+    """The `coordinators` table of a root, as one thread reads and appends to it.
+
+    A look costs what others have committed since the last one: each data file is read once.
+    """
 
     def __init__(self, root: str) -> None:
         """Open the table; raises deltalake's TableNotFoundError."""
         self._root = root
-        self._appender: Appender = open_appender(table_uri(root, COORDINATORS))
+        uri = table_uri(root, COORDINATORS)
+        self._appender: TableAppender = open_appender(uri)
+        self._files = open_files(uri)
         self._cluster = ClusterState()
+        # The files that were read, and the epochs of each node's starts in them. Which decisions a
+        # file has is known only once it is read: upkeep packs old ones into new files.
+        self._read: frozenset[str] = frozenset()
+        self._starts: defaultdict[int, set[int]] = defaultdict(set)
 
     def read(self) -> ClusterState:
         """The newest cluster state. Rows are read only when there are new ones."""
         self._appender.forget()
         if self._appender.last_version(DECISIONS) > self._cluster.epoch:
-            self._cluster = fold(ClusterState(), self.events())
+            events = from_arrow(CoordinatorEvent, self._newer())
+            self._note_starts(events)
+            self._cluster = fold(self._cluster, events)
         return self._cluster
 
-    def events(self) -> list[CoordinatorEvent]:
-        """Every decision so far."""
-        handle = open_table(self._root, COORDINATORS)
-        query = "SELECT * FROM log ORDER BY epoch, partition"
-        rows = to_table(QueryBuilder().register("log", handle).execute(query))
-        return from_arrow(CoordinatorEvent, rows)
+    def starts_of(self, node_id: int) -> list[int]:
+        """The epochs of a node's starts, the last one last. As last read."""
+        return sorted(self._starts[node_id])
 
     def decide(
         self, cluster: ClusterState, events: Iterable[CoordinatorEvent]
@@ -79,6 +92,7 @@ class DecisionLog:
         rows = [replace(event, epoch=epoch) for event in events]
         if not self._appender.append(to_arrow(COORDINATORS, rows), DECISIONS, epoch):
             return None
+        self._note_starts(rows)
         self._cluster = fold(cluster, rows)
         return self._cluster
 
@@ -120,3 +134,19 @@ class DecisionLog:
     def say_prepared(self, node_id: int, epoch: int) -> None:
         """Say that a node has prepared for what was meant for it by the decision of an epoch."""
         self._appender.append(None, prepared_app_id(node_id), epoch)
+
+    def _newer(self) -> pa.Table:
+        """The rows of the files that were not read before, and of all files where nobody tells."""
+        paths = self._appender.file_paths()
+        if paths is None:
+            handle = open_table(self._root, COORDINATORS)
+            return to_table(QueryBuilder().register("log", handle).execute("SELECT * FROM log"))
+        newer = [path for path in paths if path not in self._read]
+        rows = read_files(self._files, newer, COORDINATORS.schema)
+        self._read = frozenset(paths)
+        return rows
+
+    def _note_starts(self, events: Iterable[CoordinatorEvent]) -> None:
+        for event in events:
+            if event.event == STARTED:
+                self._starts[event.node_id].add(event.epoch)

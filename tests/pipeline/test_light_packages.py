@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+from coordinator.ownership import STARTED
+from pipeline.ownership.decision_log import DecisionLog
+from schemas.records import CoordinatorEvent
 from tests.roots import make_tables
 
 PACKAGES = [
@@ -31,7 +34,7 @@ open_appender(argument).append(None, "application", 1)
 """
 READ_DECISIONS = """
 from pipeline.ownership.decision_log import DecisionLog
-DecisionLog(argument).events()
+assert 1 in DecisionLog(argument).read().nodes
 """
 # Runs each program in a process of its own, which begins with what all of them would load first,
 # and tells which modules of the project and which of the heavy ones it has in the end.
@@ -63,6 +66,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("light")
     root = str(folder / "root")
     make_tables(root)
+    decisions = DecisionLog(root)
+    decisions.decide(decisions.read(), [CoordinatorEvent(1, -1, STARTED, 1)])
     programs = {
         **{package: (IMPORT_ALL, package) for package in PACKAGES},
         "append": (APPEND, str(folder / "table")),

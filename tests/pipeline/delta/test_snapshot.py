@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,9 +27,10 @@ def write(folder: Path, *transactions: Transaction) -> None:
 def agrees(snapshot: Snapshot, folder: Path) -> bool:
     """Whether the snapshot has the version, files and bytes that delta-rs reads."""
     handle = DeltaTable(str(folder))
-    sizes = pa.table(handle.get_add_actions()).column("size_bytes").to_pylist()
+    files = pa.table(handle.get_add_actions()).select(["path", "size_bytes"]).to_pydict()
+    sizes = dict(zip(*files.values(), strict=True))
     seen = (snapshot.version, snapshot.files, snapshot.bytes)
-    return seen == (handle.version(), len(sizes), sum(sizes))
+    return seen == (handle.version(), sizes, sum(sizes.values()))
 
 
 def test_it_takes_in_appends_and_rewrites_without_reading_the_table_anew(folder, monkeypatch):
@@ -37,12 +39,12 @@ def test_it_takes_in_appends_and_rewrites_without_reading_the_table_anew(folder,
     for _ in range(3):
         write(folder)
     snapshot.follow()
-    assert snapshot.files == 3
+    assert len(snapshot.files) == 3
     assert agrees(snapshot, folder)
     DeltaTable(str(folder)).optimize.compact()
     DeltaTable(str(folder)).vacuum(0, dry_run=False, enforce_retention_duration=False)
     snapshot.follow()
-    assert snapshot.files == 1
+    assert len(snapshot.files) == 1
     assert agrees(snapshot, folder)
 
 
@@ -64,4 +66,30 @@ def test_it_reads_the_table_anew_where_the_log_was_cleaned_up(folder):
     for old in range(3):
         (folder / "_delta_log" / f"{old:020}.json").unlink()
     snapshot.follow()
+    assert agrees(snapshot, folder)
+
+
+def test_a_file_that_is_added_once_more_is_one_file(folder):
+    """As by a writer that adds statistics to it, with another size if the first was wrong."""
+    write(folder)
+    snapshot = Snapshot(folder)
+    (path,) = snapshot.files
+    add = {"path": path, "partitionValues": {}, "size": 7, "modificationTime": 1}
+    commit = folder / "_delta_log" / f"{2:020}.json"
+    commit.write_text(json.dumps({"add": {**add, "dataChange": False}}))
+    snapshot.follow()
+    assert snapshot.files == {path: 7}
+    assert agrees(snapshot, folder)
+
+
+def test_a_removal_that_does_not_tell_the_size_is_taken_in_as_any_other(folder, monkeypatch):
+    write(folder)
+    snapshot = Snapshot(folder)
+    monkeypatch.setattr(snapshot, "_load", None)
+    (path,) = snapshot.files
+    remove = {"path": path, "deletionTimestamp": 1, "dataChange": True}
+    commit = folder / "_delta_log" / f"{2:020}.json"
+    commit.write_text(json.dumps({"remove": remove}))
+    snapshot.follow()
+    assert (snapshot.files, snapshot.bytes) == ({}, 0)
     assert agrees(snapshot, folder)

@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from coordinator.ownership import (
     CLAIMED,
@@ -17,9 +18,10 @@ from coordinator.ownership import (
     ClusterState,
 )
 from pipeline.clock import clock_ms
+from pipeline.delta.open import open_appender
 from pipeline.errors import Failure
 from pipeline.monitor.catalog import Catalog
-from pipeline.ownership.decision_log import DecisionLog
+from pipeline.ownership.decision_log import DECISIONS, DecisionLog
 from pipeline.ownership.lease import LeaseRenewal, Observer
 from pipeline.ownership.lease_ids import lease_app_id
 from pipeline.ownership.listing import list_partitions
@@ -27,6 +29,7 @@ from pipeline.ownership.partitions import await_move, cancel, move, open_decisio
 from pipeline.upkeep.retention import retain
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.records import CoordinatorEvent
+from schemas.tables import COORDINATORS, to_arrow
 from tests.pipeline.rows import rows
 
 
@@ -220,3 +223,65 @@ def test_packed_decisions_are_the_same_cluster_state(root: str) -> None:
     assert DecisionLog(root).read() == state
     assert decisions.decide(state, [event(STOPPED, 2)]) is not None, "decisions go on behind it"
     assert DecisionLog(root).read() == decisions.read()
+
+
+def files_of(root: str) -> set[Path]:
+    return set(Path(root, "coordinators").glob("*.parquet"))
+
+
+def test_a_look_reads_only_what_others_decided_since_the_last_one(root: str) -> None:
+    decisions, other = cluster(root), DecisionLog(root)
+    other.read()
+    for file in files_of(root):
+        file.unlink()
+    decided = decisions.decide(decisions.read(), [event(CLAIMED, 2, 3)])
+    assert other.read() == decided, "of the files of before nothing is read"
+
+
+def test_decisions_that_were_packed_before_they_were_read_are_not_missed(root: str) -> None:
+    decisions, other = cluster(root), DecisionLog(root)
+    other.read()
+    for partition in (1, 2, 3) * 3:
+        decisions.decide(decisions.read(), [event(CLAIMED, 2, partition)])
+    before = files_of(root)
+    retain(root, UpkeepSettings(), clock_ms())
+    for file in before:
+        file.unlink()
+    decided = decisions.decide(decisions.read(), [event(STARTED, 2)])
+    assert other.read() == decided
+    assert other.starts_of(2) == [1, 12]
+
+
+def test_a_log_that_was_cleaned_up_beyond_a_reader_is_read_from_its_checkpoint(root: str) -> None:
+    decisions, other = cluster(root), DecisionLog(root)
+    other.read()
+    decided = decisions.decide(decisions.read(), [event(CLAIMED, 2, 3)])
+    table = Path(root, "coordinators")
+    DeltaTable(table).create_checkpoint()
+    for commit in (table / "_delta_log").glob("*.json"):
+        commit.unlink()
+    assert other.read() == decided
+
+
+def test_decisions_of_an_older_release_have_fewer_columns(root: str) -> None:
+    decisions = cluster(root)
+    schema = COORDINATORS.schema
+    for dropped in ("to_node", "reason"):
+        schema = schema.remove(schema.get_field_index(dropped))
+    older = to_arrow(COORDINATORS, [CoordinatorEvent(2_000, 3, CLAIMED, 2, 3, "h", 9092)])
+    table = open_appender(f"{root}/coordinators")
+    assert table.append(older.select(schema.names), DECISIONS, 3)
+    assert decisions.read().partitions[3].owner == 2
+    assert decisions.read() == DecisionLog(root).read()
+
+
+def test_decisions_that_only_delta_rs_can_tell_are_read_through_it(root: str) -> None:
+    decisions, other = cluster(root), DecisionLog(root)
+    other.read()
+    DeltaTable(f"{root}/coordinators").alter.set_table_properties(
+        {"delta.enableChangeDataFeed": "true"}
+    )
+    decided = decisions.decide(decisions.read(), [event(STARTED, 2)])
+    assert decided is not None
+    assert other.read() == DecisionLog(root).read() == decided
+    assert other.starts_of(2) == [1, 3]

@@ -1,0 +1,47 @@
+"""The rows of some files of a plain table, as the table's columns have them, on any store."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.delta.commit_reader import is_in_store
+from pipeline.delta.side_by_side import side_by_side
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pyarrow.fs import FileSystem
+
+
+def read_files(files: FileSystem, paths: Sequence[str], schema: pa.Schema) -> pa.Table:
+    """Return the rows of files in their order, with the columns of `schema`; null where one lacks.
+
+    `files` has the table at its root, `paths` are as its log names them. In a store small files are
+    read side by side, each by one request. Raises FileNotFoundError for a file that is gone, and
+    pyarrow's error for one that cannot be read or whose column is of another type.
+    """
+    read = partial(_read, files, schema)
+    tables = side_by_side(read, paths) if is_in_store(files) else map(read, paths)
+    # pyarrow imports pandas for an `empty_table`.
+    return pa.concat_tables([pa.Table.from_batches([], schema), *tables])
+
+
+def _read(files: FileSystem, schema: pa.Schema, path: str) -> pa.Table:
+    with (
+        files.open_input_file(unquote(path)) as opened,
+        pq.ParquetFile(opened, coerce_int96_timestamp_unit="us") as parquet,
+    ):
+        known = [name for name in schema.names if name in parquet.schema_arrow.names]
+        rows = parquet.read(known)
+    columns = [
+        rows.column(field.name).cast(field.type)
+        if field.name in known
+        else pa.nulls(rows.num_rows, field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
