@@ -6,17 +6,15 @@ commit, whatever the table's size and wherever it lies.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from pipeline.delta.actions import AddedFile, parse_commit
-from pipeline.delta.commit_reader import GoneCheck, is_in_store, open_files, read_commit
+from pipeline.delta.commit_files import NewFile, Wanted, new_files
+from pipeline.delta.commit_reader import GoneCheck, open_files
 from pipeline.delta.log import LogGone
 from pipeline.delta.parquet_file import UNREAD, Substitute, open_parquet, why_undecodable
 from pipeline.delta.table import newest_version
@@ -43,9 +41,6 @@ class RowGroups(NamedTuple):
 
 # Reads these columns of row groups, from a row of the first one on, page by page.
 ReadPages = Callable[[RowGroups, Sequence[str], int], Iterator[pa.Table]]
-# Which row groups of a file are wanted, by its commit's version and its tags; None: the tags do not
-# say, so that all are.
-Wanted = Callable[[int, "Mapping[str, str | None] | None"], "Sequence[bool] | None"]
 
 # Wanted row groups of one file are read at once up to this size, bytes, uncompressed: each read
 # takes 0.3 ms of CPU, whatever its size.
@@ -85,22 +80,14 @@ def appended(
     are not opened. Tags that tell of other row groups than a file has count for nothing.
     """
     at = start
-    ahead: Future[bytes | None] | None = None
+    last = None if end is None else end.version if end > (end.version, 0, 0) else end.version - 1
+    commits = new_files(files, at.version, wanted, last)
     while end is None or at < end:
-        content = read_commit(files, at.version) if ahead is None else ahead.result()
-        if content is None:
+        added = next(commits, None)
+        if added is None:
             return
-        if is_in_store(files):
-            # In a store a commit takes as long to read as its file: so both are read at once.
-            ahead = _beside().submit(read_commit, files, at.version + 1)
-        actions = parse_commit(content)
-        adds = [action.add for action in actions if action.add is not None]
-        flags = [None if wanted is None else wanted(at.version, add.tags) for add in adds]
-        is_rewrite = any(action.remove is not None for action in actions)
-        if is_rewrite or all(each is not None and not any(each) for each in flags):
-            adds, flags = [], []
         reading = _Reading(files, columns, at, end, read, substitute)
-        for rows, before, after in reading.pages(adds, flags):
+        for rows, before, after in reading.pages(added):
             if end is not None and after > end:
                 # It was read by another release, which cut its pages otherwise.
                 yield rows.slice(0, end.row - before.row), end
@@ -114,12 +101,6 @@ def appended(
             # Another release planned to read a part of a commit that is passed over.
             at = end
         yield None, at
-
-
-@functools.lru_cache(maxsize=1)
-def _beside() -> ThreadPoolExecutor:
-    """The threads that read ahead, of all tails of the process."""
-    return ThreadPoolExecutor(4, "read-ahead")
 
 
 # A page, with the positions before and after it.
@@ -136,13 +117,11 @@ class _Reading(NamedTuple):
     read: ReadPages
     substitute: Substitute | None
 
-    def pages(
-        self, adds: Sequence[AddedFile], flags: Sequence[Sequence[bool] | None]
-    ) -> Iterator[_Page]:
-        """The pages of the files; of each file the row groups that its flags want, None for all."""
+    def pages(self, added: Sequence[NewFile]) -> Iterator[_Page]:
+        """The pages of the files; of each file the row groups that are wanted."""
         number = 0
-        for path, wanted in zip((add.path for add in adds), flags, strict=True):
-            with self.files.open_input_file(path) as file:
+        for path, wanted, open_file in added:
+            with open_file() as file:
                 parquet = self._open(path, file)
                 if isinstance(parquet, str):
                     assert self.substitute is not None
