@@ -174,8 +174,9 @@ class NodeQuery:
 
     def read_ahead(self, cluster: ClusterState) -> None:
         """Read what the claims of partitions that are on their way here will need."""
-        if cluster.meant_for(self._node.node_id):
-            self._ahead.read()
+        coming = cluster.meant_for(self._node.node_id).values()
+        if coming:
+            self._ahead.read(any(each.is_let_go for each in coming))
         else:
             self._ahead.rest()
 

@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 # While a partition is on its way, what was written meanwhile is read this often, s, so that little
 # is left to be read after the claim; and ever more seldom: a tenth of the time that it has taken.
 _AGAIN_S, _AGAIN_SHARE = 1.0, 0.1
+# The same once its owner lets go of a partition: a read may then keep the node from its claim.
+_LET_GO_AGAIN_S = 5.0
 # How long it is kept for further partitions, s: shares become even in rounds.
 _KEPT_S = 10.0
 
@@ -102,16 +104,17 @@ class AheadOfClaims:
         self._began_at: float | None = None
         self._read_at = 0.0
 
-    def read(self) -> None:
+    def read(self, is_let_go: bool = False) -> None:
         """Partitions are on their way: read what their claims will need.
 
-        What cannot be read now is read after the claim.
+        `is_let_go`: one of them is about to be claimed. What is not read now is read after the
+        claim.
         """
         now = monotonic()
         is_first = self._began_at is None
         if self._began_at is None:
             self._began_at = now
-        elif now < self._read_at:
+        elif now < self._read_at + (_LET_GO_AGAIN_S if is_let_go else 0.0):
             return
         try:
             self.present().read_on()

@@ -184,6 +184,24 @@ def test_what_was_read_ahead_is_kept_for_the_next_round_and_no_longer(root, monk
         mine.close()
 
 
+def test_who_is_about_to_claim_does_not_read_once_more_before(root, monkeypatch):
+    """The groups of what is let go wait for the claim, and in a store a read takes a second."""
+    reads = []
+    monkeypatch.setattr(ReadAhead, "read_on", lambda _: reads.append(1))
+    with clock.use(Clock()):
+        mine = AheadOfClaims(root, OURS)
+        mine.read(is_let_go=True)
+        assert len(reads) == 1, "nothing was read yet"
+        for _ in range(5):
+            clock.sleep(read_ahead._AGAIN_S)
+            mine.read(is_let_go=True)
+        assert len(reads) == 1
+        clock.sleep(read_ahead._AGAIN_S)
+        mine.read(is_let_go=True)
+        assert len(reads) == 2, "what is long let go leaves more and more to be read"
+        mine.close()
+
+
 def test_of_a_move_that_takes_for_ever_ever_less_is_read(root, monkeypatch):
     """Its owner may stand still, with its lease renewed."""
     reads = []
