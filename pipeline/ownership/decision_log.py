@@ -33,7 +33,6 @@ from schemas.tables import COORDINATORS, from_arrow, to_arrow
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    import pyarrow as pa
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +53,8 @@ def prepared_app_id(node_id: int) -> str:
 class DecisionLog:
     """The `coordinators` table of a root, as one thread reads and appends to it.
 
-    A look costs what others have committed since the last one: each data file is read once.
+    A look costs what others have committed since the last one: a data file is read once, unless
+    the table was rewritten meanwhile, as by upkeep.
     """
 
     def __init__(self, root: str) -> None:
@@ -62,20 +62,19 @@ class DecisionLog:
         self._root = root
         uri = table_uri(root, COORDINATORS)
         self._appender: TableAppender = open_appender(uri)
+        # Asked for once, its versions are those of the files that `file_paths` tells.
+        self._appender.last_version(DECISIONS)
         self._files = open_files(uri)
         self._cluster = ClusterState()
-        # The files that were read, and the epochs of each node's starts in them. Which decisions a
-        # file has is known only once it is read: upkeep packs old ones into new files.
+        # The files whose decisions are known, and the epochs of each node's starts in them.
         self._read: frozenset[str] = frozenset()
         self._starts: defaultdict[int, set[int]] = defaultdict(set)
 
     def read(self) -> ClusterState:
         """The newest cluster state. Rows are read only when there are new ones."""
         self._appender.forget()
-        if self._appender.last_version(DECISIONS) > self._cluster.epoch:
-            events = from_arrow(CoordinatorEvent, self._newer())
-            self._note_starts(events)
-            self._cluster = fold(self._cluster, events)
+        if self._is_rewritten() or self._appender.last_version(DECISIONS) > self._cluster.epoch:
+            self._read_on()
         return self._cluster
 
     def starts_of(self, node_id: int) -> list[int]:
@@ -94,6 +93,7 @@ class DecisionLog:
             return None
         self._note_starts(rows)
         self._cluster = fold(cluster, rows)
+        self._read = frozenset(self._appender.file_paths() or ())
         return self._cluster
 
     def decide_until(
@@ -135,16 +135,35 @@ class DecisionLog:
         """Say that a node has prepared for what was meant for it by the decision of an epoch."""
         self._appender.append(None, prepared_app_id(node_id), epoch)
 
-    def _newer(self) -> pa.Table:
-        """The rows of the files that were not read before, and of all files where nobody tells."""
+    def _is_rewritten(self) -> bool:
+        """Whether a file whose decisions are known is no longer the table's."""
+        paths = self._appender.file_paths()
+        return paths is not None and not self._read.issubset(paths)
+
+    def _read_on(self) -> None:
+        """Read the files that were not read before, or all after a rewrite.
+
+        So the cluster state is what all rows of the table say, also where an operator has restored
+        an earlier version of the table: nodes that have read other rows would never agree.
+        """
+        before, known = self._cluster, self._read
+        if self._is_rewritten():
+            before, known = ClusterState(), frozenset()
         paths = self._appender.file_paths()
         if paths is None:
             handle = open_table(self._root, COORDINATORS)
-            return to_table(QueryBuilder().register("log", handle).execute("SELECT * FROM log"))
-        newer = [path for path in paths if path not in self._read]
-        rows = read_files(self._files, newer, COORDINATORS.schema)
-        self._read = frozenset(paths)
-        return rows
+            rows = to_table(QueryBuilder().register("log", handle).execute("SELECT * FROM log"))
+        else:
+            newer = [path for path in paths if path not in known]
+            rows = read_files(self._files, newer, COORDINATORS.schema)
+        self._read = frozenset(paths or ())
+        events = from_arrow(CoordinatorEvent, rows)
+        self._note_starts(events)
+        cluster = fold(before, events)
+        # Of decisions that a restore has taken back no row is left, but their epochs are taken: who
+        # gave one of them again would be refused for ever.
+        taken = self._appender.last_version(DECISIONS)
+        self._cluster = replace(cluster, epoch=max(cluster.epoch, taken))
 
     def _note_starts(self, events: Iterable[CoordinatorEvent]) -> None:
         for event in events:

@@ -252,6 +252,24 @@ def test_decisions_that_were_packed_before_they_were_read_are_not_missed(root: s
     assert other.starts_of(2) == [1, 12]
 
 
+def test_nodes_agree_and_go_on_after_an_earlier_version_of_the_table_was_restored(
+    root: str,
+) -> None:
+    """By an operator who wants to undo something, beside nodes that run."""
+    decisions, other = cluster(root), DecisionLog(root)
+    earlier = DeltaTable(f"{root}/coordinators").version()
+    decisions.decide(decisions.read(), [event(CLAIMED, 2, 3)])
+    assert other.read().partitions[3].owner == 2
+    DeltaTable(f"{root}/coordinators").restore(earlier)
+    assert decisions.read() == other.read() == DecisionLog(root).read()
+    assert other.read().partitions[3].owner == 1
+    decided, _ = decisions.decide_until(
+        lambda now: [] if now.partitions[2].owner == 2 else [event(CLAIMED, 2, 2)]
+    )
+    assert decided.partitions[2].owner == 2
+    assert decided == other.read() == DecisionLog(root).read()
+
+
 def test_a_log_that_was_cleaned_up_beyond_a_reader_is_read_from_its_checkpoint(root: str) -> None:
     decisions, other = cluster(root), DecisionLog(root)
     other.read()
