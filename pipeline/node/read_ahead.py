@@ -19,6 +19,7 @@ from deltalake.exceptions import DeltaError
 from pipeline.clock import clock_ms, monotonic
 from pipeline.delta.table import refresh
 from pipeline.errors import Failure
+from pipeline.node.answers import Answers
 from pipeline.node.remembered import AnsweredLately
 from pipeline.node.scan_engine import open_engine
 from pipeline.node.waiting_requests import WaitingRequests
@@ -59,6 +60,7 @@ class ReadAhead:
         self.engine = opened.enter_context(open_engine(beside_batches))
         # Also where a node that holds it is dropped without a word, as a simulated one may be.
         self.close = weakref.finalize(self, opened.close)
+        self._answers = Answers(self.engine, ours.request_dedup_window_ms)
         self.lately = AnsweredLately(self.engine, ours)
         self.waiting = WaitingRequests(self.engine, root, ours.max_request_size)
 
@@ -70,8 +72,10 @@ class ReadAhead:
 
     def read_on(self) -> None:
         """Read what was written since the last call. Raises Failure with what DuckDB says."""
-        self.version = self.waiting.read_on(self._requests.newest, self._responses.newest)
-        self.lately.read_on(self._responses.newest(), clock_ms())
+        self.version = self.waiting.read_on(self._requests.newest, self._read_answers)
+
+    def _read_answers(self) -> None:
+        self._answers.read_on(self._responses.newest(), clock_ms())
 
 
 class _OpenTable:

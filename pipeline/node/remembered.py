@@ -24,18 +24,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from coordinator.group.control import remember_event
-from coordinator.group.dedup import IDEMPOTENT, digest_bytes
+from coordinator.group.dedup import digest_bytes
 from pipeline.clock import clock_ms
-from pipeline.delta.data_files import data_files, modified_within
-from pipeline.delta.engine import quoted
-from pipeline.node.shown_table import ShownTable
 from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA, of_partitions
-from schemas.messages import APIS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from deltalake import DeltaTable
 
     from coordinator.group.partition import PartitionSet
     from pipeline.delta.data_files import DataFile
@@ -43,43 +37,19 @@ if TYPE_CHECKING:
     from pipeline.delta.table_files import TableFiles
     from pipeline.settings import CoordinatorSettings
 
-_DECIDING = [api for api in APIS if api not in IDEMPOTENT]
 _EVENTS_BYTES = 16 << 20
 
 
 class AnsweredLately:
-    """The ids that were answered within the window, by what was read of `responses`.
+    """The ids that were answered within the window, by the engine's table `lately`.
 
-    They are in a temporary table of the engine. Raises Failure with what DuckDB says.
+    See `pipeline.node.answers`. Raises Failure with what DuckDB says.
     """
 
     def __init__(self, engine: Engine, ours: CoordinatorSettings) -> None:
         self._engine = engine
         self._window_ms = ours.request_dedup_window_ms
         self._most = len(digest_bytes("")) * ours.request_dedup_max_ids
-        # The files that were read.
-        self._read: set[str] = set()
-        engine.run("CREATE TEMP TABLE lately (id VARCHAR, group_id VARCHAR, at_ms BIGINT)")
-
-    def read_on(self, responses: DeltaTable, now_ms: int) -> None:
-        """Read the files of the window before `now_ms` that were not read yet.
-
-        Answers of a file that was rewritten since are read again, and count once.
-        """
-        recent = modified_within(data_files(responses), 2 * self._window_ms, now_ms)
-        files = [file for file in recent if file.path not in self._read]
-        if not files:
-            return
-        apis = ", ".join(map(quoted, _DECIDING))
-        sql = (
-            "INSERT INTO lately "
-            "SELECT request_id, group_id, epoch_ms(responded_at) FROM late_answers "
-            f"WHERE api IN ({apis}) AND request_id IS NOT NULL AND group_id IS NOT NULL "
-            "AND responded_at IS NOT NULL"
-        )
-        shown = ShownTable(self._engine, responses, "late_answers", files)
-        shown.run(lambda: self._engine.run(sql))
-        self._read.update(file.path for file in files)
 
     def digests(self, now_ms: int) -> dict[str, bytearray]:
         """Return the digests of the ids that were answered in the window, by group."""

@@ -14,9 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.delta.data_files import data_files
-from pipeline.delta.table import local_folder
-from pipeline.node.shown_table import ShownTable
 from pipeline.node.table_scan import TableScan
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.contract_types import in_contract_types, texts
@@ -47,7 +44,6 @@ _DIGEST_BYTES = 16
 
 _PLACE = {"file": pa.int32(), "row": pa.int64()}
 _ASKED = pa.schema({**_PLACE, "request_id": pa.string(), "rejectable": pa.bool_()})
-_ANSWERED = pa.schema({"request_id": pa.string()})
 _BROKEN = pa.schema({**_PLACE, "digest": pa.binary()})
 _REJECTED = pa.schema({"digest": pa.binary()})
 
@@ -69,15 +65,13 @@ class WaitingRequests:
         self._root = root
         self._most = most
         self._requests: TableScan | None = None
-        # The files of `responses` that were read.
-        self._read: set[str] = set()
-        engine.run("CREATE TEMP TABLE answered (request_id VARCHAR)")
 
-    def read_on(self, requests: NewestVersion, responses: NewestVersion) -> int:
+    def read_on(self, requests: NewestVersion, read_answers: Callable[[], None]) -> int:
         """Read what was written since the last call; return the version of `requests` read up to.
 
         The first call reads all, and so does one after a rewrite of `requests`: nothing tells
-        which rows of its files were read before. Of `responses` such rows are read a second time.
+        which rows of its files were read before. `read_answers` has the engine's table `answered`
+        tell who was answered by then (`pipeline.node.answers`).
         """
         asked = requests()
         since = 0 if self._requests is None else self._requests.file_count
@@ -90,7 +84,7 @@ class WaitingRequests:
         self._store("asked", _ASKED, self._asked(self._requests, since))
         self._engine.run("INSERT INTO unanswered FROM asked")
         # After the requests: an answer to a request that was read may be written by now.
-        self._read_answers(responses())
+        read_answers()
         # In two steps: there are many answers and, after the first call, few such requests.
         self._engine.run(
             "CREATE OR REPLACE TEMP TABLE done AS SELECT request_id FROM answered "
@@ -121,20 +115,6 @@ class WaitingRequests:
     def _store(self, table: str, schema: pa.Schema, pages: Iterable[pa.Table]) -> None:
         batches = (batch for page in pages for batch in page.to_batches())
         self._engine.store(table, pa.RecordBatchReader.from_batches(schema, batches))
-
-    def _read_answers(self, responses: DeltaTable) -> None:
-        files = [file for file in data_files(responses) if file.path not in self._read]
-        if not files:
-            return
-        if local_folder(responses.table_uri) is None:
-            # DuckDB reads copies of whole files, of which pyarrow fetches the one column.
-            answers = TableScan(responses, only=files).pages(["request_id"])
-            self._store("fetched", _ANSWERED, (rows.cast(_ANSWERED) for _, _, rows in answers))
-            self._engine.run("INSERT INTO answered FROM fetched")
-        else:
-            sql = "INSERT INTO answered SELECT request_id FROM answers"
-            ShownTable(self._engine, responses, "answers", files).run(lambda: self._engine.run(sql))
-        self._read.update(file.path for file in files)
 
     def _find(self) -> None:
         """Find which of the requests that were read wait."""

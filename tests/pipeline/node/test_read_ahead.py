@@ -13,9 +13,9 @@ from pipeline.clock import clock_ms
 from pipeline.delta.table_files import TableFiles
 from pipeline.errors import Failure
 from pipeline.node import read_ahead
+from pipeline.node.answers import Answers
 from pipeline.node.read_ahead import AheadOfClaims, ReadAhead
 from pipeline.node.table_scan import TableScan
-from pipeline.node.waiting_requests import WaitingRequests
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.packed import KEY_WIDTH
 from pipeline.stream.sink import Sink
@@ -97,8 +97,7 @@ def test_only_new_files_are_read(root, ahead, monkeypatch):
     ahead.read_on()
     (asked,) = (set(read) & paths(root, "requests"),)
     assert len(asked) == 1
-    # Once for whom it answers, and once for what is to be remembered.
-    assert len(read) == 3
+    assert len(read) == 2
     assert len(set(read) & paths(root, "responses")) == 1
     assert waiting(ahead) == []
 
@@ -137,14 +136,14 @@ EARLY_LATE = ("early", "late")
 def test_an_answer_between_two_reads_of_one_look_is_seen(root, ahead, monkeypatch):
     """The requests are read first: whoever is answered after that is answered in what follows."""
     ask(root, "a")
-    answers = WaitingRequests._read_answers
+    read_on = Answers.read_on
 
-    def later(waiting: WaitingRequests, _responses: DeltaTable) -> None:
+    def later(answers: Answers, _responses: DeltaTable, now_ms: int) -> None:
         ask(root, "b")
         answer(root, "a", "b")
-        answers(waiting, open_table(root, RESPONSES))
+        read_on(answers, open_table(root, RESPONSES), now_ms)
 
-    monkeypatch.setattr(WaitingRequests, "_read_answers", later)
+    monkeypatch.setattr(Answers, "read_on", later)
     ahead.read_on()
     assert ahead.version == 1
     assert waiting(ahead) == []
@@ -155,7 +154,7 @@ def test_what_cannot_be_read_ahead_is_read_after_the_claim(root, monkeypatch, ca
     ask(root, "a")
     mine = AheadOfClaims(root, OURS)
     with monkeypatch.context() as broken:
-        broken.setattr(WaitingRequests, "_read_answers", _fails)
+        broken.setattr(Answers, "read_on", _fails)
         mine.read()
         mine.read()
     assert caplog.text.count("nothing was read ahead of a claim: no answer") == 1

@@ -15,6 +15,7 @@ from coordinator.group.dedup import digest_bytes
 from coordinator.group.machine import BatchMachine
 from coordinator.group.partition import PartitionSet, partition_for
 from pipeline.clock import clock_ms
+from pipeline.node.answers import Answers
 from pipeline.node.bootstrap import prepare_bootstrap
 from pipeline.node.remembered import AnsweredLately
 from pipeline.node.scan_engine import open_engine
@@ -45,9 +46,9 @@ def write(root: str, *answers: Response, batch: int = 0) -> None:
 
 def lately(root: str, ours: CoordinatorSettings, now: int) -> dict[str, bytearray]:
     with open_engine() as engine:
-        answered = AnsweredLately(engine, ours)
-        answered.read_on(open_table(root, RESPONSES), now)
-        return answered.digests(now)
+        answers = Answers(engine, ours.request_dedup_window_ms)
+        answers.read_on(open_table(root, RESPONSES), now)
+        return AnsweredLately(engine, ours).digests(now)
 
 
 def digests(*ids: str) -> bytes:
@@ -68,6 +69,12 @@ def test_what_was_answered_in_the_window_is_found(root, now):
     assert found == {"g": digests("early", "late"), "h": digests("other group")}
 
 
+def test_elsewhere_than_on_a_local_disk_the_same_is_found(root, now, monkeypatch):
+    write(root, answer("r", now - 1), answer("beat", now - 1, api="heartbeat"))
+    monkeypatch.setattr("pipeline.node.answers.local_folder", lambda _: None)
+    assert lately(root, OURS, now) == {"g": digests("r")}
+
+
 def test_an_old_root_brings_nothing(root, now):
     write(root, answer("r", now))
     assert lately(root, OURS, now + 2 * WINDOW_MS + 1) == {}
@@ -80,9 +87,8 @@ def test_a_clock_that_is_behind_or_ahead_hides_nothing(root, now):
         assert digests("r") in bytes(lately(root, OURS, mine)["g"])
 
 
-def test_files_from_before_the_window_are_not_read(root, now):
+def test_answers_of_files_from_before_the_window_do_not_count(root, now):
     write(root, answer("old", now))
-    (old,) = Path(root, "responses").glob("*.parquet")
     long_ago = {"modificationTime": now - 5 * WINDOW_MS}
     (commit_file,) = Path(root, "responses", "_delta_log").glob("*01.json")
     lines = [msgspec.json.decode(line) for line in commit_file.read_bytes().splitlines()]
@@ -90,7 +96,6 @@ def test_files_from_before_the_window_are_not_read(root, now):
         line.get("add", {}).update(long_ago)
     commit_file.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
     write(root, answer("new", now), batch=1)
-    old.unlink()
     assert lately(root, OURS, now) == {"g": digests("new")}
 
 

@@ -14,10 +14,13 @@ from deltalake import write_deltalake
 from msgspec.structs import replace
 
 from coordinator.group.partition import PartitionSet, partition_for
+from pipeline.clock import clock_ms
 from pipeline.delta import commit_reader
+from pipeline.delta.engine import Engine
 from pipeline.delta.open import open_appender
 from pipeline.delta.table_files import TableFiles
 from pipeline.node import table_scan, waiting_requests
+from pipeline.node.answers import Answers
 from pipeline.node.scan_engine import open_engine
 from pipeline.node.waiting_requests import MOST, WaitingRequests, write_waiting_requests
 from pipeline.settings import CoordinatorSettings
@@ -97,16 +100,20 @@ def waiting_of(
     root: str, partition_set: PartitionSet | None = None, most: int = MOST
 ) -> list[tuple[str, str]]:
     with open_engine() as engine:
-        waiting = WaitingRequests(engine, root, most)
-        read(waiting, root)
+        waiting = read(engine, root, most)
         target = new_target(engine)
         files = write_waiting_requests(waiting, target, partition_set)
         tables = [pq.read_table(target.local(file)) for file in files]
     return [(row["group_id"], row["event"]) for table in tables for row in table.to_pylist()]
 
 
-def read(waiting: WaitingRequests, root: str) -> None:
-    waiting.read_on(partial(open_table, root, REQUESTS), partial(open_table, root, RESPONSES))
+def read(engine: Engine, root: str, most: int) -> WaitingRequests:
+    waiting, answers = WaitingRequests(engine, root, most), Answers(engine, 60_000)
+    waiting.read_on(
+        partial(open_table, root, REQUESTS),
+        lambda: answers.read_on(open_table(root, RESPONSES), clock_ms()),
+    )
+    return waiting
 
 
 def ids_of(events: list[tuple[str, str]]) -> list[str | None]:
@@ -236,8 +243,7 @@ def reject_all(root: str, most: int) -> list[str]:
     """Reject what a group's machine would, of what waits; return the reasons."""
     found = []
     with open_engine() as engine:
-        waiting = WaitingRequests(engine, root, most)
-        read(waiting, root)
+        waiting = read(engine, root, most)
         for page in waiting.packed(None):
             for row in page.to_pylist():
                 text = row["event"][KEY_WIDTH:]
@@ -281,8 +287,7 @@ def test_a_request_that_is_too_large_is_never_packed_whole(root, monkeypatch):
     large = "\x01" * 300_000
     RequestLog(root).append([heartbeat("small"), heartbeat(None), with_client("large", large)])
     with open_engine() as engine:
-        waiting = WaitingRequests(engine, root, 1 << 20)
-        read(waiting, root)
+        waiting = read(engine, root, 1 << 20)
         events = [row["event"] for page in waiting.packed(None) for row in page.to_pylist()]
     by_id = {decode_request(each[KEY_WIDTH:]).request_id: each for each in events}
     assert "more than max.request.size, which is 1048576" in by_id["large"]
@@ -317,7 +322,7 @@ def with_client(request_id: str, client_id: str) -> RequestEvent:
 def elsewhere(monkeypatch):
     """Have every table read and written as one that is not on a local disk."""
     monkeypatch.setattr("pipeline.delta.table_files.local_folder", lambda _: None)
-    monkeypatch.setattr(waiting_requests, "local_folder", lambda _: None)
+    monkeypatch.setattr("pipeline.node.answers.local_folder", lambda _: None)
     monkeypatch.setattr(commit_reader, "local_folder", lambda _: None)
 
 

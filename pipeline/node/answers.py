@@ -1,0 +1,93 @@
+"""Who was answered, by what is read of `responses`: each of its files once.
+
+Two questions are asked of the answers: which requests still wait (`pipeline.node.waiting_requests`)
+and what the groups remember (`pipeline.node.remembered`). Any answer counts for the first one, and
+for the second one those that were given lately.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from coordinator.group.dedup import IDEMPOTENT
+from pipeline.delta.data_files import data_files, modified_within
+from pipeline.delta.engine import quoted
+from pipeline.delta.table import local_folder
+from pipeline.node.shown_table import ShownTable
+from pipeline.node.table_scan import TableScan
+from schemas.messages import APIS
+from schemas.tables import RESPONSES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltalake import DeltaTable
+
+    from pipeline.delta.data_files import DataFile
+    from pipeline.delta.engine import Engine
+
+_EARLY = pa.schema([RESPONSES.schema.field("request_id")])
+_LATE = pa.schema(
+    [RESPONSES.schema.field(name) for name in ("request_id", "group_id", "api", "responded_at")]
+)
+# A second decision of the other APIs would undo nothing.
+_DECIDING = ", ".join(quoted(api) for api in APIS if api not in IDEMPOTENT)
+_TO_ANSWERED = "INSERT INTO answered SELECT request_id FROM fetched"
+_TO_LATELY = (
+    "INSERT INTO lately SELECT request_id, group_id, epoch_ms(responded_at) FROM fetched "
+    f"WHERE api IN ({_DECIDING}) AND request_id IS NOT NULL AND group_id IS NOT NULL "
+    "AND responded_at IS NOT NULL"
+)
+
+
+class Answers:
+    """Two temporary tables of the engine, of what was read so far.
+
+    `answered` has whom any answer is for, `request_id`. `lately` has what was decided, `id`,
+    `group_id` and `at_ms`, of the files that were written within two windows of `window_ms` before
+    they were read.
+    """
+
+    def __init__(self, engine: Engine, window_ms: int) -> None:
+        self._engine = engine
+        self._window_ms = window_ms
+        # The files that were read.
+        self._read: set[str] = set()
+        engine.run("CREATE TEMP TABLE answered (request_id VARCHAR)")
+        engine.run("CREATE TEMP TABLE lately (id VARCHAR, group_id VARCHAR, at_ms BIGINT)")
+
+    def read_on(self, responses: DeltaTable, now_ms: int) -> None:
+        """Read the files that were not read yet. Raises Failure with what DuckDB says.
+
+        Answers of a file that was rewritten since are read a second time.
+        """
+        files = data_files(responses)
+        late = {file.path for file in modified_within(files, 2 * self._window_ms, now_ms)}
+        unread = [file for file in files if file.path not in self._read]
+        earlier = [file for file in unread if file.path not in late]
+        later = [file for file in unread if file.path in late]
+        if earlier:
+            self._fetch(responses, earlier, _EARLY)
+            self._engine.run(_TO_ANSWERED)
+        if later:
+            self._fetch(responses, later, _LATE)
+            self._engine.run(_TO_ANSWERED)
+            self._engine.run(_TO_LATELY)
+        if unread:
+            self._engine.run("DROP TABLE fetched")
+        self._read.update(file.path for file in unread)
+
+    def _fetch(self, responses: DeltaTable, files: Sequence[DataFile], schema: pa.Schema) -> None:
+        """Have the table `fetched` hold these columns of the files."""
+        if local_folder(responses.table_uri) is None:
+            # DuckDB reads copies of whole files, of which pyarrow fetches the columns.
+            pages = TableScan(responses, only=files).pages(schema.names)
+            batches = (each for _, _, rows in pages for each in rows.cast(schema).to_batches())
+            self._engine.store("fetched", pa.RecordBatchReader.from_batches(schema, batches))
+        else:
+            shown = ShownTable(self._engine, responses, "answers", files)
+            names = ", ".join(schema.names)
+            sql = f"CREATE OR REPLACE TEMP TABLE fetched AS SELECT {names} FROM answers"
+            shown.run(lambda: self._engine.run(sql))
