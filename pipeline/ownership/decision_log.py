@@ -93,7 +93,8 @@ class DecisionLog:
             return None
         self._note_starts(rows)
         self._cluster = fold(cluster, rows)
-        self._read = frozenset(self._appender.file_paths() or ())
+        if not self._is_rewritten():
+            self._read = frozenset(self._appender.file_paths() or ())
         return self._cluster
 
     def decide_until(

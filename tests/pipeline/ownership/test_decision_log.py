@@ -270,6 +270,16 @@ def test_nodes_agree_and_go_on_after_an_earlier_version_of_the_table_was_restore
     assert decided == other.read() == DecisionLog(root).read()
 
 
+def test_a_restore_between_a_look_and_a_decision_is_seen_at_the_next_look(root: str) -> None:
+    decisions = cluster(root)
+    earlier = DeltaTable(f"{root}/coordinators").version()
+    seen = decisions.decide(decisions.read(), [event(CLAIMED, 2, 3)])
+    assert seen is not None
+    DeltaTable(f"{root}/coordinators").restore(earlier)
+    assert decisions.decide(seen, [event(READY, 2)]) is not None
+    assert decisions.read() == DecisionLog(root).read()
+
+
 def test_a_log_that_was_cleaned_up_beyond_a_reader_is_read_from_its_checkpoint(root: str) -> None:
     decisions, other = cluster(root), DecisionLog(root)
     other.read()
