@@ -16,6 +16,7 @@ from pipeline.node.stop_request import StopRequest
 from pipeline.ownership.decision_log import DecisionLog
 from tests.pipeline.node.fake_engine import FakeEngine
 from tests.pipeline.node.looks import PARTITIONS, Clock, look, node_settings, until
+from tests.pipeline.rows import rows
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,7 @@ def test_its_partitions_have_other_owners_before_it_stops(root: str):
         serving = first.serving
         assert serving is not None
         stop(first, nodes)
-        given = [event for event in decisions.events() if event.reason == "node 1 stops"]
+        given = [row for row in rows(root, "coordinators") if row["reason"] == "node 1 stops"]
         assert len(given) >= PARTITIONS // 3
         cluster = decisions.read()
         assert cluster.owned_by(1) == {}
@@ -107,7 +108,7 @@ def test_a_node_without_others_stops_at_once_and_says_nothing_of_it(root: str):
 def test_a_user_may_have_it_stop_at_once(root: str):
     with running(root, 1, 2) as (nodes, decisions):
         assert stop(nodes.pop(1), nodes, timeout_s=0) == 0
-        assert STOPPING not in {event.event for event in decisions.events()}
+        assert STOPPING not in {row["event"] for row in rows(root, "coordinators")}
 
 
 def test_when_the_others_die_meanwhile_it_stops(root: str):
@@ -168,9 +169,8 @@ def test_a_neighbour_of_an_earlier_release_does_not_give_back_what_it_has_taken(
             first._lease._renew()
             first.tick()
             look(nodes)
-        given_back = [
-            event for event in decisions.events() if event.to_node == 1 and event.node_id == 2
-        ]
+        decided = rows(root, "coordinators")
+        given_back = [row for row in decided if row["to_node"] == 1 and row["node_id"] == 2]
         assert len(given_back) >= count - 1, "it would have liked to"
         assert len(decisions.read().kept_by(2)) == PARTITIONS
         first.stop()
