@@ -106,7 +106,7 @@ def test_a_node_without_others_stops_at_once_and_says_nothing_of_it(root: str):
 
 
 def test_a_user_may_have_it_stop_at_once(root: str):
-    with running(root, 1, 2) as (nodes, decisions):
+    with running(root, 1, 2) as (nodes, _):
         assert stop(nodes.pop(1), nodes, timeout_s=0) == 0
         assert STOPPING not in {row["event"] for row in rows(root, "coordinators")}
 
