@@ -112,7 +112,12 @@ def test_an_append_is_two_puts_and_a_look_one_get(proxy, uri):
         assert tail.poll().column("n").to_pylist() == list(range(10))
         for _ in range(10):
             assert tail.poll() is None
-    assert counted == {"GET": 10 + 10 + 1 + 10}, "commits, files, and what is not there yet"
+    # Who has found many commits in a row asks for half as many more at once.
+    assert counted == {"GET": 10 + 10 + 5 + 10}, "commits, files, and what is not there yet"
+    appender.append(numbers(10))
+    with proxy.counting() as counted:
+        assert tail.poll().column("n").to_pylist() == [10]
+    assert counted == {"GET": 1 + 1 + 1}
 
 
 @pytest.mark.parametrize("fault", [LOSE_ANSWER, FAIL_AFTER, REFUSE, CONFLICT])
