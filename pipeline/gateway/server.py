@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 5.0
 # How long what is in flight may take to end, s.
 _PATIENCE_S = 5.0
+# Rounds of the loop from a connection's acceptance until it is in the list: a task makes its
+# transport, which tells it. From an abort to the socket's end it is one.
+_ROUNDS = 3
 # Open files that are no clients' connections: tables, logs, and what the runtime needs.
 _OWN_FILES = 200
 # The most that is read of a socket at once.
@@ -60,6 +63,7 @@ class Gateway:
         self._arrivals = memoryview(bytearray(_ARRIVAL_BYTES))
         self._connections: set[Connection] = set()
         self._server: asyncio.Server | None = None
+        self._stopping = False
 
     async def bind(self, host: str, port: int) -> int:
         """Take an address, port 0 for a free one; returns the port.
@@ -93,6 +97,8 @@ class Gateway:
         return Connection(session, arrivals, memory, self._take, lost)
 
     def _take(self, connection: Connection) -> bool:
+        if self._stopping:
+            return False
         if len(self._connections) >= self._most:
             log.warning(
                 "the connection of %s is refused: there are %d, the most that max.connections and "
@@ -116,10 +122,9 @@ class Gateway:
 
     async def stop(self, patience_s: float) -> None:
         """Take no more connections, answer what is in flight for so long, and close."""
-        if self._server is not None:
-            self._server.close()
-        # A connection that was accepted before has begun by now.
-        await asyncio.sleep(0)
+        # A client that ends its TLS handshake after this would be in nobody's list.
+        self._stopping = True
+        await self._stop_listening()
         until = time.monotonic() + patience_s
         for connection in list(self._connections):
             connection.end()
@@ -127,6 +132,24 @@ class Gateway:
             await asyncio.sleep(0.02)
         for connection in list(self._connections):
             connection.close()
+        await _rounds()
+
+    async def _stop_listening(self) -> None:
+        if self._server is None:
+            return
+        loop = asyncio.get_running_loop()
+        for each in self._server.sockets:
+            loop.remove_reader(each.fileno())
+        # What is accepted has to be made before the server is closed: asyncio forgets a connection
+        # whose server it finds closed, and its client would wait for an answer for ever.
+        await _rounds()
+        self._server.close()
+
+
+async def _rounds() -> None:
+    """Let the loop make the connections that it has accepted, and end those that are aborted."""
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(0)
 
 
 def _open_files() -> int:

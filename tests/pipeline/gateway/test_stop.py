@@ -1,0 +1,37 @@
+"""A gateway that stops leaves no client's connection open behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from pipeline.gateway.server import Gateway
+from pipeline.gateway.settings import GatewaySettings
+
+_WAIT_S = 10.0
+
+
+@pytest.mark.parametrize("rounds", range(5))
+def test_who_connects_while_the_gateway_stops_is_let_go(rounds: int) -> None:
+    """After so many rounds of the loop the connection is not accepted, accepted, or made."""
+    settings = GatewaySettings()
+    services: Any = SimpleNamespace(settings=settings)
+
+    async def stop_beside_a_client() -> socket.socket:
+        gateway = Gateway(services, settings)
+        port = await gateway.bind("127.0.0.1", 0)
+        await gateway.listen()
+        client = socket.create_connection(("127.0.0.1", port), _WAIT_S)
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        await gateway.stop(0)
+        return client
+
+    # The connection's end may come as a reset.
+    with asyncio.run(stop_beside_a_client()) as client, suppress(ConnectionResetError):
+        assert client.recv(1) == b""
