@@ -20,7 +20,7 @@ from pyarrow.fs import FileSystem
 
 from pipeline.delta.actions import parse_commit
 from pipeline.delta.commit_reader import is_in_store, read_commit
-from pipeline.delta.side_by_side import MOST
+from pipeline.delta.side_by_side import AT_ONCE
 
 # Which row groups of a file are wanted, by its commit's version and its tags; None: the tags do not
 # say, so that all are.
@@ -62,7 +62,7 @@ def new_files(
     while True:
         # Of what is known to be there as many as may be under way, and otherwise at least one.
         most = max(1, count // 2) if last is None else last + 1 - ask_next + len(asking)
-        while len(asking) < min(MOST, most):
+        while len(asking) < min(AT_ONCE, most):
             asking.append(_beside().submit(read, ask_next))
             ask_next += 1
         if found is not None:
@@ -102,4 +102,4 @@ def _opener(files: FileSystem, path: str, is_ahead: bool) -> Callable[[], pa.Nat
 @functools.lru_cache(maxsize=1)
 def _beside() -> ThreadPoolExecutor:
     """The threads that ask, for all readers of the process."""
-    return ThreadPoolExecutor(MOST, "read-ahead")
+    return ThreadPoolExecutor(AT_ONCE, "read-ahead")

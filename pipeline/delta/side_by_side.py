@@ -14,11 +14,11 @@ _Result = TypeVar("_Result")
 
 # How many requests are under way at once. An answer of a small file's whole content waits in
 # memory, so of larger files each holds `object_store.FIRST_BYTES`.
-MOST = 16
+AT_ONCE = 16
 
 
 def side_by_side(
-    work: Callable[[_Item], _Result], items: Iterable[_Item], most: int = MOST
+    work: Callable[[_Item], _Result], items: Iterable[_Item], most: int = AT_ONCE
 ) -> Iterator[_Result]:
     """Yield what `work` makes of each item, in the items' order; up to `most` are under way.
 

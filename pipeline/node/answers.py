@@ -14,6 +14,7 @@ import pyarrow as pa
 from coordinator.group.dedup import IDEMPOTENT
 from pipeline.delta.data_files import data_files, modified_within
 from pipeline.delta.engine import quoted
+from pipeline.delta.side_by_side import AT_ONCE
 from pipeline.delta.table import local_folder
 from pipeline.node.shown_table import ShownTable
 from pipeline.node.table_scan import TableScan
@@ -47,11 +48,12 @@ class Answers:
 
     `answered` has whom any answer is for, `request_id`. `lately` has what was decided, `id`,
     `group_id` and `at_ms`, of the files that were written within two windows of `window_ms` before
-    they were read.
+    they were read. In a store up to `at_once` files are asked for at a time.
     """
 
-    def __init__(self, engine: Engine, window_ms: int) -> None:
+    def __init__(self, engine: Engine, window_ms: int, at_once: int = AT_ONCE) -> None:
         self._engine = engine
+        self._at_once = at_once
         self._window_ms = window_ms
         # The files that were read.
         self._read: set[str] = set()
@@ -83,7 +85,8 @@ class Answers:
         """Have the table `fetched` hold these columns of the files."""
         if local_folder(responses.table_uri) is None:
             # DuckDB reads copies of whole files, of which pyarrow fetches the columns.
-            pages = TableScan(responses, only=files).pages(schema.names)
+            scan = TableScan(responses, only=files, at_once=self._at_once)
+            pages = scan.pages(schema.names)
             batches = (each for _, _, rows in pages for each in rows.cast(schema).to_batches())
             self._engine.store("fetched", pa.RecordBatchReader.from_batches(schema, batches))
         else:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 
 from pipeline.clock import clock_ms, monotonic
+from pipeline.delta.side_by_side import AT_ONCE
 from pipeline.delta.table import refresh
 from pipeline.errors import Failure
 from pipeline.node.answers import Answers
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 _AGAIN_S, _AGAIN_SHARE = 1.0, 0.1
 # The same once its owner lets go of a partition: a read may then keep the node from its claim.
 _LET_GO_AGAIN_S = 5.0
+# How many files are asked for at once of a store while a query runs. Fewer would take longer than
+# who lets go of a partition waits (`pipeline.ownership.prepared`).
+AT_ONCE_BESIDE_BATCHES = 8
 # How long it is kept for further partitions, s: shares become even in rounds.
 _KEPT_S = 10.0
 
@@ -46,7 +50,8 @@ _KEPT_S = 10.0
 class ReadAhead:
     """What was read so far; `close` frees its memory. For one thread.
 
-    `beside_batches` leaves the other cores to the batches of a query that runs. After an error of
+    `beside_batches` leaves the other cores to the batches of a query that runs, and a store's
+    answers: what a batch asks for would wait behind whatever is asked for here. After an error of
     `read_on` it is of no more use.
     """
 
@@ -60,9 +65,10 @@ class ReadAhead:
         self.engine = opened.enter_context(open_engine(beside_batches))
         # Also where a node that holds it is dropped without a word, as a simulated one may be.
         self.close = weakref.finalize(self, opened.close)
-        self._answers = Answers(self.engine, ours.request_dedup_window_ms)
+        at_once = AT_ONCE_BESIDE_BATCHES if beside_batches else AT_ONCE
+        self._answers = Answers(self.engine, ours.request_dedup_window_ms, at_once)
         self.lately = AnsweredLately(self.engine, ours)
-        self.waiting = WaitingRequests(self.engine, root, ours.max_request_size)
+        self.waiting = WaitingRequests(self.engine, root, ours.max_request_size, at_once)
 
     def __enter__(self) -> ReadAhead:
         return self

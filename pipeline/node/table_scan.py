@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pipeline.delta.commit_reader import is_in_store, open_files
 from pipeline.delta.data_files import data_files
 from pipeline.delta.parquet_file import UNREAD, open_parquet, why_undecodable
-from pipeline.delta.side_by_side import side_by_side
+from pipeline.delta.side_by_side import AT_ONCE, side_by_side
 from pipeline.stream.utf8 import valid_utf8
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class TableScan:
     """Reads the files of the handle's version, or `only` some; partition columns are not in them.
 
     A file or a row group that is certainly damaged has the rows that `substitute` makes; without
-    it, pyarrow's error is raised.
+    it, pyarrow's error is raised. In a store up to `at_once` files are asked for at a time.
     """
 
     def __init__(
@@ -44,8 +44,10 @@ class TableScan:
         handle: DeltaTable,
         substitute: Substitute | None = None,
         only: Sequence[DataFile] | None = None,
+        at_once: int = AT_ONCE,
     ) -> None:
         self._substitute = substitute
+        self._at_once = at_once
         files = data_files(handle) if only is None else only
         self._paths = [file.path for file in files]
         self._files = open_files(handle.table_uri)
@@ -83,7 +85,7 @@ class TableScan:
     def _opened(self, paths: Sequence[str]) -> Iterator[pa.NativeFile]:
         """Open files, one after the other; in a store, where that is a request, side by side."""
         if is_in_store(self._files):
-            return side_by_side(self._files.open_input_file, paths)
+            return side_by_side(self._files.open_input_file, paths, self._at_once)
         return map(self._files.open_input_file, paths)
 
     def take(

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from pipeline.delta.side_by_side import AT_ONCE
 from pipeline.node.table_scan import TableScan
 from pipeline.settings import CoordinatorSettings
 from pipeline.stream.contract_types import in_contract_types, texts
@@ -57,11 +58,13 @@ class WaitingRequests:
     A request without a request_id or a group_id names nobody to answer: it waits until its text
     stands in `rejected_requests`. So may a request with an id longer than `LONGEST_ID`, which is
     rejected if it is larger than `most` bytes, `max.request.size`, and answered if it is not. The
-    engine's temporary tables hold which ones wait. Raises Failure with what DuckDB says.
+    engine's temporary tables hold which ones wait. In a store up to `at_once` files are asked for
+    at a time. Raises Failure with what DuckDB says.
     """
 
-    def __init__(self, engine: Engine, root: str, most: int = MOST) -> None:
+    def __init__(self, engine: Engine, root: str, most: int = MOST, at_once: int = AT_ONCE) -> None:
         self._engine = engine
+        self._at_once = at_once
         self._root = root
         self._most = most
         self._requests: TableScan | None = None
@@ -76,7 +79,8 @@ class WaitingRequests:
         asked = requests()
         since = 0 if self._requests is None else self._requests.file_count
         if self._requests is None or not self._requests.grow(asked):
-            since, self._requests = 0, TableScan(asked, RefusedRequests())
+            since = 0
+            self._requests = TableScan(asked, RefusedRequests(), at_once=self._at_once)
             self._engine.run(
                 "CREATE OR REPLACE TEMP TABLE unanswered "
                 "(file INTEGER, row BIGINT, request_id VARCHAR, rejectable BOOLEAN)"

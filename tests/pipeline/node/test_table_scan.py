@@ -12,16 +12,18 @@ from pyarrow.fs import PyFileSystem
 from pipeline.delta.data_files import data_files
 from pipeline.delta.engine import Engine
 from pipeline.delta.object_store import Folder, StoreFiles
-from pipeline.delta.side_by_side import MOST
+from pipeline.delta.side_by_side import AT_ONCE
 from pipeline.delta.table_files import TableFiles
 from pipeline.node import table_scan
+from pipeline.node.read_ahead import AT_ONCE_BESIDE_BATCHES, ReadAhead
 from pipeline.node.table_scan import TableScan
+from pipeline.settings import CoordinatorSettings
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import open_table
 from schemas.tables import REQUESTS
 from tests.pipeline.rows import heartbeat
 
-FILES = 2 * MOST
+FILES = 2 * AT_ONCE
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def uri(root: str) -> str:
 @pytest.fixture
 def together() -> threading.Barrier:
     """Whoever asks waits until so many others ask: one after the other nobody gets on."""
-    return threading.Barrier(MOST, timeout=30)
+    return threading.Barrier(AT_ONCE, timeout=30)
 
 
 def test_a_scan_of_a_store_opens_files_side_by_side(
@@ -57,6 +59,28 @@ def test_a_scan_of_a_store_opens_files_side_by_side(
     assert sorted(ids for _, _, ids in one_by_one) == sorted([f"request-{n}"] for n in range(FILES))
     monkeypatch.setattr(table_scan, "open_files", lambda _: PyFileSystem(Store(uri)))
     assert found() == one_by_one
+
+
+@pytest.mark.parametrize("beside_batches", [False, True])
+def test_beside_a_query_fewer_files_are_asked_for_at_once(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch, beside_batches: bool
+) -> None:
+    """A request of the query's batch would wait behind all that are under way."""
+    most = AT_ONCE_BESIDE_BATCHES if beside_batches else AT_ONCE
+    together = threading.Barrier(most, timeout=30)
+    asked = threading.Semaphore(most)
+
+    class Store(StoreFiles):
+        def open_input_file(self, path: str) -> pa.NativeFile:
+            assert asked.acquire(blocking=False), f"more than {most} are under way"
+            together.wait()
+            asked.release()
+            return super().open_input_file(path)
+
+    monkeypatch.setattr(table_scan, "open_files", lambda _: PyFileSystem(Store(uri)))
+    with ReadAhead(root, CoordinatorSettings(), beside_batches) as ahead:
+        ahead.read_on()
+        assert ahead.engine.run("SELECT count(*) FROM unanswered") == [(FILES,)]
 
 
 def test_the_copies_of_a_store_s_files_are_fetched_side_by_side(
