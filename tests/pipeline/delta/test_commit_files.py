@@ -74,7 +74,7 @@ def numbers(files: StoreFiles, start: int, end: int | None = None) -> list[int]:
 
 def test_up_to_a_known_end_so_many_are_asked_at_once(tmp_path: Path, append: Append) -> None:
     append(30)
-    files = WatchedFiles(str(tmp_path), commit_files.MOST)
+    files = WatchedFiles(str(tmp_path), commit_files.AT_ONCE)
     assert numbers(files, 1, 25) == [*range(24)]
     commits = [path for path in files.asked if path.endswith(".json")]
     assert len(files.asked) == 48
@@ -103,7 +103,9 @@ def test_what_is_not_there_is_asked_for_only_after_several_were(
     append(37)
     files.asked.clear()
     assert numbers(files, 1) == [*range(40)]
-    assert len({path for path in files.asked if path.endswith(".json")}) <= 40 + commit_files.MOST
+    assert (
+        len({path for path in files.asked if path.endswith(".json")}) <= 40 + commit_files.AT_ONCE
+    )
 
 
 def test_a_file_that_is_gone_is_an_error_in_its_turn(tmp_path: Path, append: Append) -> None:
