@@ -40,8 +40,8 @@ log = logging.getLogger(__name__)
 _AGAIN_S, _AGAIN_SHARE = 1.0, 0.1
 # The same once its owner lets go of a partition: a read may then keep the node from its claim.
 _LET_GO_AGAIN_S = 5.0
-# How many files are asked for at once of a store while a query runs. Fewer would take longer than
-# who lets go of a partition waits (`pipeline.ownership.prepared`).
+# How many files are asked for at once of a store while a query runs. With fewer it may take longer
+# than who lets go of a partition waits (`pipeline.ownership.prepared`).
 AT_ONCE_BESIDE_BATCHES = 8
 # How long it is kept for further partitions, s: shares become even in rounds.
 _KEPT_S = 10.0
