@@ -6,12 +6,12 @@ import logging
 import os
 import signal
 import sys
-import threading
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pipeline import background
 from pipeline.cli.gateway import check_listen, is_loopback, read_address
 from pipeline.cli.options import LogForm, Root, Verbose
 from pipeline.interrupt import SignalEvent
@@ -52,16 +52,9 @@ def metrics(
     for each in (signal.SIGTERM, signal.SIGINT):
         signal.signal(each, lambda *_: asked_to_stop.set())
     if until_eof:
-        threading.Thread(target=_await_eof, args=(asked_to_stop,), daemon=True).start()
+        background.start_at_end_of(sys.stdin.fileno(), "input", asked_to_stop.set)
     with serving_metrics(root, host, port, settings) as served:
         log.info("metrics: http://%s:%d/metrics tells of %s", host, served, root)
         if not is_loopback(host):
             log.warning("metrics: %s is no loopback address, and nobody has to log in", host)
         asked_to_stop.wait()
-
-
-def _await_eof(ended: SignalEvent) -> None:
-    # Not by `sys.stdin`: Python's end aborts while a thread waits within that.
-    while os.read(sys.stdin.fileno(), 1):
-        continue
-    ended.set()

@@ -25,6 +25,7 @@ from coordinator.consumer.errors import (
 )
 from coordinator.consumer.fetch_buffer import CompletedFetch, FetchBuffer
 from coordinator.consumer.settings import AutoOffsetReset
+from pipeline import background
 from pipeline.client.member_driver import now_ms
 from pipeline.client.offset_lookup import bounds_of
 from pipeline.clock import sleep
@@ -98,8 +99,7 @@ class Fetcher:
         self._held: dict[TopicPartition, CompletedFetch[Record]] = {}
         self._held_since = 0
         self._told: str | None = None
-        self._thread = threading.Thread(target=self._run, name="fetcher", daemon=True)
-        self._thread.start()
+        self._thread = background.start("fetcher", self._run, self._stop)
 
     # --- the user's thread ----------------------------------------------------------------------
 
@@ -160,12 +160,15 @@ class Fetcher:
 
     def close(self) -> None:
         """End the thread, after the read that is under way; one that hangs is not waited for."""
-        with self._changed:
-            self._stopping = True
-            self._changed.notify()
+        self._stop()
         self._thread.join(_END_S)
         for asked in self._questions:
             asked.answer.cancel()
+
+    def _stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
 
     # --- the thread -----------------------------------------------------------------------------
 

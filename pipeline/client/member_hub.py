@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
+from pipeline import background
 from pipeline.client.member_driver import MemberDriver, now_ms
 from pipeline.client.request_client import RequestClient
 from pipeline.tables.topic_watcher import TopicWatcher
@@ -47,21 +48,22 @@ class MemberHub:
         self.refresh_topics()
         self.client = RequestClient(root) if client is None else client
         self._threads = [
-            threading.Thread(target=self._beat, name="heartbeats", daemon=True),
-            threading.Thread(target=self._watch, name="topics", daemon=True),
+            background.start("heartbeats", self._beat, self._stop),
+            background.start("topics", self._watch, self._stop),
         ]
-        for thread in self._threads:
-            thread.start()
 
     def close(self) -> None:
         """Stop the threads, and the client unless the user passed it in."""
-        self._stopped.set()
-        with self._wake:
-            self._wake.notify()
+        self._stop()
         for thread in self._threads:
             thread.join()
         if self._own_client:
             self.client.close()
+
+    def _stop(self) -> None:
+        self._stopped.set()
+        with self._wake:
+            self._wake.notify()
 
     # --- members --------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ request of a group overtakes another.
 
 from __future__ import annotations
 
-import atexit
 import logging
 import random
 import threading
@@ -26,12 +25,14 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from pipeline import background
 from pipeline.client.accumulator import Accumulator, Batch, Delivery
 from pipeline.client.pace import Pace
 from pipeline.client.producer_settings import ProducerSettings
@@ -134,12 +135,9 @@ class RequestProducer:
             for _ in range(self.settings.max_in_flight)
         ]
         self._threads = [
-            threading.Thread(target=self._run, args=(lane,), name="request-producer", daemon=True)
+            background.start("request-producer", partial(self._run, lane), self._stop)
             for lane in self._lanes
         ]
-        for thread in self._threads:
-            thread.start()
-        atexit.register(self.close)
 
     def __enter__(self) -> RequestProducer:
         return self
@@ -231,17 +229,17 @@ class RequestProducer:
         Requests that are not written after `timeout_s` (None: after `delivery.timeout.ms`) fail
         with ProducerClosed; a commit in flight is awaited. A second call does nothing.
         """
-        with self._lock:
-            self._closed = True
-            self._wake_all()
-            self._room.notify_all()
+        self._stop()
         limit = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self._threads:
             thread.join(None if limit is None else max(0.0, limit - time.monotonic()))
         self._given_up.set()
+
+    def _stop(self) -> None:
         with self._lock:
+            self._closed = True
             self._wake_all()
-        atexit.unregister(self.close)
+            self._room.notify_all()
 
     def _lane_of(self, event: RequestEvent) -> int:
         if len(self._lanes) == 1:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from pipeline import background
 from pipeline.delta.log import LogGone
 from pipeline.delta.scan import newest_first
 from pipeline.delta.table import is_table, local_folder
@@ -107,8 +108,7 @@ class ResponseReader:
         self._tail: Tail | None = self._follow_first()
         self._interval = self._shortest
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="response-reader", daemon=True)
-        self._thread.start()
+        self._thread = background.start("response-reader", self._run, self._stop)
 
     def __enter__(self) -> ResponseReader:
         return self
@@ -166,11 +166,13 @@ class ResponseReader:
 
     def close(self) -> None:
         """Stop; futures without an answer fail with ResponsesLost."""
+        self._stop()
+        self._thread.join()
+
+    def _stop(self) -> None:
         with self._lock:
             self._closed = True
             self._called.notify()
-        self._thread.join()
-        self._fail_all(f"the reader of {self._uri} was closed")
 
     def _forget_cancelled(self, request_id: str, future: Future[Response]) -> None:
         if future.cancelled():
@@ -181,6 +183,12 @@ class ResponseReader:
     # --- the reader's thread --------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._follow_on()
+        finally:
+            self._fail_all(f"the reader of {self._uri} was closed")
+
+    def _follow_on(self) -> None:
         looked_at = time.monotonic()
         while True:
             with self._lock:

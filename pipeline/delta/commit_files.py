@@ -18,6 +18,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
+from pipeline import background
 from pipeline.delta.actions import parse_commit
 from pipeline.delta.commit_reader import is_in_store, read_commit
 from pipeline.delta.side_by_side import AT_ONCE
@@ -63,7 +64,7 @@ def new_files(
         # Of what is known to be there as many as may be under way, and otherwise at least one.
         most = max(1, count // 2) if last is None else last + 1 - ask_next + len(asking)
         while len(asking) < min(AT_ONCE, most):
-            asking.append(_beside().submit(read, ask_next))
+            asking.append(background.submit(_beside(), functools.partial(read, ask_next)))
             ask_next += 1
         if found is not None:
             yield found
@@ -93,10 +94,10 @@ def _read(files: FileSystem, wanted: Wanted | None, version: int) -> list[NewFil
 
 
 def _opener(files: FileSystem, path: str, is_ahead: bool) -> Callable[[], pa.NativeFile]:
+    opener: Callable[[], pa.NativeFile] = functools.partial(files.open_input_file, path)
     if is_ahead:
-        opening: Future[pa.NativeFile] = _beside().submit(files.open_input_file, path)
-        return opening.result
-    return functools.partial(files.open_input_file, path)
+        return background.submit(_beside(), opener).result
+    return opener
 
 
 @functools.lru_cache(maxsize=1)

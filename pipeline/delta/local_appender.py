@@ -13,7 +13,6 @@ folder 0.5 and 4.0 ms; an append forces two of each.
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 from pathlib import Path
 
@@ -86,6 +85,5 @@ class LocalAppender(FileAppender):
         """Write what goes with the new version: its checksum, and now and then a checkpoint."""
         write_checksum(self._folder / "_delta_log", self._snapshot)
         version = self._snapshot.version
-        # A process whose main thread has ended has no time for a checkpoint.
-        if version % CHECKPOINT_EVERY == 0 and threading.main_thread().is_alive():
+        if version % CHECKPOINT_EVERY == 0:
             background.run("checkpoint", partial(checkpoint, self._folder, version))

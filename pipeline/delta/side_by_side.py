@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
+
+from pipeline import background
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +32,7 @@ def side_by_side(
     with ThreadPoolExecutor(most, "side-by-side") as pool:
         try:
             for item in items:
-                under_way.append(pool.submit(work, item))
+                under_way.append(background.submit(pool, partial(work, item)))
                 if len(under_way) == most:
                     yield under_way.popleft().result()
             while under_way:

@@ -8,7 +8,6 @@ version, and only then is his commit read.
 from __future__ import annotations
 
 import functools
-import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -55,7 +54,7 @@ class StoreAppender(FileAppender):
 
     def write_ahead(self, rows: pa.Table) -> None:
         """Begin to write the rows' file; see `Appender.write_ahead`."""
-        self._ahead = rows, _beside().submit(self._upload, rows)
+        self._ahead = rows, background.submit(_beside(), partial(self._upload, rows))
 
     def _write_file(self, rows: pa.Table) -> DataFile:
         ahead, self._ahead = self._ahead, None
@@ -81,8 +80,7 @@ class StoreAppender(FileAppender):
     def _follow_up(self) -> None:
         """Write a Delta checkpoint now and then, and clean the log up more seldom."""
         version = self._snapshot.version
-        # A process whose main thread has ended has no time for a checkpoint.
-        if version % CHECKPOINT_EVERY == 0 and threading.main_thread().is_alive():
+        if version % CHECKPOINT_EVERY == 0:
             cleans_up = monotonic() >= self._cleans_up_at
             if cleans_up:
                 self._cleans_up_at = monotonic() + CLEAN_UP_S

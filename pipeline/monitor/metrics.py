@@ -81,8 +81,8 @@ class RootMetrics(Collector):
             age_s = None if self._read_at_s is None else monotonic() - self._read_at_s
             if self._reading is None and (age_s is None or age_s >= LEAST_AGE_S):
                 self._reading = threading.Event()
-                # The process's end waits for it: a thread that ends within DuckDB prints its leaks.
-                background.run("metrics", self._refresh)
+                if not background.run("metrics", self._refresh):
+                    self._end_reading(is_up=False)
             reading = self._reading
         if reading is not None:
             reading.wait(LONGEST_WAIT_S)

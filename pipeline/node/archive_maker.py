@@ -17,10 +17,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
+from pipeline import background
 from pipeline.errors import Failure
 from pipeline.node.process import CoordinatorProcess
 from pipeline.session.class_archive import QUIET, VARIABLE
@@ -122,19 +122,15 @@ def _await_end(held: Path) -> None:
                 return
 
 
-def _end_with_input() -> None:
-    """Interrupt this process as soon as its input ends, which is when its parent has ended."""
-    while os.read(sys.stdin.fileno(), 1):
-        continue
-    os.kill(os.getpid(), signal.SIGINT)
-
-
 def main(archive: str) -> None:
     """Make the archive, and delete those before it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(os, "SCHED_IDLE"):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    # The input ends when the parent has ended.
+    background.start_at_end_of(
+        sys.stdin.fileno(), "input", lambda: os.kill(os.getpid(), signal.SIGINT)
+    )
     try:
         if make_archive(Path(archive)):
             forget_others(Path(archive))

@@ -18,11 +18,10 @@ from __future__ import annotations
 import logging
 import os
 import re
-import select
-import threading
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pipeline import background
 from pipeline.session.scratch import ScratchFolder
 
 _HEAD = re.compile(
@@ -156,7 +155,7 @@ class JvmLog:
     def __init__(self) -> None:
         self.cause: str | None = None
         self._tells = False
-        self._reader = threading.Thread()
+        self._reader: background.Worker | None = None
         self._folder: ScratchFolder | None = None
 
     def pipe(self) -> int:
@@ -185,16 +184,19 @@ class JvmLog:
 
     def await_end(self, timeout_s: float) -> None:
         """Wait until the JVM has written its last, so that `cause` is known."""
-        self._reader.join(timeout_s)
+        if self._reader is not None:
+            self._reader.join(timeout_s)
 
     def _read(self, pipe: int) -> None:
-        self._reader = threading.Thread(target=self._run, args=(pipe,), name="jvm-log", daemon=True)
-        self._reader.start()
+        stop = background.Stop()
 
-    def _run(self, pipe: int) -> None:
-        for said in _gathered(pipe):
-            self._hear(said)
-        os.close(pipe)
+        def read() -> None:
+            with stop:
+                for said in _gathered(pipe, stop):
+                    self._hear(said)
+                os.close(pipe)
+
+        self._reader = background.start("jvm-log", read, stop.set)
 
     def _hear(self, said: Said) -> None:
         jar = jar_of(said)
@@ -208,12 +210,13 @@ class JvmLog:
         logging.getLogger(name).log(max(said.level, logging.INFO), "%s", head, extra=extra)
 
 
-def _gathered(pipe: int) -> Iterator[Said]:
+def _gathered(pipe: int, stop: background.Stop) -> Iterator[Said]:
     gatherer, rest = Gatherer(), b""
     while True:
-        if not select.select([pipe], [], [], _QUIET_S)[0]:
+        if not stop.awaits(pipe, _QUIET_S):
             yield from _present(gatherer.end())
-            select.select([pipe], [], [])
+            if not stop.awaits(pipe):
+                return
         piece = os.read(pipe, _PIECE)
         *lines, rest = (rest + piece).split(b"\n")
         if not piece:

@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError
 from msgspec import Struct
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from pipeline import background
 from pipeline.client import RequestClient
 from pipeline.clock import clock_ms, monotonic
 from pipeline.errors import Failure, first_line
@@ -98,8 +99,7 @@ class ProgressCommits(StreamingQueryListener):
         # What was committed last, and when.
         self._committed: dict[tuple[str, int], tuple[int, float]] = {}
         self._said: set[str] = set()
-        self._thread = threading.Thread(target=self._run, name="progress-commits", daemon=True)
-        self._thread.start()
+        self._thread = background.start("progress-commits", self._run, self._stop)
 
     # --- what Spark calls -------------------------------------------------------------------------
 
@@ -129,10 +129,14 @@ class ProgressCommits(StreamingQueryListener):
             done = self._changed.wait_for(
                 lambda: not self._newest and not self._is_sending, timeout_s
             )
-            self._is_closed = True
-            self._changed.notify_all()
+        self._stop()
         self._thread.join(timeout_s)
         return done
+
+    def _stop(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
 
     # --- the thread that sends --------------------------------------------------------------------
 

@@ -166,8 +166,9 @@ class HeldSnapshot:
 
     def _begin(self) -> None:
         if not self._reading:
-            self._reading = True
-            background.run("snapshot", self._read)
+            self._reading = background.run("snapshot", self._read)
+            if not self._reading:
+                self.problem = f"no thread could be started to read the tables of {self.root}"
 
     def _read(self) -> None:
         made, problem = None, None

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
+from pipeline import background
 from pipeline.errors import Failure, first_line
 from pipeline.upkeep.compaction import compact
 from pipeline.upkeep.retention import retain
@@ -41,7 +43,7 @@ class Upkeep:
         self._settings = settings
         self._clock = clock
         self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._thread: background.Worker | None = None
         self._tasks: dict[str, tuple[int, Callable[[], None]]] = {
             "compaction": (settings.log_cleaner_backoff_ms, self._compact),
             "retention": (settings.retain_interval_ms, self._retain),
@@ -61,18 +63,13 @@ class Upkeep:
             return []
         names = [name for name, due_ms in self._due.items() if due_ms <= now_ms]
         if names:
-            self._thread = threading.Thread(
-                target=self._work, args=(names,), name="upkeep", daemon=True
-            )
-            self._thread.start()
+            work = partial(self._work, names)
+            self._thread = background.start("upkeep", work, self._stopping.set)
         return names
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the run under way; return whether it has ended."""
-        if self._thread is None:
-            return True
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return self._thread is None or self._thread.has_ended(timeout_s)
 
     def stop(self, timeout_s: float = 30.0) -> bool:
         """Start no further run, end the present one at its next step; return whether it ended."""

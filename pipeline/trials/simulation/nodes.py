@@ -46,9 +46,10 @@ class ActorBackground:
         """See `pipeline.background.Background`."""
         return RepeatingActor(self._world, self._actor(name), interval_s * 1000, work)
 
-    def run(self, name: str, work: Work) -> None:
+    def run(self, name: str, work: Work) -> bool:
         """See `pipeline.background.Background`."""
         self._world.later(1.0, self._actor(name), work)
+        return True
 
     def _actor(self, name: str) -> Actor:
         current = self._world.current

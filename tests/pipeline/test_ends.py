@@ -1,0 +1,68 @@
+"""However a program ends, no thread of ours is at work when the interpreter does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from pipeline.client import ProducerSettings, RequestProducer
+from pipeline.delta.local_appender import CHECKPOINT_EVERY
+from pipeline.topics import create_table_topic
+from tests.pipeline.ending import REQUESTS, heartbeat
+from tests.pipeline.small import SmallCoordinator
+
+pytestmark = pytest.mark.slow
+
+# The second is what is asked for before a release.
+TIMES = [6, pytest.param(200, marks=pytest.mark.long)]
+BROKER = {"group.initial.rebalance.delay.ms": 0}
+
+
+def ends(kind: str, root: str, times: int) -> list[str]:
+    """The exit code of each program of this kind, and the threads that were left at its end."""
+    command = [sys.executable, "-m", "tests.pipeline.ending", kind, root, str(times)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_a_program_that_ends_within_a_checkpoint_is_not_ended_by_a_signal(
+    root: str, times: int
+) -> None:
+    with RequestProducer(root, ProducerSettings(linger_ms=0)) as producer:
+        for number in range(CHECKPOINT_EVERY - 3):
+            producer.send(heartbeat(number)).result()
+    assert ends("in_checkpoint", root, times) == ["0 MainThread"] * times
+
+
+@pytest.mark.parametrize("times", TIMES)
+def test_requests_that_wait_when_a_program_ends_are_written(root: str, times: int) -> None:
+    assert ends("unwritten", root, times) == ["0 MainThread"] * times
+    for number in range(times):
+        assert DeltaTable(f"{root}-{number}/requests").to_pyarrow_table().num_rows == REQUESTS
+
+
+@pytest.fixture
+def topic(root: str) -> Iterator[str]:
+    """A root with a coordinator, and a topic of which a file takes a while to be read."""
+    numbers = pa.array(range(300_000), pa.int64())
+    write_deltalake(f"{root}/rows", pa.table({"n": numbers, "text": pc.cast(numbers, pa.string())}))
+    create_table_topic(root, "t", 6, f"{root}/rows", key="text")
+    running = SmallCoordinator(root, BROKER)
+    yield root
+    running.stop()
+
+
+@pytest.mark.parametrize(("kind", "code"), [("reading", 0), ("failing", 1), ("joining", 0)])
+@pytest.mark.parametrize("times", TIMES)
+def test_a_member_that_is_not_closed_ends_with_its_program(
+    topic: str, kind: str, code: int, times: int
+) -> None:
+    assert ends(kind, topic, times) == [f"{code} MainThread"] * times
