@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
+# A signal that another thread is given, or that comes just before the main thread sleeps in C, does
+# not wake it, and Python calls the handler only in the main thread: it has to look, this often, s.
+_LOOK_S = 0.2
 # What DuckDB's RuntimeError says when a signal's handler has raised during a statement.
 _BY_DUCKDB = "Query interrupted"
 
@@ -36,11 +41,15 @@ class SignalEvent:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Return once it is set, or after so many seconds; whether it is set."""
-        if not self._is_set:
+        until = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while not self._is_set:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                break
             try:
-                self._told.get(timeout=timeout_s)
+                self._told.get(timeout=min(left_s, _LOOK_S))
             except Empty:
-                return self._is_set
+                continue
             # For the next one who waits.
             self._told.put(None)
         return self._is_set

@@ -72,16 +72,20 @@ def serve(
                 timeout_graceful_shutdown=_PATIENCE_S,
             )
         )
-        say(f"ui: {entrance(f'{shown}:{port}', access.key)} shows {root}")
+        lines = [f"ui: {entrance(f'{shown}:{port}', access.key)} shows {root}"]
         if allow_changes:
-            say("ui: offsets can be changed by whoever opens this link; keep it to yourself")
+            lines.append(
+                "ui: offsets can be changed by whoever opens this link; keep it to yourself"
+            )
         if not is_loopback(host):
-            say(f"ui: WARNING: {host} is no loopback address: whoever reaches it reads all groups")
-        asyncio.run(_run(server, taken))
+            lines.append(
+                f"ui: WARNING: {host} is no loopback address: whoever reaches it reads all groups"
+            )
+        asyncio.run(_run(server, taken, lambda: say("\n".join(lines))))
         say("ui: stopped")
 
 
-async def _run(server: _Server, taken: socket.socket) -> None:
+async def _run(server: _Server, taken: socket.socket, announce: Callable[[], object]) -> None:
     def stop() -> None:
         # A page that is not ready in time is given up, and uvicorn would print its stack.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
@@ -90,6 +94,8 @@ async def _run(server: _Server, taken: socket.socket) -> None:
     loop = asyncio.get_running_loop()
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, stop)
+    # Not before: whoever reads it may end this process from then on.
+    announce()
     await server.serve(sockets=[taken])
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from subprocess import PIPE, STDOUT
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -66,3 +70,31 @@ def test_a_member_that_is_not_closed_ends_with_its_program(
     topic: str, kind: str, code: int, times: int
 ) -> None:
     assert ends(kind, topic, times) == [f"{code} MainThread"] * times
+
+
+@pytest.mark.parametrize("times", [1, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("verb", ["gateway", "metrics", "ui"])
+def test_a_server_that_is_ended_while_it_answers_is_not_ended_by_a_signal(
+    topic: str, verb: str, times: int
+) -> None:
+    for _ in range(times):
+        command = [
+            sys.executable,
+            "-m",
+            "pipeline",
+            verb,
+            "--root",
+            topic,
+            "--listen",
+            "127.0.0.1:0",
+        ]
+        with subprocess.Popen(command, stdout=PIPE, stderr=STDOUT, text=True) as server:
+            assert server.stdout is not None
+            ports = (re.search(r"127\.0\.0\.1:(\d+)", line) for line in server.stdout)
+            port = next(int(found[1]) for found in ports if found is not None)
+            with socket.create_connection(("127.0.0.1", port)) as client:
+                # Whoever reads the tables to answer this is not done when the signal comes.
+                client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                server.send_signal(signal.SIGTERM)
+                said = server.stdout.read()
+        assert server.returncode == 0, (server.returncode, said)

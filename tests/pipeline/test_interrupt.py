@@ -78,3 +78,27 @@ def test_everybody_who_waits_goes_on_and_who_comes_later_does_not_wait() -> None
     assert event.wait(60)
     assert event.is_set()
     assert time.monotonic() - began < 60
+
+
+# The signal's C handler runs in the thread that the signal is given to, and wakes nobody else.
+ASIDE = """
+import signal, threading, time
+from pipeline.interrupt import SignalEvent
+
+event, aside = SignalEvent(), threading.Event()
+signal.signal(signal.SIGTERM, lambda *_: event.set())
+other = threading.Thread(target=aside.wait, daemon=True)
+other.start()
+def end():
+    time.sleep(0.2)
+    signal.pthread_kill(other.ident, signal.SIGTERM)
+threading.Thread(target=end, daemon=True).start()
+print(event.wait())
+"""
+
+
+def test_a_signal_that_another_thread_is_given_is_heard() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ASIDE], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == "True\n"
