@@ -6,11 +6,13 @@ The fork server imports all of it once, beside the start of the JVM, and each fu
 fork of it. Spark is to start `ForkServer.python` instead of Python: a script that runs
 `pipeline.session.stand_in`. If the server has ended, the script starts Python.
 
-The server has no threads but those by which the allocators of Arrow and delta-rs tidy up, and these
-allocators know what a fork is. It imports, and calls nothing of what it imports: delta-rs's runtime
-and Arrow's pools begin in the forks. It listens in a folder that only this user can enter, and ends
-with its input, which is when the driver ends. If both are killed, a later start deletes the folder
-(`pipeline.session.scratch`).
+The server has one thread: a lock that another one holds while the process forks would stay locked
+in the fork for ever. It imports, and calls nothing of what it imports: delta-rs's runtime and
+Arrow's pools begin in the forks, and the threads by which their allocators tidy up are switched
+off. A server that has another thread all the same says so and ends.
+
+It listens in a folder that only this user can enter, and ends with its input, which is when the
+driver ends. If both are killed, a later start deletes the folder (`pipeline.session.scratch`).
 """
 
 from __future__ import annotations
@@ -52,6 +54,9 @@ _SPARKS = (
 # The server's name in the list of processes.
 NAME = "fork-server"
 _STREAMS = 3
+# jemalloc's threads in Arrow and in delta-rs; without them it tidies up as it is called.
+_ALLOCATORS = ("JE_ARROW_MALLOC_CONF", "_RJEM_MALLOC_CONF")
+_NO_THREAD = "background_thread:false"
 
 
 class ForkServer:
@@ -73,7 +78,7 @@ class ForkServer:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(listener.fileno()), folder, *modules],
                 stdin=subprocess.PIPE,
-                env={**os.environ, **environment},
+                env={**os.environ, **environment, **_without_threads()},
                 pass_fds=[listener.fileno()],
                 preexec_fn=ignore_interrupts,
             )
@@ -93,6 +98,14 @@ class ForkServer:
         self._process.stdin.close()
         self._process.wait()
         self._folder.delete()
+
+
+def _without_threads() -> dict[str, str]:
+    """What the allocators read as they are loaded; the last of two values of an option holds."""
+    before = {name: os.environ.get(name) for name in _ALLOCATORS}
+    return {
+        name: f"{value},{_NO_THREAD}" if value else _NO_THREAD for name, value in before.items()
+    }
 
 
 @functools.cache
@@ -117,6 +130,14 @@ def main(fd: int, folder: str, modules: Iterable[str]) -> None:
             # Another release of Spark may not have it.
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
+        if others := _other_threads():
+            print(
+                f"fork server: has threads ({', '.join(others)}), so that no fork is safe: each "
+                "Python process of Spark imports for itself",
+                file=sys.stderr,
+            )
+            shutil.rmtree(folder, ignore_errors=True)
+            return
         # Spark collects garbage after each task: frozen objects are left out, also in the forks,
         # and a page of memory that is not written to stays shared.
         gc.collect()
@@ -132,6 +153,12 @@ def main(fd: int, folder: str, modules: Iterable[str]) -> None:
                     listener.close()
                     _become(asker)
     shutil.rmtree(folder, ignore_errors=True)
+
+
+def _other_threads() -> list[str]:
+    """The names of this process's threads but the main one, those of libraries among them."""
+    tasks = [task for task in Path("/proc/self/task").iterdir() if int(task.name) != os.getpid()]
+    return [(task / "comm").read_text().strip() for task in tasks]
 
 
 def _become(asker: socket.socket) -> NoReturn:

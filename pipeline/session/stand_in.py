@@ -32,9 +32,12 @@ def main(address: str, python: str, arguments: list[str]) -> int:
         # A signal that comes before it is known to whom waits until it is.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
         task = marshal.dumps((os.getcwd(), arguments, dict(os.environ)))
-        socket.send_fds(server, [len(task).to_bytes(4, "big")], [0, 1, 2])
-        server.sendall(task)
-        forked = server.recv(4, socket.MSG_WAITALL)
+        try:
+            socket.send_fds(server, [len(task).to_bytes(4, "big")], [0, 1, 2])
+            server.sendall(task)
+            forked = server.recv(4, socket.MSG_WAITALL)
+        except OSError:
+            forked = b""
         if len(forked) < 4:
             # The server has ended before it forked.
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])

@@ -15,6 +15,7 @@ import pytest
 from pipeline.node.process_tree import FORK_SERVER
 from pipeline.session import fork_server
 from pipeline.session.fork_server import ForkServer
+from pipeline.stream import WORKER_IMPORTS
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are Linux's")
 
@@ -79,6 +80,31 @@ def test_sigterm_is_passed_on(server: ForkServer) -> None:
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         assert process.wait() == 3
+
+
+def test_it_has_one_thread_with_all_that_a_query_imports() -> None:
+    server = ForkServer({"OMP_NUM_THREADS": "1"}, [*fork_server._SPARKS, *WORKER_IMPORTS])
+    program = """
+import os, sys
+print(os.listdir(f"/proc/{os.getppid()}/task") == [str(os.getppid())], "deltalake" in sys.modules)
+"""
+    done = ask(server, "-c", program)
+    server.end()
+    assert (done.stdout, done.stderr) == ("True True\n", "")
+
+
+def test_a_server_that_has_another_thread_forks_nothing_and_says_so(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "threaded.py").write_text(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    server = ForkServer({}, ["threaded"])
+    done = ask(server, "-c", "import sys; print('threaded' in sys.modules)")
+    server.end()
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
+    assert "fork server: has threads (fork-server)" in capfd.readouterr().err
 
 
 def test_without_a_server_python_itself_is_started() -> None:
