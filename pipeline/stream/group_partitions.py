@@ -44,7 +44,7 @@ def partitions_for(groups: pa.StringArray, num_partitions: int) -> np.ndarray:
     text = np.frombuffer(content, np.uint8)[ends[0] : ends[-1]]
     if not text.size:
         return found
-    if text.max() >= 0x80:
+    if (text >= 0x80).any():
         return _one_by_one(groups, num_partitions)
     after = np.repeat(ends[1:] - ends[0], lengths) - 1 - np.arange(text.size)
     some = np.flatnonzero(lengths)
