@@ -46,18 +46,14 @@ def asks_for(config: pytest.Config, marker: str) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests marked `long` unless `-m` asks for them; begin with what takes longest.
 
-    Tests marked `slow` are left out with those that start Spark, by `-m "not spark"`, unless `-m`
-    asks for them. Not by `-m "not long"` in addopts: `-m` on the command line would take its place.
+    Not by `-m "not long"` in addopts: `-m` on the command line would take its place.
     """
     if asks_for(config, "long"):
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
                 item.add_marker("long")
-    without = {name for name in ("long", "slow") if not asks_for(config, name)}
-    if "not spark" not in config.option.markexpr:
-        without.discard("slow")
-    left_out = [item for item in items if without & {mark.name for mark in item.iter_markers()}]
-    if left_out:
+    else:
+        left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
