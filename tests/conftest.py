@@ -107,6 +107,25 @@ def commands_made_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def refusing_java(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A JAVA_HOME whose Java only says that it starts no JVM."""
+    java = tmp_path_factory.mktemp("java") / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'only a test marked spark or long starts a JVM' >&2\nexit 1\n")
+    java.chmod(0o700)
+    return java.parent.parent
+
+
+@pytest.fixture(autouse=True)
+def no_jvm_but_for_spark(
+    request: pytest.FixtureRequest, refusing_java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Have no test start a JVM that `-m "not spark"` selects."""
+    if not {"spark", "long"} & {mark.name for mark in request.node.iter_markers()}:
+        monkeypatch.setenv("JAVA_HOME", str(refusing_java))
+
+
 def delta_is_released() -> bool:
     """Whether a Delta is released for this Spark, as its package says."""
     asked = [Requirement(text) for text in requires("delta-spark") or ()]
