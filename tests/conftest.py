@@ -46,18 +46,14 @@ def asks_for(config: pytest.Config, marker: str) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the tests marked `long` unless `-m` asks for them; begin with what takes longest.
 
-    Tests marked `slow` are left out with those that start Spark, by `-m "not spark"`, unless `-m`
-    asks for them. Not by `-m "not long"` in addopts: `-m` on the command line would take its place.
+    Not by `-m "not long"` in addopts: `-m` on the command line would take its place.
     """
     if asks_for(config, "long"):
         for item in items:
             if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
                 item.add_marker("long")
-    without = {name for name in ("long", "slow") if not asks_for(config, name)}
-    if "not spark" not in config.option.markexpr:
-        without.discard("slow")
-    left_out = [item for item in items if without & {mark.name for mark in item.iter_markers()}]
-    if left_out:
+    else:
+        left_out = [item for item in items if item.get_closest_marker("long")]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
@@ -109,6 +105,25 @@ def commands_made_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(runner, "_get_command", functools.cache(runner._get_command))
         yield
+
+
+@pytest.fixture(scope="session")
+def refusing_java(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A JAVA_HOME whose Java only says that it starts no JVM."""
+    java = tmp_path_factory.mktemp("java") / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'only a test marked spark or long starts a JVM' >&2\nexit 1\n")
+    java.chmod(0o700)
+    return java.parent.parent
+
+
+@pytest.fixture(autouse=True)
+def no_jvm_but_for_spark(
+    request: pytest.FixtureRequest, refusing_java: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Have no test start a JVM that `-m "not spark"` selects."""
+    if not {"spark", "long"} & {mark.name for mark in request.node.iter_markers()}:
+        monkeypatch.setenv("JAVA_HOME", str(refusing_java))
 
 
 def delta_is_released() -> bool:

@@ -1,4 +1,4 @@
-"""How many examples a property test tries: the same ones each time, and under `-m long` many more.
+"""How many examples a property test tries: each time the same ones, or many others under `-m long`.
 
 `tests.conftest` calls `load_profile` before it imports the tests.
 """
@@ -17,7 +17,9 @@ _times = 1
 
 
 def load_profile(long: bool) -> None:
-    """Have the tests that are imported from now on try few examples, or many.
+    """Have the tests that are imported from now on try few examples, or many that nobody has tried.
+
+    What a run of many finds, hypothesis prints with the line that repeats it.
 
     How long an example takes decides no test, whether or not `examples` is asked: on a busy machine
     one has taken longer than the 200 ms that hypothesis gives it.
@@ -27,7 +29,8 @@ def load_profile(long: bool) -> None:
     settings.register_profile(
         "tests",
         max_examples=_COUNT * _times,
-        derandomize=True,
+        derandomize=not long,
+        print_blob=True,
         database=None,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
 from tests.side_by_side import LONGEST, SHARED_STARTS, SINGLE_TESTS
 
@@ -39,6 +38,17 @@ def test_what_takes_longest_is_still_there() -> None:
         assert f"def {test}" in (TESTS / file).read_text("utf-8")
 
 
-def test_how_long_an_example_takes_decides_no_test() -> None:
-    assert settings.default is not None
-    assert (settings.default.deadline, settings.default.derandomize) == (None, True)
+@pytest.mark.parametrize("long", [False, True])
+def test_examples_are_the_same_ones_but_under_long(long: bool) -> None:
+    script = "\n".join(
+        [
+            "from hypothesis import settings",
+            "from tests.examples import load_profile",
+            f"load_profile({long})",
+            "print(settings.default.deadline, settings.default.derandomize)",
+        ]
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=True)
+    # How long an example takes decides no test.
+    assert done.stdout.split() == ["None", str(not long)]

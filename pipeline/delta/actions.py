@@ -48,7 +48,17 @@ class Action(msgspec.Struct, rename="camel"):
     protocol: dict[str, Any] | None = None
 
 
+class _CommitInfo(msgspec.Struct, rename="camel"):
+    # Of any type: another engine may mean something else by the name.
+    num_actions: Any = None
+
+
+class _Info(msgspec.Struct, rename="camel"):
+    commit_info: _CommitInfo = msgspec.field(default_factory=_CommitInfo)
+
+
 _decode_action = msgspec.json.Decoder(Action).decode
+_decode_info = msgspec.json.Decoder(_Info).decode
 
 
 def parse_commit(content: bytes) -> list[Action]:
@@ -56,13 +66,32 @@ def parse_commit(content: bytes) -> list[Action]:
     return [_decode_action(line) for line in content.splitlines() if line]
 
 
+def parse_whole_commit(content: bytes) -> list[Action] | None:
+    """Return the actions of a commit's content, None if it has lost some of them.
+
+    A commit that was cut off at a line's end is told by the number that our commits have of their
+    actions; of other engines' commits, and of earlier releases', it is not known. Raises
+    msgspec.MsgspecError for a line that is cut off.
+    """
+    actions = parse_commit(content)
+    if not actions:
+        return None
+    told = _decode_info(content.partition(b"\n")[0]).commit_info.num_actions
+    return None if isinstance(told, int) and told != len(actions) else actions
+
+
 def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:
     """Return the content of a commit: a line for each action."""
     return b"\n".join(map(_encode, actions))
 
 
-def commit_info(is_blind_append: bool, commit_id: str, operation: str = "WRITE") -> dict[str, Any]:
-    """Return the action that says who commits; a blind append depends on nothing that was read."""
+def commit_info(
+    is_blind_append: bool, commit_id: str, others: int, operation: str = "WRITE"
+) -> dict[str, Any]:
+    """Return the action that says who commits; a blind append depends on nothing that was read.
+
+    It is a commit's first, and `others` is how many actions follow it.
+    """
     info = {
         "timestamp": clock_ms(),
         "operation": operation,
@@ -70,6 +99,7 @@ def commit_info(is_blind_append: bool, commit_id: str, operation: str = "WRITE")
         "isBlindAppend": is_blind_append,
         "engineInfo": _ENGINE,
         COMMIT_ID: commit_id,
+        "numActions": 1 + others,
     }
     return {"commitInfo": info}
 

@@ -67,7 +67,7 @@ class Commit:
         self, actions: Sequence[dict[str, Any]], is_blind_append: bool, flushed: bool = True
     ) -> None:
         # The identifier makes each content unique, also of two commits that say the same.
-        info = commit_info(is_blind_append, str(uuid.uuid4()))
+        info = commit_info(is_blind_append, str(uuid.uuid4()), len(actions))
         self.content = encode_commit([info, *actions])
         self._flushed = flushed
         self.may_stand = False

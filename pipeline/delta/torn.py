@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from pipeline.delta.actions import Action, commit_info, encode_commit, parse_commit
+from pipeline.delta.actions import Action, commit_info, encode_commit, parse_whole_commit
 from pipeline.delta.commit import write_partial
 from pipeline.delta.flush import flush
 from pipeline.delta.log import commit_path, last_checkpoint
@@ -152,10 +152,9 @@ def _torn_commits(table: Path, first: int, commits: set[int]) -> list[Torn]:
 
 def _read(log: Path, version: int) -> list[Action] | None:
     try:
-        actions = parse_commit(commit_path(log, version).read_bytes())
+        return parse_whole_commit(commit_path(log, version).read_bytes())
     except msgspec.MsgspecError:
         return None
-    return actions or None
 
 
 def _damage(file: Path, size: int | None) -> str | None:
@@ -180,7 +179,7 @@ def _void(table: Path, version: int) -> None:
     target = commit_path(log, version)
     if target.exists():
         (_kept(table) / target.name).write_bytes(target.read_bytes())
-    info = commit_info(is_blind_append=True, commit_id=str(uuid.uuid4()), operation="REPAIR")
+    info = commit_info(True, str(uuid.uuid4()), others=0, operation="REPAIR")
     os.replace(write_partial(log, encode_commit([info]), flushed=True), target)
     for checksum in log.glob("*.crc"):
         # A later checksum may count the voided commit's files.

@@ -54,6 +54,8 @@ def _stream(name: str, data: memoryview, most_bytes: int) -> bytes:
 def _snappy(data: bytes, most_bytes: int) -> bytes:
     if not data.startswith(_XERIAL_MAGIC):
         return _snappy_block(data, most_bytes)
+    if len(data) < _XERIAL_HEAD:
+        raise Undecodable("its head is cut off")
     blocks = []
     at, left = _XERIAL_HEAD, most_bytes
     while at < len(data):

@@ -18,7 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 from pipeline import background
 from pipeline.errors import Failure
@@ -29,6 +31,8 @@ from pipeline.tables.store import ensure_tables
 log = logging.getLogger(__name__)
 
 _DUMP_S = 300.0
+# Is given a folder and the options of the JVM, which writes the archive that they name as it ends.
+Record: TypeAlias = "Callable[[Path, str], None]"
 
 
 class ArchiveMaker:
@@ -58,38 +62,11 @@ class ArchiveMaker:
             self._process.wait()
 
 
-def make_archive(archive: Path, options: str = "") -> bool:
-    """Run a coordinator with these options of its JVM, and keep the classes that it loaded.
+def record_start(folder: Path, options: str) -> None:
+    """Run a coordinator on a root in `folder`, from its start to its JVM's end.
 
-    False if there is the archive already, or another process is making it. Raises Failure if the
-    coordinator does not start, OSError if the cache cannot be written.
+    `options` are the JVM's. Raises Failure if the coordinator does not start.
     """
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    with archive.with_suffix(".lock").open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        if archive.exists():
-            return False
-        with tempfile.TemporaryDirectory(prefix="class-archive-", dir=archive.parent) as folder:
-            made = Path(folder) / archive.name
-            _record(Path(folder), f"{options} {QUIET} -XX:ArchiveClassesAtExit={made}")
-            if not made.exists():
-                raise Failure(f"the JVM wrote no archive of its classes to {made}")
-            made.replace(archive)
-    return True
-
-
-def forget_others(archive: Path) -> None:
-    """Delete the archives that this one takes the place of: of an earlier Java or Spark."""
-    beginning = archive.stem.rpartition("-")[0]
-    for other in archive.parent.glob(f"{beginning}-*"):
-        if other.stem != archive.stem:
-            other.unlink(missing_ok=True)
-
-
-def _record(folder: Path, options: str) -> None:
     root = folder / "root"
     root.mkdir()
     ensure_tables(str(root))
@@ -109,6 +86,38 @@ def _record(folder: Path, options: str) -> None:
         process.kill()
 
 
+def make_archive(archive: Path, options: str = "", record: Record = record_start) -> bool:
+    """Run a coordinator with these options of its JVM, and keep the classes that it loaded.
+
+    `record` runs it, in a folder that is removed afterwards. False if there is the archive already,
+    or another process is making it. Raises Failure if the coordinator does not start, OSError if
+    the cache cannot be written.
+    """
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with archive.with_suffix(".lock").open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        if archive.exists():
+            return False
+        with tempfile.TemporaryDirectory(prefix="class-archive-", dir=archive.parent) as folder:
+            made = Path(folder) / archive.name
+            record(Path(folder), f"{options} {QUIET} -XX:ArchiveClassesAtExit={made}")
+            if not made.exists():
+                raise Failure(f"the JVM wrote no archive of its classes to {made}")
+            made.replace(archive)
+    return True
+
+
+def forget_others(archive: Path) -> None:
+    """Delete the archives that this one takes the place of: of an earlier Java or Spark."""
+    beginning = archive.stem.rpartition("-")[0]
+    for other in archive.parent.glob(f"{beginning}-*"):
+        if other.stem != archive.stem:
+            other.unlink(missing_ok=True)
+
+
 def _await_end(held: Path) -> None:
     """Wait until the JVM, which writes the archive as it ends, holds its output no more."""
     until = time.monotonic() + _DUMP_S
@@ -122,8 +131,8 @@ def _await_end(held: Path) -> None:
                 return
 
 
-def main(archive: str) -> None:
-    """Make the archive, and delete those before it."""
+def main(archive: str, record: Record = record_start) -> None:
+    """Make the archive, by `record`, and delete those before it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if hasattr(os, "SCHED_IDLE"):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -132,7 +141,7 @@ def main(archive: str) -> None:
         sys.stdin.fileno(), "input", lambda: os.kill(os.getpid(), signal.SIGINT)
     )
     try:
-        if make_archive(Path(archive)):
+        if make_archive(Path(archive), record=record):
             forget_others(Path(archive))
     except KeyboardInterrupt:
         # The parent ends, and this process has ended the coordinator that it started.

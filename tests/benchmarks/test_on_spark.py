@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +12,8 @@ import pytest
 from pipeline.bench import answer, gateway, held, linger, nodes, rebalance, soak, throughput
 from pipeline.bench.kafka_libs import ADVICE
 from pipeline.bench.running import COORDINATOR, FLOOR, running
+from tests.pipeline.gateway.kafka_tools.running import jars
 
-LIBS = os.environ.get("GROUP_COORDINATOR_KAFKA_LIBS")
 # Packs the tables as often as a soak may.
 CONFIG = '[upkeep]\n"retain.interval.ms" = 10000\n'
 
@@ -74,21 +72,22 @@ def test_the_cpu_of_the_nodes_of_a_root_is_measured(one_start: None) -> None:
     assert [aim.found for aim in report.aims()] == [1.0, 1.0]
 
 
-def test_a_rebalance_is_measured(one_start: None) -> None:
+@pytest.mark.parametrize("beside_kafka", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_a_rebalance_is_measured(one_start: None, beside_kafka: bool) -> None:
     said: list[str] = []
-    libs = None if LIBS is None else Path(LIBS)
+    libs = jars() if beside_kafka else None
     report = rebalance.bench_rebalance(1, libs, said.append, members=3, warm_ups=0)
     assert report.coordinator.members == 3
-    assert (report.kafka is None) == (libs is None) == (ADVICE in said)
+    assert (report.kafka is not None, ADVICE not in said) == (beside_kafka, beside_kafka)
     assert report.table().rows[0][0] == COORDINATOR
 
 
 @pytest.mark.long
 def test_a_gateway_is_measured(one_start: None) -> None:
     load = gateway.Load(warm_up=1, seconds=2, rounds=1, records=1_000, most=100)
-    libs = None if LIBS is None else Path(LIBS)
-    report = gateway.bench_gateway(load, libs, ignore)
-    for figures in (report.gateway, *([] if report.kafka is None else [report.kafka])):
+    report = gateway.bench_gateway(load, jars(), ignore)
+    assert report.kafka is not None
+    for figures in (report.gateway, report.kafka):
         assert figures.held == 100
         assert figures.records_per_s > 0
         assert figures.cpu_us > 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,9 +15,7 @@ from pipeline.bench.rebalance import Rebalance, measure
 from pipeline.bench.throughput import kafka_throughput
 from pipeline.errors import Failure
 from schemas.messages import RequestEvent
-
-LIBS = os.environ.get("GROUP_COORDINATOR_KAFKA_LIBS")
-needs_kafka = pytest.mark.skipif(LIBS is None, reason="needs Kafka's jars")
+from tests.pipeline.gateway.kafka_tools.running import jars
 
 
 class MachinePeer:
@@ -79,7 +75,7 @@ def test_first_groups_do_not_count() -> None:
     assert figures.one_more_batches == 3
 
 
-@needs_kafka
+@pytest.mark.long
 def test_a_broker_is_measured() -> None:
-    figures = kafka_throughput(Path(LIBS or ""), 1, 1, 2, 3)
+    figures = kafka_throughput(jars(), 1, 1, 2, 3)
     assert figures.per_second > 0

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coordinator.authorization import NEEDED_OF_GROUP, Authorizer, super_users_of
 from coordinator.config import parse_config
@@ -15,6 +18,7 @@ from coordinator.group.machine import BatchMachine
 from schemas.acls import AclBinding, AclFilter, problem_of
 from schemas.errors import ErrorCode
 from schemas.messages import APIS, Response
+from tests.examples import examples
 
 ALICE, BOB = "User:alice", "User:bob"
 HOST = "10.0.0.1"
@@ -44,6 +48,69 @@ def test_what_no_acl_allows_is_denied() -> None:
     assert not may([acl(ALICE, "READ", "t")], "READ", "u")
     assert not may([acl(ALICE, "READ", "t", kind="GROUP")], "READ", "t")
     assert not may([acl("Group:alice", "READ", "t")], "READ", "t")
+
+
+NAMES = st.text("ab", min_size=1, max_size=3)
+BINDINGS = st.builds(
+    AclBinding,
+    resource_type=st.sampled_from(["TOPIC", "GROUP"]),
+    resource_name=NAMES | st.just("*"),
+    pattern_type=st.sampled_from(["LITERAL", "PREFIXED"]),
+    principal=st.sampled_from([ALICE, BOB, "User:*"]),
+    host=st.sampled_from([HOST, "10.0.0.2", "*"]),
+    operation=st.sampled_from(["READ", "WRITE", "DESCRIBE", "ALL", "ALTER_CONFIGS"]),
+    permission=st.sampled_from(["ALLOW", "ALLOW", "DENY"]),
+)
+# Any name that a pattern could tell from others: `c` is in no ACL.
+ALL_NAMES = ["".join(each) for n in range(1, 5) for each in itertools.product("abc", repeat=n)]
+
+
+def covers(one: AclBinding, name: str) -> bool:
+    if one.pattern_type == "PREFIXED":
+        return name.startswith(one.resource_name)
+    return one.resource_name in (name, "*")
+
+
+def decided(acls: list[AclBinding], operation: str, name: str) -> bool:
+    """What Kafka's rules say of Alice and a topic: StandardAuthorizerData, KIP-11 and KIP-290."""
+    implying = {"DESCRIBE": {"READ", "WRITE"}, "DESCRIBE_CONFIGS": {"ALTER_CONFIGS"}}
+    mine = [
+        each
+        for each in acls
+        if each.resource_type == "TOPIC"
+        and covers(each, name)
+        and each.principal in (ALICE, "User:*")
+        and each.host in (HOST, "*")
+    ]
+    wanted = {operation, "ALL"}
+    if any(each.permission == "DENY" and each.operation in wanted for each in mine):
+        return False
+    wanted |= implying.get(operation, set())
+    return any(each.permission == "ALLOW" and each.operation in wanted for each in mine)
+
+
+OPERATIONS = st.sampled_from(["READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"])
+
+
+@examples(200)
+@given(st.lists(BINDINGS, max_size=8), OPERATIONS, NAMES)
+def test_whatever_acls_there_are_a_topic_is_decided_by_those_that_cover_it(
+    acls: list[AclBinding], operation: str, name: str
+) -> None:
+    authorizer = Authorizer(acls)
+    expected = decided(acls, operation, name)
+    assert authorizer.allows(ALICE, HOST, operation, "TOPIC", name) is expected
+    assert authorizer.allows(ALICE, HOST, operation, "TOPIC", name) is expected, "as remembered"
+    anything = any(decided(acls, operation, each) for each in ALL_NAMES)
+    assert authorizer.allows_any(ALICE, HOST, operation, "TOPIC") is anything
+
+
+@given(BINDINGS, NAMES)
+def test_a_filter_that_matches_finds_the_acls_that_cover_a_name(acl: AclBinding, name: str) -> None:
+    found = AclFilter(resource_name=name, pattern_type="MATCH").matches(acl)
+    assert found is covers(acl, name)
+    exact = AclFilter(resource_name=name, pattern_type=acl.pattern_type).matches(acl)
+    assert exact is (acl.resource_name == name)
 
 
 def test_everybody_and_every_name_are_stars() -> None:

@@ -19,10 +19,9 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from pipeline.bench.ivy import JarsNotFetched, Module, fetch_jars, spark_jars
+from pipeline.bench.ivy import Module, fetch_jars, spark_jars
 from pipeline.host import find_java
 from pipeline.user_folders import cache_folder
 from tests.end_to_end.submitting import SPARK_HOME, Submitting, until
@@ -55,20 +54,16 @@ _SETTINGS = {
 def find_jars() -> list[Path]:
     """Return the jars of Hadoop's small cluster, of the release that Spark has.
 
-    They are fetched once. Skips the test if they cannot be had.
+    They are fetched once. Raises JarsNotFetched.
     """
     java = find_java()
-    if java is None:
-        pytest.skip("there is no Java")
+    assert java is not None, "there is no Java"
     (api,) = spark_jars().glob("hadoop-client-api-*.jar")
     release = api.stem.rpartition("-")[2]
     # What it depends on, Spark has.
     cluster = Module(_HADOOP, "hadoop-client-minicluster", release, alone=True)
     folder = cache_folder() / f"hadoop-minicluster-{release}"
-    try:
-        fetch_jars(java, [cluster, _BOUNCY_CASTLE], folder)
-    except JarsNotFetched as error:
-        pytest.skip(f"{cluster.jar} cannot be fetched: {error}")
+    fetch_jars(java, [cluster, _BOUNCY_CASTLE], folder)
     return sorted(folder.glob("*.jar"))
 
 

@@ -51,7 +51,7 @@ class Server(ABC):
 
     @abstractmethod
     def _command(self, folder: Path) -> list[str]:
-        """What starts the server, which may have the folder. Skips the test if it cannot be had."""
+        """What starts the server, which may have the folder. Fails the test if it cannot be had."""
 
     def _its_environment(self) -> dict[str, str]:
         return {}
@@ -83,7 +83,7 @@ class Server(ABC):
 def go_program(variable: str, name: str, module: str) -> str:
     """Return the path of a program in Go: the variable's, one on the PATH, or one built by Go.
 
-    Building it takes some minutes once. Skips the test if it cannot be had.
+    Building it takes some minutes once. Fails the test if it cannot be had.
     """
     built = KEPT / name
     found = os.environ.get(variable) or shutil.which(name) or (built.exists() and str(built))
@@ -91,7 +91,7 @@ def go_program(variable: str, name: str, module: str) -> str:
         return found
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
-        pytest.skip(f"{name} is neither on the PATH nor in {variable}, and there is no Go")
+        pytest.fail(f"needs {name}, on the PATH or in {variable}, or Go", pytrace=False)
     environment = {**os.environ, "GOBIN": str(KEPT), "CGO_ENABLED": "0"}
     _made(name, [go, "install", module], environment)
     return str(built)
@@ -108,7 +108,7 @@ def npm_program(variable: str, name: str, package: str) -> str:
         return found
     npm = shutil.which("npm")
     if npm is None:
-        pytest.skip(f"{name} is neither on the PATH nor in {variable}, and there is no npm")
+        pytest.fail(f"needs {name}, on the PATH or in {variable}, or npm", pytrace=False)
     folder.mkdir(parents=True, exist_ok=True)
     quiet = ["--no-audit", "--no-fund", "--prefix", str(folder)]
     _made(name, [npm, "install", *quiet, package], dict(os.environ))
@@ -118,4 +118,4 @@ def npm_program(variable: str, name: str, package: str) -> str:
 def _made(name: str, command: list[str], environment: dict[str, str]) -> None:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"{name} cannot be made: {done.stderr[-200:]}")
+        pytest.fail(f"{name} cannot be made: {done.stderr[-200:]}", pytrace=False)

@@ -236,9 +236,9 @@ def test_a_store_that_ignores_the_condition_is_refused(proxy, root):
     assert Folder(root).list() == []
 
 
+# The server of GCS knows no keys, and says of a missing bucket what it says of a missing object.
+@pytest.mark.parametrize("server", ["s3", "adls"], indirect=True)
 def test_a_wrong_key_is_said_to_be_one(proxy, server, root, monkeypatch):
-    if not server.wrong_key():
-        pytest.skip("the server knows no keys")
     for name, value in server.wrong_key().items():
         monkeypatch.setenv(name, value)
     with pytest.raises(StoreRefusal, match=r"403 Forbidden, [A-Za-z]+: .*[Ss]ignature") as refused:
@@ -246,9 +246,8 @@ def test_a_wrong_key_is_said_to_be_one(proxy, server, root, monkeypatch):
     assert "\n" not in str(refused.value)
 
 
-def test_a_bucket_that_is_not_there_is_no_empty_one(proxy, server: Server, request):
-    if "gcs" in request.node.callspec.id:
-        pytest.skip("the server says of a missing bucket what it says of a missing object")
+@pytest.mark.parametrize("server", ["s3", "adls"], indirect=True)
+def test_a_bucket_that_is_not_there_is_no_empty_one(proxy, server: Server):
     with pytest.raises(StoreRefusal, match=r"404 .*(NoSuchBucket|ContainerNotFound)"):
         Folder(server.uri("t", bucket="nobucket")).read("anything")
 

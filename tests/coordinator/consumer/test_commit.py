@@ -17,7 +17,7 @@ from coordinator.consumer.errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
-from coordinator.consumer.events import CommitDone
+from coordinator.consumer.events import CommitDone, RevokePartitions
 from coordinator.consumer.positions import OffsetAndMetadata
 from coordinator.consumer.settings import AutoOffsetReset
 from coordinator.consumer.state import Generation, MemberState
@@ -173,11 +173,17 @@ def test_while_the_member_joins_there_are_no_commits() -> None:
 def test_the_listener_may_commit_what_is_about_to_go() -> None:
     one = Lone().member()
     one.consumer.subscribe(["t", "u"])
-    one.consumer.poll(one.now)
+    event = one.consumer.poll(one.now)
+    assert isinstance(event, RevokePartitions) and event.partitions == (T0, T1)
     commit = one.consumer.commit_sync(one.now, FIVE)
+    body = one.sent("offset_commit").offset_commit
+    assert body is not None and (body.generation_id, body.member_id) == (1, "member")
     one.answer_commit()
     commit.result()
+    assert one.consumer.subscription.assigned == (T0, T1) and not one.requests("join_group")
     one.consumer.callback_done()
+    one.poll()
+    assert one.consumer.subscription.assigned == () and one.sent("join_group")
 
 
 def test_without_a_subscription_it_is_a_simple_commit() -> None:

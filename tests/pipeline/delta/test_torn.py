@@ -91,6 +91,21 @@ def test_a_torn_last_commit_is_named_and_voided(table, damage):
     assert rows(table) == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_commit_that_is_cut_at_any_byte_is_torn(tmp_path, flushed):
+    """At a line's end, too: what is left of it are whole actions, and its rows would be lost."""
+    folder = tmp_path / "other"
+    DeltaTable.create(str(folder), pa.schema([("n", pa.int64())]))
+    LocalAppender(folder, flushed=flushed).append(numbers(1), "query", 0)
+    content = commit(folder, 1).read_bytes()
+    assert content.count(b"\n") == 2
+    for size in range(len(content)):
+        commit(folder, 1).write_bytes(content[:size])
+        assert torn_versions(folder) == [(COMMIT, 1)], size
+    commit(folder, 1).write_bytes(content)
+    check_whole(folder)
+
+
 def test_a_reader_meets_no_version_twice(table):
     tail = follow(str(table), ["n"])
     truncate(commit(table, 4), 0)

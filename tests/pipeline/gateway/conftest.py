@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.bench.kafka_libs import kafka_libs
 from pipeline.gateway.brokers import Broker
 from pipeline.tables.topics import create_topic
-from tests.pipeline.gateway.kafka_tools.running import LIBS
+from tests.pipeline.gateway.kafka_tools.running import jars
 from tests.pipeline.gateway.running import coordinator, gateway
 
 
@@ -27,6 +26,5 @@ def broker(empty_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 
 @pytest.fixture(scope="session")
 def libs() -> Path:
-    """The folder of Kafka's jars, which are fetched if it is empty."""
-    assert LIBS is not None
-    return kafka_libs(Path(LIBS), print)
+    """The folder of Kafka's jars."""
+    return jars()

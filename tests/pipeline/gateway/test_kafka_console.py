@@ -23,12 +23,11 @@ from pipeline.topics import create_log_topic, create_table_topic
 from tests.pipeline.gateway.kafka_tools.running import (
     command,
     environment,
-    needs_kafka,
     process,
 )
 from tests.pipeline.gateway.running import coordinator, gateway
 
-pytestmark = [needs_kafka, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 ROWS, COMMITS, PARTITIONS = 100_000, 20, 6
 _PLACE = re.compile(r"^Partition:(\d+)\tOffset:(\d+)\t(.*)\n", re.MULTILINE)

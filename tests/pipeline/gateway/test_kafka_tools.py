@@ -15,10 +15,10 @@ import pytest
 from tests.pipeline.gateway.kafka_tools.brokers import ours, real
 from tests.pipeline.gateway.kafka_tools.otherwise import of_a_gateway
 from tests.pipeline.gateway.kafka_tools.recording import RECORDED, Told, read
-from tests.pipeline.gateway.kafka_tools.running import Tools, needs_kafka, tools
+from tests.pipeline.gateway.kafka_tools.running import Tools, tools
 from tests.pipeline.gateway.kafka_tools.story import SECURE_STORIES, STORIES, Teller
 
-pytestmark = [needs_kafka, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -177,13 +177,34 @@ def test_the_time_of_the_append_makes_the_producers_not_matter() -> None:
 
 @given(st.data())
 def test_mutated_batches_are_taken_or_refused(data: st.DataObject) -> None:
-    batch = bytearray(encode_batch(SOME[:3]))
+    headers = [("name", b"value"), ("", None), ("two", b"")]
+    records = [Record(n, NOW + n, b"key", b"value", headers[:n]) for n in range(4)]
+    batch = bytearray(encode_batch(records))
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(21, len(batch) - 1))
         batch[place] = data.draw(st.integers(0, 255))
     # Any other exception would be a broken connection for the client, and a stack trace.
     with suppress(Refused):
         assert read(summed(batch)).values
+
+
+@given(st.lists(st.tuples(texts(max_size=9), BYTES), min_size=1, max_size=3), st.data())
+def test_headers_that_lie_about_a_size_are_refused(drawn: list[Any], data: st.DataObject) -> None:
+    sizes = [len(drawn)]
+    contents = [b""]
+    for name, value in drawn:
+        sizes += [len(name.encode()), -1 if value is None else len(value)]
+        contents += [name.encode(), value or b""]
+
+    def batch() -> bytes:
+        fields = b"".join(varint(n) + each for n, each in zip(sizes, contents, strict=True))
+        body = b"\0\0\0" + varint(-1) * 2 + fields
+        return with_records(encode_batch(SOME[:1]), varint(len(body)) + body)
+
+    assert read(batch()).headers == [tuple(drawn)]
+    place = data.draw(st.integers(0, len(sizes) - 1))
+    sizes[place] += data.draw(st.integers(1, 3) | st.integers(1_000, 2**30))
+    assert refused(batch()) is ErrorCode.INVALID_RECORD
 
 
 def test_a_cut_off_gzip_is_not_taken_for_a_whole_one() -> None:

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.node import archive_maker
+from pipeline.node.archive_maker import main
 
 
 def record(folder: Path, _options: str) -> None:
@@ -16,5 +16,4 @@ def record(folder: Path, _options: str) -> None:
 
 
 if __name__ == "__main__":
-    archive_maker._record = record
-    archive_maker.main(sys.argv[1])
+    main(sys.argv[1], record)

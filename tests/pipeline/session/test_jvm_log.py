@@ -123,7 +123,7 @@ def test_a_start_says_which_jars_are_fetched_and_why_it_failed() -> None:
     lines = """\
 :: resolving dependencies :: org.apache.spark#spark-submit-parent;1.0
 	confs: [default]
-downloading https://repo1.maven.org/maven2/io/delta/delta-spark_4.2_2.13-4.4.0.jar ...
+downloading https://example.org/io/delta/delta-spark_4.2_2.13-4.4.0.jar ...
 Exception in thread "main" java.lang.RuntimeException: [unresolved dependency: a#b;1: not found]
 	at org.apache.spark.util.MavenUtils$.resolve(MavenUtils.scala:530)"""
     found = said(lines)

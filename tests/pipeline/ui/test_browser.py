@@ -1,4 +1,4 @@
-"""The pages in a real browser: Chromium without a screen, where it is installed."""
+"""The pages in a real browser: Chromium without a screen."""
 
 from __future__ import annotations
 
@@ -23,9 +23,6 @@ GROUPS = 100_000
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.skipif(
-        CHROMIUM is None or DRIVER is None, reason="chromium and chromedriver are not installed"
-    ),
     # Selenium leaves its pipes to the collector of garbage.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
@@ -33,6 +30,8 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
+    if CHROMIUM is None or DRIVER is None:
+        pytest.fail("needs chromium and chromedriver on the PATH", pytrace=False)
     with opened_chromium() as browser:
         yield browser
 

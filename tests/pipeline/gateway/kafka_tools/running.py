@@ -1,7 +1,6 @@
 """Kafka's own clients and tools, from the jars of its release, as processes.
 
-`GROUP_COORDINATOR_KAFKA_LIBS` names the folder of the jars; an empty one is filled. Without it the
-tests that need them are skipped.
+`GROUP_COORDINATOR_KAFKA_LIBS` names the folder of the jars; an empty one is filled.
 """
 
 from __future__ import annotations
@@ -15,13 +14,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.bench.kafka_libs import java
+from pipeline.bench.kafka_libs import java, kafka_libs
 from tests.pipeline.gateway.kafka_tools.recording import Printed
 
-LIBS = os.environ.get("GROUP_COORDINATOR_KAFKA_LIBS")
-needs_kafka = pytest.mark.skipif(
-    LIBS is None, reason="needs Kafka's jars: GROUP_COORDINATOR_KAFKA_LIBS names their folder"
-)
+_VARIABLE = "GROUP_COORDINATOR_KAFKA_LIBS"
 # The class that each script in Kafka's `bin` starts.
 SCRIPTS = {
     "kafka-acls.sh": "org.apache.kafka.tools.AclCommand",
@@ -40,6 +36,13 @@ _JVM = [
     *("-Duser.timezone=UTC", "-Duser.language=en"),
     f"-Dlog4j2.configurationFile={_FOLDER / 'log4j2.properties'}",
 ]
+
+
+def jars() -> Path:
+    """The folder of Kafka's jars, which are fetched if it is empty; fails a test without it."""
+    if _VARIABLE not in os.environ:
+        pytest.fail(f"needs Kafka's jars: {_VARIABLE} must name a folder for them", pytrace=False)
+    return kafka_libs(Path(os.environ[_VARIABLE]), print)
 
 
 def command(libs: Path, script: str, *arguments: str) -> list[str]:

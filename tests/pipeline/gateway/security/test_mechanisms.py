@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from base64 import b64decode
+import hashlib
+import hmac
+from base64 import b64decode, b64encode
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from pipeline.cli.users import users_app
 from pipeline.gateway.security.mechanisms import AuthenticationFailed, Plain, Scram, begin
 from pipeline.gateway.security.users import (
+    HASHES,
     Credential,
     Users,
     UsersError,
     _derived,
     add_user,
+    hash_of,
     new_credential,
     read_users,
     remove_user,
 )
+from tests.examples import texts
 
 
 @pytest.fixture
@@ -53,6 +62,82 @@ def test_the_exchange_of_rfc_7677_is_answered_as_there(path: Path) -> None:
     )
     assert last == b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
     assert scram.user == "user"
+
+
+class OneUser:
+    """A credential for whoever asks, of the fewest iterations that there can be."""
+
+    def __init__(self, mechanism: str, password: str) -> None:
+        self.salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), b"salt", 1)
+        self.mechanism = mechanism
+        self.asked: list[str] = []
+
+    def credential(self, user: str, mechanism: str) -> Credential:
+        assert mechanism == self.mechanism
+        self.asked.append(user)
+        return Credential(
+            user=user,
+            mechanism=mechanism,
+            salt=b"salt",
+            iterations=1,
+            stored_key=hash_of(mechanism, self.key("Client Key")),
+            server_key=self.key("Server Key"),
+        )
+
+    def key(self, name: str) -> bytes:
+        return hmac.digest(self.salted, name.encode(), HASHES[self.mechanism])
+
+    def proof(self, exchange: str) -> str:
+        """What a client that has the password proves it by (RFC 5802, section 3)."""
+        key = self.key("Client Key")
+        signed = self.signed(hash_of(self.mechanism, key), exchange)
+        return b64encode(bytes(a ^ b for a, b in zip(key, signed, strict=True))).decode()
+
+    def signed(self, key: bytes, exchange: str) -> bytes:
+        return hmac.digest(key, exchange.encode(), HASHES[self.mechanism])
+
+
+NONCES = st.text("abcXYZ019+/-", min_size=1, max_size=9)
+
+
+@given(
+    st.sampled_from(sorted(HASHES)), texts(max_size=9), texts(max_size=9), texts(max_size=9), NONCES
+)
+def test_whoever_has_the_password_is_let_in_and_nobody_else(
+    mechanism: str, user: str, password: str, tried: str, nonce: str
+) -> None:
+    here, there = OneUser(mechanism, password), OneUser(mechanism, tried)
+    scram = Scram(mechanism, cast(Users, here), "SERVER")
+    bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={nonce}"
+    (challenge,) = ask(scram, f"n,,{bare}")
+    assert here.asked == [user]
+    final = f"c=biws,r={nonce}SERVER"
+    exchange = f"{bare},{challenge.decode()},{final}"
+    token = f"{final},p={there.proof(exchange)}"
+    if tried != password:
+        with pytest.raises(AuthenticationFailed):
+            ask(scram, token)
+        assert scram.user is None
+    else:
+        (last,) = ask(scram, token)
+        assert last == b"v=" + b64encode(here.signed(here.key("Server Key"), exchange))
+        assert scram.user == user
+
+
+PIECES = ["n", "y", ",", "=", "n=user", "r=", "a=", "p=", "c=biws", "abc", "SERVER", "\0", "é", "A"]
+TOKENS = st.lists(st.sampled_from(PIECES), max_size=9).map(lambda each: "".join(each).encode())
+
+
+@given(st.lists(TOKENS | st.binary(max_size=20), min_size=1, max_size=3))
+def test_whatever_a_client_sends_is_answered_or_refused_and_lets_nobody_in(
+    tokens: list[bytes],
+) -> None:
+    scram = Scram("SCRAM-SHA-256", cast(Users, OneUser("SCRAM-SHA-256", "pencil")), "SERVER")
+    for token in tokens:
+        # Any other exception would be a stack trace.
+        with suppress(AuthenticationFailed):
+            asyncio.run(scram.answer(token))
+    assert scram.user is None
 
 
 FIRST = "n,,n=user,r=abc"
