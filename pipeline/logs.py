@@ -11,8 +11,8 @@ import hashlib
 import logging
 import sys
 from collections.abc import Callable
-from datetime import datetime, timezone
-from enum import Enum
+from datetime import UTC, datetime
+from enum import StrEnum
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any, ClassVar, TextIO
@@ -34,7 +34,7 @@ _RAISED_AS_WELL = {"py4j", "DataFrameQueryContextLogger"}
 _OURS = ("pipeline", "coordinator", COMMAND)
 
 
-class LogFormat(str, Enum):
+class LogFormat(StrEnum):
     """How a line of the log is written."""
 
     TEXT = "text"
@@ -84,7 +84,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line of JSON."""
-        time = datetime.fromtimestamp(record.created, timezone.utc)
+        time = datetime.fromtimestamp(record.created, UTC)
         said: dict[str, Any] = {
             "ts": time.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname,

@@ -10,7 +10,7 @@ tables, and `flatten` joins them again.
 from __future__ import annotations
 
 import difflib
-import sys
+import tomllib
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -20,11 +20,6 @@ from msgspec import Meta, Struct, field
 
 from pipeline.errors import WrongCall
 from pipeline.upkeep_settings import UpkeepSettings
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 SECTIONS = ("coordinator", "group", "gateway", "upkeep", "spark")
 Positive = Annotated[int, Meta(ge=1)]

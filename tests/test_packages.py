@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from pathlib import Path
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 TOP = Path(__file__).parent.parent
 # With all packages below them. Run from a clone: who runs a coordinator or joins a group has no use

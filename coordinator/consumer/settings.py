@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -34,7 +34,7 @@ def _kafka_name(field: str) -> str:
     return field.replace("_", ".")
 
 
-class AutoOffsetReset(str, Enum):
+class AutoOffsetReset(StrEnum):
     """Where to begin in a partition without a committed offset."""
 
     EARLIEST = "earliest"

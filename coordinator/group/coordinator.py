@@ -9,7 +9,7 @@ GroupMetadataManager.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
@@ -57,7 +57,7 @@ GROUP_KEY_TYPE = 0
 PROTOCOL_VERSION = 5
 
 
-class Ownership(str, Enum):
+class Ownership(StrEnum):
     """What this coordinator is for an offsets partition."""
 
     OWNED = "owned"

@@ -11,10 +11,10 @@ group with members is Stable, one without is Empty.
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 
-class GroupState(str, Enum):
+class GroupState(StrEnum):
     """Kafka's states by Kafka's names."""
 
     EMPTY = "Empty"

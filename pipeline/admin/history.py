@@ -6,7 +6,7 @@ which nothing is known at a time is left as it is: a commit may have been forgot
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -174,7 +174,7 @@ def _as_of(catalog: Catalog, group_id: str, at_ms: int) -> dict[tuple[str, int],
 
 
 def _moment(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, timezone.utc).replace(tzinfo=None)
+    return datetime.fromtimestamp(at_ms / 1000, UTC).replace(tzinfo=None)
 
 
 def _written(at_ms: int) -> str:

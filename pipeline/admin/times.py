@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from pipeline.errors import Failure
 
@@ -23,7 +23,7 @@ def parse_time(text: str) -> int:
             raise ValueError
         day, time, fraction, zone = found.groups()
         moment = datetime.fromisoformat(f"{day}T{time}.{(fraction or '0').ljust(6, '0')}")
-        moment = moment.replace(tzinfo=timezone.utc) - _offset(zone)
+        moment = moment.replace(tzinfo=UTC) - _offset(zone)
     except (ValueError, OverflowError) as error:
         raise Failure(
             f"{text!r} is no time such as 2026-11-17T12:00:00.000, or with a zone as Z or +01:00"

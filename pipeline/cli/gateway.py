@@ -199,7 +199,7 @@ async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
             told = True
         try:
             await asyncio.wait_for(asked_to_stop.wait(), _ASK_AGAIN_S)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             continue
         return False
     return True

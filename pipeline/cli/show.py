@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from pipeline.monitor.catalog import Catalog, Result
 from pipeline.terminal import grid, open_console
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """How rows are printed."""
 
     TABLE = "table"

@@ -128,7 +128,7 @@ class Call:
         event = self.event(api, group_id, body)
         try:
             told = await asyncio.wait_for(self.services.link.answer(question), ADMIN_TIMEOUT_S)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return failed(event, ErrorCode.REQUEST_TIMED_OUT, "no coordinator answered in time")
         if told.responded_at is None:
             return failed(event, told.error_code, told.error_message or "")

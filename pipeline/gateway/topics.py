@@ -56,7 +56,7 @@ class Topics:
 
         try:
             await asyncio.wait_for(changed(), seconds)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return
 
     async def follow(self) -> None:

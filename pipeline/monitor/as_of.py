@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate
 
 from deltalake import DeltaTable
@@ -13,7 +13,7 @@ from pyarrow.fs import FileSelector
 from pipeline.delta.commit_reader import open_files
 from pipeline.errors import Failure, first_line
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COMMIT = re.compile(r"(\d{20})\.json")
 
 
@@ -36,7 +36,7 @@ def read_as_of(text: str) -> datetime | int:
         moment = datetime.fromisoformat(re.sub(r"[Zz]$", "+00:00", text))
     except ValueError as error:
         raise InvalidAsOf(f"{text!r} is neither a version nor a time in ISO 8601") from error
-    return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def to_ms(moment: datetime) -> int:

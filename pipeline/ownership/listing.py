@@ -6,7 +6,7 @@ and delta-rs.
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import duckdb
@@ -69,7 +69,7 @@ def list_partitions(root: str) -> list[PartitionRow]:
                 node.host,
                 node.port,
                 state.epoch,
-                datetime.fromtimestamp(state.claimed_at / 1000, timezone.utc),
+                datetime.fromtimestamp(state.claimed_at / 1000, UTC),
                 state.to_node,
                 alive_ms,
             )

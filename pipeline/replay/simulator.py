@@ -224,7 +224,7 @@ class Simulator:
         if not _is_int(partition) or not 0 <= partition < count:
             raise BadLine(f"partition: 0 to {count - 1} is expected, not {partition!r}")
         try:
-            self._ownership[partition] = Ownership(status)
+            self._ownership[partition] = Ownership(str(status))
         except ValueError as error:
             known = ", ".join(one.value for one in Ownership)
             raise BadLine(f"status: one of {known} is expected, not {status!r}") from error

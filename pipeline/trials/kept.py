@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import subprocess
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -45,7 +45,7 @@ def keep(
 
     `commit` is by default that of the folder this runs in. Raises Failure if there is none.
     """
-    ended = datetime.fromtimestamp(clock_ms() / 1000, timezone.utc)
+    ended = datetime.fromtimestamp(clock_ms() / 1000, UTC)
     kept = Kept(
         command=command,
         ended=f"{ended:%Y-%m-%d %H:%M}",

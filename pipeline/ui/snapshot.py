@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
@@ -101,7 +101,7 @@ class Snapshot:
     @property
     def at(self) -> datetime:
         """When it was begun, UTC without a zone as all times of the tables."""
-        return datetime.fromtimestamp(self.at_ms / 1000, timezone.utc).replace(tzinfo=None)
+        return datetime.fromtimestamp(self.at_ms / 1000, UTC).replace(tzinfo=None)
 
     @property
     def age_s(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 # How a state or a verdict looks: good, bad or neither.
@@ -73,7 +73,7 @@ def ago(at: datetime | None, now_ms: int) -> str:
     """How long before `now_ms` it was, in one unit; a time after it is "now"."""
     if at is None:
         return UNKNOWN
-    seconds = now_ms / 1000 - at.replace(tzinfo=timezone.utc).timestamp()
+    seconds = now_ms / 1000 - at.replace(tzinfo=UTC).timestamp()
     return "now" if seconds < 1 else f"{duration(seconds, units=1)} ago"
 
 

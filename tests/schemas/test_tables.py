@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
@@ -115,7 +115,7 @@ def test_requests_come_back_as_they_went_in():
             RequestEvent("3", "g", "offset_delete", offset_delete=delete),
         ]
     ).to_pylist()
-    assert rows[0]["sent_at"] == datetime(2023, 11, 14, 22, 13, 20, 123000, timezone.utc)
+    assert rows[0]["sent_at"] == datetime(2023, 11, 14, 22, 13, 20, 123000, UTC)
     assert rows[0]["join_group"] == {
         "session_timeout_ms": 10_000,
         "protocol_type": "consumer",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import Enum
+from enum import StrEnum
 from typing import Protocol
 
 from coordinator.consumer.protocol import Subscription, TopicPartition
 
 
-class RebalanceProtocol(str, Enum):
+class RebalanceProtocol(StrEnum):
     """What members do with their partitions in a rebalance (KIP-429).
 
     EAGER: a member gives up all of them before it joins. COOPERATIVE: a member keeps all of them,

@@ -108,7 +108,7 @@ class _Append:
         timeout_s = max(timeout_ms, 1) / 1000 if self._request.acks == _ALL else None
         try:
             return await asyncio.wait_for(appending, timeout_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             late = Refused(ErrorCode.REQUEST_TIMED_OUT, f"{timeout_ms} ms have passed")
             return [late] * len(self._batches)
         except NotWritten as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -51,4 +51,4 @@ def commit(root: str, group_id: str, topic: str, *offsets: int) -> None:
 
 
 def _moment(second: int) -> datetime:
-    return datetime.fromtimestamp(FIRST_MS / 1000 + second, timezone.utc)
+    return datetime.fromtimestamp(FIRST_MS / 1000 + second, UTC)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +97,10 @@ def test_lag_is_what_it_was_and_its_seconds_are_those_of_that_time(log: Log) -> 
     ("text", "meant"),
     [
         ("17", 17),
-        ("2026-11-22", datetime(2026, 11, 22, tzinfo=timezone.utc)),
-        ("2026-11-22 12:00", datetime(2026, 11, 22, 12, tzinfo=timezone.utc)),
-        ("2026-11-22T12:00:00Z", datetime(2026, 11, 22, 12, tzinfo=timezone.utc)),
-        ("2026-11-22T12:00:00+01:00", datetime(2026, 11, 22, 11, tzinfo=timezone.utc)),
+        ("2026-11-22", datetime(2026, 11, 22, tzinfo=UTC)),
+        ("2026-11-22 12:00", datetime(2026, 11, 22, 12, tzinfo=UTC)),
+        ("2026-11-22T12:00:00Z", datetime(2026, 11, 22, 12, tzinfo=UTC)),
+        ("2026-11-22T12:00:00+01:00", datetime(2026, 11, 22, 11, tzinfo=UTC)),
     ],
 )
 def test_a_time_without_a_zone_is_utc(text: str, meant: datetime | int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
 import pytest
@@ -16,7 +16,7 @@ from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.topics.logs import appender, batch, make
 
 NOW_MS = 1_000_000
-NOW = datetime.fromtimestamp(NOW_MS / 1000, timezone.utc).replace(tzinfo=None)
+NOW = datetime.fromtimestamp(NOW_MS / 1000, UTC).replace(tzinfo=None)
 
 
 @pytest.fixture
