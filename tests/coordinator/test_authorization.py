@@ -61,8 +61,8 @@ BINDINGS = st.builds(
     operation=st.sampled_from(["READ", "WRITE", "DESCRIBE", "ALL", "ALTER_CONFIGS"]),
     permission=st.sampled_from(["ALLOW", "ALLOW", "DENY"]),
 )
-# Any name that a pattern could tell from others: `c` is in no ACL.
-ALL_NAMES = ["".join(each) for n in range(1, 5) for each in itertools.product("abc", repeat=n)]
+# Any name that a pattern could tell from others: `c` is in no ACL, and "*" as a prefix is a letter.
+ALL_NAMES = ["".join(each) for n in range(1, 5) for each in itertools.product("abc*", repeat=n)]
 
 
 def covers(one: AclBinding, name: str) -> bool:
