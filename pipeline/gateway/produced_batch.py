@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 
-from crc32c import crc32c
+import google_crc32c
 
 from pipeline.errors import Failure
 from pipeline.gateway.compression import Undecodable, decompress
@@ -61,7 +61,7 @@ def read_batch(
             f"a batch of {size} bytes: max.message.bytes is {config.max_message_bytes}",
         )
     view = memoryview(data)
-    if crc32c(view[_HEAD.size :]) != crc:
+    if google_crc32c.value(data[_HEAD.size :]) != crc:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum is wrong")
     attributes, last_delta, base_time, _, producer_id, epoch, sequence, count = (
         _COVERED.unpack_from(data, _HEAD.size)

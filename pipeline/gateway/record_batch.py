@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Protocol
 
-from crc32c import crc32c
+import google_crc32c
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -83,7 +83,10 @@ def encode_batch(records: Sequence[BatchRecord], is_append_time: bool = False) -
         len(records),
     ) + b"".join(parts)
     length = _HEAD.size - _UNCOUNTED + len(covered)
-    return _HEAD.pack(base_offset, length, _LEADER_EPOCH, _MAGIC, crc32c(covered)) + covered
+    return (
+        _HEAD.pack(base_offset, length, _LEADER_EPOCH, _MAGIC, google_crc32c.value(covered))
+        + covered
+    )
 
 
 def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:

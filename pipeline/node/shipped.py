@@ -24,7 +24,7 @@ NEEDED = (
     "numpy",
     "pandas",
     "pyarrow",
-    "crc32c",
+    "google_crc32c",
     "obstore",
     "kafka",
     "typer",
