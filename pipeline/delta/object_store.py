@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 FIRST_BYTES = 8 << 20
 # How often, and for how long, the library repeats a request that the store does not do: for 2 to
 # 3 s where each is refused at once.
-_RETRY: RetryConfig = {
+RETRY: RetryConfig = {
     "max_retries": 8,
     "retry_timeout": timedelta(seconds=15),
     "backoff": {
@@ -57,7 +57,7 @@ _RETRY: RetryConfig = {
         "base": 2,
     },
 }
-_CLIENT: ClientConfig = {
+CLIENT: ClientConfig = {
     "timeout": timedelta(seconds=20),
     "connect_timeout": timedelta(seconds=5),
 }
@@ -265,14 +265,19 @@ class _Bucket:
             log.info("the store answers again after %.1f s", monotonic() - since)
 
 
+def forget_connections() -> None:
+    """Connect anew to each bucket from now on, as the environment then says."""
+    _bucket.cache_clear()
+
+
 @functools.lru_cache(maxsize=64)
 def _bucket(uri: str) -> _Bucket:
     """The bucket of a URI: one for the whole process."""
     try:
         if uri == "file://":
             return _Bucket(LocalStore())
-        client: ClientConfig = {**_CLIENT, "allow_http": _allows_http(uri)}
-        return _Bucket(from_url(uri, retry_config=_RETRY, client_options=client))
+        client: ClientConfig = {**CLIENT, "allow_http": _allows_http(uri)}
+        return _Bucket(from_url(uri, retry_config=RETRY, client_options=client))
     except (BaseError, ValueError) as error:
         raise Failure(f"{uri} is no store that can be used: {first_line(error)}") from error
 

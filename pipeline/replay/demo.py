@@ -12,7 +12,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -68,16 +68,25 @@ WHERE group_id LIKE 'orders-%' ORDER BY started_at LIMIT 12"""
 
 
 class Demo:
-    """One run of the demo over a root of its own; `verbose` tells of every group and transition."""
+    """One run of the demo over a root of its own; `verbose` tells of every group and transition.
 
-    def __init__(self, root: Path, console: Console, verbose: bool = False) -> None:
+    `names` are the conversations that are replayed, all of them if it is None.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        console: Console,
+        verbose: bool = False,
+        names: Sequence[str] | None = None,
+    ) -> None:
         self._verbose = verbose
         self._steps = 0
         self._root = str(root / "root")
         self._config = root / "demo.toml"
         self._log = root / "coordinator.log"
         self._console = console
-        self._replays = [TraceReplay(load_trace(name)) for name in trace_names()]
+        self._replays = [TraceReplay(load_trace(name)) for name in names or trace_names()]
         self._by_name = {replay.trace.name: replay for replay in self._replays}
         self._states: dict[str, list[Any]] = {}
         self._commits: dict[str, int] = {}
@@ -92,6 +101,28 @@ class Demo:
 
     def run(self) -> bool:
         """Run it; True if every answer came, and every row of the tables went to somebody."""
+        console = self._console
+        self.prepare()
+        folder, verbose = self._log.parent, self._verbose
+        consumers = ConsumersScene(self._root, folder, console, verbose=verbose)
+        coordinator = CoordinatorProcess(self._root, self._config, self._log)
+        try:
+            console.print("A coordinator starts: a JVM, Spark in it, and its first micro-batch.")
+            with console.status("starting the coordinator (the first start downloads its jars)"):
+                seconds = coordinator.await_ready(self._tell_steps)
+            console.print(f"coordinator ready after {seconds:.1f} s")
+            answered = self.converse(coordinator.check)
+            # Spark starts while the workers share their table.
+            consumers.begin()
+            shared = WorkersScene(self._root, folder, console, verbose).run(coordinator.check)
+            consumed = consumers.run(coordinator.check)
+        finally:
+            consumers.end()
+            coordinator.stop()
+        return answered and shared and consumed
+
+    def prepare(self) -> None:
+        """Make the tables for a coordinator to start on, and say what will be replayed."""
         console = self._console
         total = sum(replay.total for replay in self._replays)
         brokers = {replay.trace.broker for replay in self._replays}
@@ -108,29 +139,19 @@ class Demo:
         # The recording broker had these topics, and answered 3 for others.
         for topic, partitions in TOPICS.items():
             create_topic(self._root, topic, partitions)
+
+    def converse(self, check: Callable[[], None]) -> bool:
+        """Replay the conversations in real time and say what came; True if every answer did.
+
+        A coordinator is ready on the tables; `check` raises if it has ended.
+        """
         tails = (
             follow(table_uri(self._root, RESPONSES), RESPONSES.schema.names),
             follow(table_uri(self._root, GROUP_EVENTS), GROUP_EVENTS.schema.names),
             follow(table_uri(self._root, OFFSETS_TOPIC), ["group_id", "record_type"]),
         )
-        folder, verbose = self._log.parent, self._verbose
-        consumers = ConsumersScene(self._root, folder, console, verbose=verbose)
-        coordinator = CoordinatorProcess(self._root, self._config, self._log)
-        try:
-            console.print("A coordinator starts: a JVM, Spark in it, and its first micro-batch.")
-            with console.status("starting the coordinator (the first start downloads its jars)"):
-                seconds = coordinator.await_ready(self._tell_steps)
-            console.print(f"coordinator ready after {seconds:.1f} s")
-            self._play(coordinator, tails)
-            answered = self._conclude()
-            # Spark starts while the workers share their table.
-            consumers.begin()
-            shared = WorkersScene(self._root, folder, console, verbose).run(coordinator.check)
-            consumed = consumers.run(coordinator.check)
-        finally:
-            consumers.end()
-            coordinator.stop()
-        return answered and shared and consumed
+        self._play(check, tails)
+        return self._conclude()
 
     def _tell_steps(self, seconds: float) -> None:
         """Say how far the coordinator's start is, by its own log."""
@@ -143,7 +164,7 @@ class Demo:
 
     # --- the conversations ----------------------------------------------------------------------
 
-    def _play(self, coordinator: CoordinatorProcess, tails: tuple[Tail, Tail, Tail]) -> None:
+    def _play(self, check: Callable[[], None], tails: tuple[Tail, Tail, Tail]) -> None:
         requests = RequestLog(self._root)
         began = time.monotonic()
         spoke = began
@@ -154,7 +175,7 @@ class Demo:
                 elapsed = time.monotonic() - began
                 if elapsed > _TIME_LIMIT_S:
                     break
-                coordinator.check()
+                check()
                 due = [r for replay in self._replays for r in replay.due(int(elapsed * 1000))]
                 if due:
                     requests.append(due)

@@ -62,6 +62,14 @@ def test_every_bench_is_one_of_all() -> None:
             commands[name].make_context(name, [*options, "--json"])
 
 
+@pytest.mark.spark
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: " ".join(plan.command(True)))
+def test_a_quick_run_of_each_bench_reports(plan: Plan, tmp_path: Path) -> None:
+    assert failed(bench_all(tmp_path / "page.md", True, print, plans=[plan])) == []
+
+
 @pytest.mark.slow
 def test_each_bench_runs_as_a_command_and_a_failure_stops_none(tmp_path: Path) -> None:
     page = tmp_path / "page.md"

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from itertools import count
 
-from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from coordinator.ownership import (
     CANCELLED,
@@ -26,9 +32,11 @@ from coordinator.ownership import (
     takers,
 )
 from schemas.records import CoordinatorEvent
+from tests.examples import examples
 
 PARTITIONS = 10
 OPERATOR, HOLDER = -1, -2
+NODES = st.integers(1, 4)
 
 
 class Cluster:
@@ -539,51 +547,97 @@ def test_an_event_that_a_later_release_may_write_changes_nothing():
     assert cluster.cluster.partitions == before
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.data())
-def test_whoever_comes_and_goes_every_partition_finds_one_owner_that_lives(data):
-    cluster = Cluster(data.draw(st.integers(1, 12)))
-    cluster.start(1)
-    for _ in range(data.draw(st.integers(0, 12))):
-        kinds = ["start", "begin", "die", "end", "move", "cancel", "act"]
-        what = data.draw(st.sampled_from(kinds))
-        node_id = data.draw(st.integers(1, 4))
-        partition = data.draw(st.integers(0, cluster.partitions - 1))
-        if what == "start":
-            cluster.start(node_id)
-        elif what == "begin":
-            cluster.begin(node_id)
-        elif what == "die" and len(cluster.alive) > 1:
-            cluster.die(node_id)
-        elif what == "end" and node_id in cluster.alive:
-            cluster.say(STOPPING, node_id)
-        elif what == "move":
-            cluster.say(MOVE, OPERATOR, partition, to=node_id)
-        elif what == "cancel":
-            cluster.say(CANCELLED, OPERATOR, partition)
-        elif node_id in cluster.alive:
-            cluster.act(node_id)
-        if not cluster.alive:
-            cluster.start(1)
-    cluster.settle()
-    staying = {n for n in cluster.alive if not cluster.cluster.nodes[n].stopping}
-    if takers(cluster.cluster, cluster.alive):
-        owners = set(cluster.owners().values())
-        assert owners <= staying, "who is told to end has nothing left"
-    for node_id in cluster.alive - staying:
-        cluster.say(STOPPED, node_id)
-        cluster.die(node_id)
-    if not cluster.alive:
-        cluster.start(1)
-    cluster.settle()
-    for node_id in cluster.alive:
-        cluster.say(READY, node_id)
-    cluster.settle()
-    owners = {p: state.owner for p, state in cluster.cluster.partitions.items()}
-    assert set(owners) == set(range(cluster.partitions))
-    assert set(owners.values()) <= cluster.alive
-    shares = [len(cluster.cluster.owned_by(node_id)) for node_id in cluster.alive]
-    assert cluster.cluster.by_hand or max(shares) <= min(shares) + 1
-    assert fold(ClusterState(), cluster.log) == cluster.cluster, "folded at once or piece by piece"
-    claims = [e for e in cluster.log if e.event == CLAIMED]
-    assert len({(e.epoch, e.partition) for e in claims}) == len(claims)
+class ComingAndGoing(RuleBasedStateMachine):
+    """Nodes come and go, an operator moves partitions; each node does what it plans, or a part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nodes = Cluster()
+
+    @initialize(partitions=st.integers(1, 12))
+    def first_starts(self, partitions: int) -> None:
+        self.nodes = Cluster(partitions)
+        self.nodes.start(1)
+
+    @rule(node_id=NODES)
+    def start(self, node_id: int) -> None:
+        self.nodes.start(node_id)
+
+    @rule(node_id=NODES)
+    def begin(self, node_id: int) -> None:
+        self.nodes.begin(node_id)
+
+    @precondition(lambda self: len(self.nodes.alive) > 1)
+    @rule(number=st.integers(0, 3))
+    def die(self, number: int) -> None:
+        self.nodes.die(self.pick(number))
+
+    @rule(number=st.integers(0, 3))
+    def end(self, number: int) -> None:
+        self.nodes.say(STOPPING, self.pick(number))
+
+    @rule(partition=st.integers(0, 11), to=NODES)
+    def move(self, partition: int, to: int) -> None:
+        self.nodes.say(MOVE, OPERATOR, partition % self.nodes.partitions, to=to)
+
+    @rule(partition=st.integers(0, 11))
+    def cancel(self, partition: int) -> None:
+        self.nodes.say(CANCELLED, OPERATOR, partition % self.nodes.partitions)
+
+    @rule(number=st.integers(0, 3))
+    def act(self, number: int) -> None:
+        self.nodes.act(self.pick(number))
+
+    @rule(number=st.integers(0, 3))
+    def begin_to_unload(self, number: int) -> None:
+        """The node dies, or others decide, before it has released what it gives up."""
+        node_id = self.pick(number)
+        for partition in self.nodes.plan(node_id).unload[:1]:
+            self.nodes.say(UNLOADING, node_id, partition)
+
+    def pick(self, number: int) -> int:
+        return sorted(self.nodes.alive)[number % len(self.nodes.alive)]
+
+    @invariant()
+    def nobody_takes_what_another_decides_for(self) -> None:
+        claimed: set[int] = set()
+        for node_id in sorted(self.nodes.alive):
+            plan = self.nodes.plan(node_id)
+            owners = {p: self.nodes.owners().get(p) for p in plan.claim}
+            assert not self.nodes.alive & {*owners.values()}, "its owner lives"
+            assert {*plan.fence} == {*owners.values()} - {None}, "who is dead is fenced before"
+            assert not claimed & {*plan.claim}, "two would claim it"
+            claimed |= {*plan.claim}
+            assert {*plan.unload} <= self.nodes.cluster.owned_by(node_id).keys()
+            assert {to for _, to in plan.moves} <= takers(self.nodes.cluster, self.nodes.alive)
+
+    @invariant()
+    def the_log_says_the_same_at_once_or_piece_by_piece(self) -> None:
+        assert fold(ClusterState(), self.nodes.log) == self.nodes.cluster
+
+    def teardown(self) -> None:
+        """Left alone, every partition finds one owner that lives, and shares are even."""
+        nodes = self.nodes
+        if not nodes.alive:
+            return
+        nodes.settle()
+        staying = {n for n in nodes.alive if not nodes.cluster.nodes[n].stopping}
+        if takers(nodes.cluster, nodes.alive):
+            assert {*nodes.owners().values()} <= staying, "who is told to end has nothing left"
+        for node_id in nodes.alive - staying:
+            nodes.say(STOPPED, node_id)
+            nodes.die(node_id)
+        if not nodes.alive:
+            nodes.start(1)
+        nodes.settle()
+        for node_id in nodes.alive:
+            nodes.say(READY, node_id)
+        nodes.settle()
+        assert nodes.owners().keys() == set(range(nodes.partitions))
+        assert {*nodes.owners().values()} <= nodes.alive
+        shares = [len(nodes.cluster.owned_by(node_id)) for node_id in nodes.alive]
+        assert nodes.cluster.by_hand or max(shares) <= min(shares) + 1
+
+
+class TestComingAndGoing(ComingAndGoing.TestCase):
+    settings = examples(100, stateful_step_count=15)

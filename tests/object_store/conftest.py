@@ -30,9 +30,9 @@ def proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
         for name, value in server.environment(proxy.port).items():
             monkeypatch.setenv(name, value)
         # Each test has another endpoint.
-        object_store._bucket.cache_clear()
+        object_store.forget_connections()
         yield proxy
-        object_store._bucket.cache_clear()
+        object_store.forget_connections()
 
 
 @pytest.fixture

@@ -136,8 +136,8 @@ def test_an_append_whose_request_fails_once_is_there_once(proxy, uri, fault, wha
 
 
 def test_a_commit_whose_answer_hangs_is_repeated_and_found(proxy, uri, monkeypatch):
-    monkeypatch.setitem(object_store._CLIENT, "timeout", timedelta(seconds=1))
-    object_store._bucket.cache_clear()
+    monkeypatch.setitem(object_store.CLIENT, "timeout", timedelta(seconds=1))
+    object_store.forget_connections()
     appender = open_appender(uri)
     proxy.fault = once(HANG, is_commit)
     assert appender.append(numbers(1))
@@ -148,11 +148,11 @@ def test_a_commit_whose_answer_hangs_is_repeated_and_found(proxy, uri, monkeypat
 def test_a_store_that_answers_nothing_any_more_is_an_error_and_the_rows_are_written_later(
     proxy, uri, monkeypatch
 ):
-    monkeypatch.setitem(object_store._CLIENT, "timeout", timedelta(seconds=1))
-    monkeypatch.setitem(object_store._RETRY, "max_retries", 1)
+    monkeypatch.setitem(object_store.CLIENT, "timeout", timedelta(seconds=1))
+    monkeypatch.setitem(object_store.RETRY, "max_retries", 1)
     monkeypatch.setattr(object_store, "PATIENCE_S", 1.0)
     monkeypatch.setattr(store_log, "PATIENCE_S", 1.0)
-    object_store._bucket.cache_clear()
+    object_store.forget_connections()
     appender = open_appender(uri)
     appender.append(numbers(0), "query", 0)
     proxy.fault = lambda _asked: HANG
@@ -256,8 +256,8 @@ def test_a_store_that_is_silent_for_a_while_is_asked_until_it_answers(
     proxy, uri, monkeypatch, caplog
 ):
     caplog.set_level("INFO")
-    monkeypatch.setitem(object_store._RETRY, "max_retries", 1)
-    object_store._bucket.cache_clear()
+    monkeypatch.setitem(object_store.RETRY, "max_retries", 1)
+    object_store.forget_connections()
     appender = open_appender(uri)
     appender.append(numbers(0), "query", 0)
     refusals = 30
@@ -273,8 +273,8 @@ def test_a_store_that_is_silent_for_a_while_is_asked_until_it_answers(
 
 
 def test_a_store_that_never_answered_is_not_waited_for(proxy, root, monkeypatch):
-    monkeypatch.setitem(object_store._RETRY, "max_retries", 1)
-    object_store._bucket.cache_clear()
+    monkeypatch.setitem(object_store.RETRY, "max_retries", 1)
+    object_store.forget_connections()
     proxy.fault = lambda _asked: REFUSE
     with proxy.counting() as counted, pytest.raises(StoreError, match="503 Service Unavailable"):
         Folder(root).read("anything")

@@ -92,6 +92,10 @@ def test_whoever_records_renders_the_page(monkeypatch: pytest.MonkeyPatch) -> No
     found = read("malformed", MalformedReport)
     assert found is not None and found.report == report
     assert page.PAGE.read_text("utf-8") == render()
+    page.PAGE.write_text("something else")
+    done = CliRunner().invoke(app, ["trial", "page"])
+    assert done.output == f"{page.PAGE}\n"
+    assert page.PAGE.read_text("utf-8") == render()
 
 
 def test_a_report_is_kept_in_a_clone_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

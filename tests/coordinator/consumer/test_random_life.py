@@ -7,11 +7,17 @@ assignment on the way.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, given
+from hypothesis import Phase
 from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from coordinator.group.state import GroupState
 from tests.coordinator.consumer.world import Member, World
@@ -25,121 +31,135 @@ STRATEGIES = (
 )
 # Longer than a session, the longest join, and the two rebalances that a handover may take.
 QUIET_MS = 90_000
+# How many members live at most.
+MOST = 5
+NUMBERS = st.integers(0, MOST - 1)
+# What passes after each happening.
+MS = st.integers(0, 15_000)
 
 
-class Life:
-    """A world and what may happen in it. `pick` chooses among the members it is given."""
+class Life(RuleBasedStateMachine):
+    """A world and what may happen in it; `number` chooses among its members."""
 
-    def __init__(self, strategy: str, seed: int) -> None:
+    def __init__(self) -> None:
+        super().__init__()
         self.world = World({"t": 5, "u": 2})
-        self.random = random.Random(seed)
-        self.strategy = strategy
         self.names = 0
-        self.join(0)
 
-    def _pick(self, members: list[Member], number: int) -> Member | None:
-        return members[number % len(members)] if members else None
+    @initialize(strategy=st.sampled_from(STRATEGIES), seed=st.integers(0, 1_000))
+    def begin(self, strategy: str, seed: int) -> None:
+        self.strategy = strategy
+        self.random = random.Random(seed)
+        self._start()
+
+    def _pick(self, number: int) -> Member:
+        return self.world.living[number % len(self.world.living)]
 
     def _start(self, **options: str) -> None:
-        if len(self.world.living) < 5:
-            self.names += 1
-            self.world.member(
-                f"member{self.names}",
-                topics=["t", "u"],
-                partition_assignment_strategy=self.strategy,
-                **options,
-            )
+        self.names += 1
+        self.world.member(
+            f"member{self.names}",
+            topics=["t", "u"],
+            partition_assignment_strategy=self.strategy,
+            **options,
+        )
 
     # --- what happens -----------------------------------------------------------------------------
 
-    def join(self, _: int) -> None:
+    @precondition(lambda self: len(self.world.living) < MOST)
+    @rule(ms=MS)
+    def join(self, ms: int) -> None:
         self._start()
+        self.world.run(ms)
 
-    def join_static(self, number: int) -> None:
+    @precondition(lambda self: len(self.world.living) < MOST)
+    @rule(number=st.integers(0, 1), ms=MS)
+    def join_static(self, number: int, ms: int) -> None:
         """A new process of a static member, in place of the one that runs, if one does."""
-        instance = f"instance{number % 2}"
+        instance = f"instance{number}"
         for one in self.world.living:
             if one.consumer.settings.group_instance_id == instance:
                 one.crash()
         self._start(group_instance_id=instance)
+        self.world.run(ms)
 
-    def crash(self, number: int) -> None:
-        if (one := self._pick(self.world.living, number)) is not None:
-            one.crash()
+    @precondition(lambda self: self.world.living)
+    @rule(number=NUMBERS, ms=MS)
+    def crash(self, number: int, ms: int) -> None:
+        self._pick(number).crash()
+        self.world.run(ms)
 
-    def close(self, number: int) -> None:
-        if (one := self._pick(self.world.living, number)) is not None:
-            one.close()
+    @precondition(lambda self: self.world.living)
+    @rule(number=NUMBERS, ms=MS)
+    def close(self, number: int, ms: int) -> None:
+        self._pick(number).close()
+        self.world.run(ms)
 
-    def stall(self, number: int) -> None:
+    @precondition(lambda self: self.world.living)
+    @rule(number=NUMBERS, ms=MS)
+    def stall(self, number: int, ms: int) -> None:
         """The user's thread is busy, or no longer is; the heartbeats go on."""
-        if (one := self._pick(self.world.living, number)) is not None:
-            one.polls = not one.polls
+        one = self._pick(number)
+        one.polls = not one.polls
+        self.world.run(ms)
 
-    def stand_still(self, number: int) -> None:
+    @precondition(lambda self: self.world.living)
+    @rule(number=NUMBERS, still=st.integers(0, 20_000), ms=MS)
+    def stand_still(self, number: int, still: int, ms: int) -> None:
         """A whole process stands still for as long as everything else goes on."""
-        one = self._pick(self.world.living, number)
-        if one is not None:
-            one.alive = False
-            self.world.run(number * 100)
-            one.alive = True
+        one = self._pick(number)
+        one.alive = False
+        self.world.run(still)
+        one.alive = True
+        self.world.run(ms)
 
-    def lose(self, number: int) -> None:
+    @rule(share=st.sampled_from((0.0, 0.1, 0.5)), ms=MS)
+    def lose(self, share: float, ms: int) -> None:
         """From now on, requests and answers get lost, or no longer."""
-        share = (0.0, 0.1, 0.5)[number % 3]
         self.world.lost = lambda _: self.random.random() < share
+        self.world.run(ms)
 
-    def add_partitions(self, _: int) -> None:
-        if self.world.topics["t"] < 12:
-            self.world.update_topics({**self.world.topics, "t": self.world.topics["t"] + 1})
+    @precondition(lambda self: self.world.topics["t"] < 12)
+    @rule(ms=MS)
+    def add_partitions(self, ms: int) -> None:
+        self.world.update_topics({**self.world.topics, "t": self.world.topics["t"] + 1})
+        self.world.run(ms)
 
-    def unload(self, _: int) -> None:
+    @precondition(lambda self: self.world.group is not None)
+    @rule(ms=MS)
+    def unload(self, ms: int) -> None:
         """The coordinator is restarted from its log."""
-        if self.world.group is not None:
-            self.world.unload()
-            self.world.load()
+        self.world.unload()
+        self.world.load()
+        self.world.run(ms)
 
-    def quiet(self) -> None:
-        self.world.lost = lambda _: False
-        for one in self.world.living:
+    # --- what must be so --------------------------------------------------------------------------
+
+    @invariant()
+    def nobody_sees_an_error(self) -> None:
+        assert not [one.errors for one in self.world.members_made if one.errors]
+
+    def teardown(self) -> None:
+        """Left alone, the living divide the partitions."""
+        world = self.world
+        world.lost = lambda _: False
+        for one in world.living:
             one.polls = True
-        self.world.run(QUIET_MS)
-
-
-HAPPENINGS: tuple[Callable[[Life, int], None], ...] = (
-    Life.join,
-    Life.join,
-    Life.join_static,
-    Life.crash,
-    Life.close,
-    Life.stall,
-    Life.stand_still,
-    Life.lose,
-    Life.add_partitions,
-    Life.unload,
-)
-STEPS = st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 200), st.integers(0, 15_000))
+        world.run(QUIET_MS)
+        self.nobody_sees_an_error()
+        living = world.living
+        if not living:
+            return
+        assert world.state is GroupState.STABLE
+        assert all(one.is_settled for one in living)
+        assert world.group is not None
+        generations = {one.consumer.generation.generation_id for one in living}
+        assert generations == {world.group.generation_id}
+        assert sorted(p for one in living for p in one.owned) == sorted(world.partitions())
+        assert all(one.owned == set(one.consumer.assignment) for one in living)
 
 
 @pytest.mark.slow
-@examples(12, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(STRATEGIES), st.integers(0, 1_000), st.lists(STEPS, max_size=15))
-def test_left_alone_the_living_divide_the_partitions(
-    strategy: str, seed: int, steps: list[tuple[Callable[[Life, int], None], int, int]]
-) -> None:
-    life = Life(strategy, seed)
-    world = life.world
-    for happen, number, ms in steps:
-        happen(life, number)
-        world.run(ms)
-    life.quiet()
-    living = world.living
-    assert not [one.errors for one in world.members_made if one.errors]
-    if not living:
-        return
-    assert world.state is GroupState.STABLE
-    assert all(one.is_settled for one in living)
-    assert world.group is not None
-    assert {one.consumer.generation.generation_id for one in living} == {world.group.generation_id}
-    assert sorted(p for one in living for p in one.owned) == sorted(world.partitions())
-    assert all(one.owned == set(one.consumer.assignment) for one in living)
+class TestLife(Life.TestCase):
+    # To make what fails smaller takes longer than a test may: a life's steps are few.
+    settings = examples(12, stateful_step_count=15, phases=(Phase.explicit, Phase.generate))

@@ -1,0 +1,86 @@
+"""The demo's conversations, with the machine in a thread, and its command."""
+
+from __future__ import annotations
+
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from pipeline.cli.main import app
+from pipeline.errors import Failure
+from pipeline.replay import demo
+from pipeline.replay.demo import Demo, difference
+from tests.pipeline.small import SmallCoordinator
+
+# Conversations of less than a second.
+QUICK = ["i01-wrong-member-id", "i05-unknown-group", "i11-offset-delete-subscribed"]
+BROKER = {"group.initial.rebalance.delay.ms": 0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("names", "total", "told"),
+    [
+        (QUICK, 85, ""),
+        pytest.param(
+            ["a-kafka-python-one"],
+            39,
+            "PreparingRebalance -> CompletingRebalance",
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_every_request_is_answered_as_the_broker_did(
+    tmp_path: Path, names: list[str], total: int, told: str
+) -> None:
+    out = StringIO()
+    scene = Demo(tmp_path, Console(file=out, width=200), verbose=True, names=names)
+    scene.prepare()
+    coordinator = SmallCoordinator(str(tmp_path / "root"), BROKER)
+    try:
+        assert scene.converse(lambda: None), out.getvalue()
+    finally:
+        coordinator.stop()
+    text = out.getvalue()
+    assert f"{len(names)} recorded conversations, {total} requests of real clients" in text
+    assert told in text
+    assert f"{total} of {total} answers equal the real broker's; {total} answered" in text
+
+
+def test_a_coordinator_that_ends_ends_the_demo(tmp_path: Path) -> None:
+    scene = Demo(tmp_path, Console(file=StringIO()), names=QUICK)
+    scene.prepare()
+
+    def has_ended() -> None:
+        raise Failure("the coordinator ended")
+
+    with pytest.raises(Failure, match="the coordinator ended"):
+        scene.converse(has_ended)
+
+
+def test_an_answer_that_differs_is_told_in_a_line() -> None:
+    recorded = {"request_id": "a/1", "api": "heartbeat", "error": "NONE", "heartbeat": {"x": 1}}
+    other = {**recorded, "error": "UNKNOWN_MEMBER_ID"}
+    assert difference(recorded, other) == (
+        "a/1 heartbeat: the broker answered NONE, the coordinator UNKNOWN_MEMBER_ID"
+    )
+    assert difference(recorded, {**recorded, "heartbeat": {}}) == "a/1 heartbeat: differs in x"
+
+
+@pytest.mark.parametrize("went_well", [False, True])
+def test_the_command_fails_if_the_demo_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, went_well: bool
+) -> None:
+    asked: list[object] = []
+
+    def run(*options: object) -> bool:
+        asked.extend(options)
+        return went_well
+
+    monkeypatch.setattr(demo, "run_demo", run)
+    done = CliRunner().invoke(app, ["demo", "--keep", str(tmp_path), "--verbose"])
+    assert asked == [tmp_path, True]
+    assert isinstance(done.exception, Failure) is not went_well
