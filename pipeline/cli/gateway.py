@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline import background
 from pipeline.cli.options import Config, LogForm, Root, Verbose
 from pipeline.errors import WrongCall
 from pipeline.logs import LogFormat, ProcessLog
@@ -107,7 +108,11 @@ async def _serve(
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, asked_to_stop.set)
     if until_eof:
-        loop.add_reader(sys.stdin, asked_to_stop.set)
+
+        def stop() -> None:
+            loop.call_soon_threadsafe(asked_to_stop.set)
+
+        background.start_at_end_of(sys.stdin.fileno(), "input", stop)
     if not await _tables_are_there(root, asked_to_stop):
         return
     async with running_gateway(root, listen, advertise, settings, group) as broker:

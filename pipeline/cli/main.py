@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import typer
@@ -49,6 +50,7 @@ _GROUPS = (
 )
 # These verbs start Spark, or import what runs in it, and both need pandas.
 _WITH_SPARK = {"run", "package", "demo", "bench", "trial"}
+_STARTS_SPARK = {"run", "package", "demo"}
 # What ends a command by one line, beside our own failures. A failure of a module that was not
 # imported cannot have been raised, so that none of them is imported for it.
 _FAILURES = (
@@ -56,6 +58,10 @@ _FAILURES = (
     ("coordinator.config", "ConfigError"),
     ("coordinator.consumer.errors", "ConsumerError"),
 )
+
+
+# What the extra `coordinator` installs.
+_OF_COORDINATOR = ("pyspark", "delta", "pandas")
 
 
 def make_app(verb: str | None = None) -> typer.Typer:
@@ -107,12 +113,24 @@ def __getattr__(name: str) -> Any:
     return make_app()
 
 
+def check_spark(verb: str) -> None:
+    """Raise Failure if the packages are not installed that a coordinator needs."""
+    missing = [name for name in _OF_COORDINATOR if find_spec(name) is None]
+    if missing:
+        raise Failure(
+            f"{verb} needs {', '.join(missing)}: install the extra `coordinator`, in a clone by "
+            "`pip install '.[coordinator]'`"
+        )
+
+
 def main() -> None:
     """Run the command line."""
     verb = next(iter(sys.argv[1:2]), None)
     if verb not in _WITH_SPARK:
         hide_pandas()
     try:
+        if verb in _STARTS_SPARK:
+            check_spark(verb)
         make_app(verb)()
     except WrongCall as error:
         typer.echo(f"group-coordinator: {error}", err=True)

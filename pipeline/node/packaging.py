@@ -1,5 +1,7 @@
 """The archive that executors of a cluster unpack: this project and the packages it depends on.
 
+`LICENSES.txt` in it says under which licence each package is handed on; the texts are beside them.
+
 The packages are taken from the environment that runs this, so a cluster has the releases that were
 tried here, and nothing is fetched. Spark ships the archive by `--archives`, and
 `spark.executorEnv.PYTHONPATH` leads the executors' Python to it (Spark's documentation, "Python
@@ -9,6 +11,7 @@ Package Management"). pyspark and py4j are left out: the cluster's Spark brings 
 from __future__ import annotations
 
 import importlib.util
+import io
 import tarfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -59,6 +62,7 @@ def write_package(out: Path, progress: Callable[[str], None] = lambda _: None) -
                     tar.add(file, str(name), recursive=False)
             for name, file in _own_files():
                 tar.add(file, str(name), recursive=False)
+            _add_text(tar, "LICENSES.txt", "".join(map(_licence_line, found)))
         begun.replace(archive)
     finally:
         begun.unlink(missing_ok=True)
@@ -67,8 +71,29 @@ def write_package(out: Path, progress: Callable[[str], None] = lambda _: None) -
     return Packaged(archive, job, tuple(f"{one.metadata['Name']} {one.version}" for one in found))
 
 
+def _licence_line(one: Distribution) -> str:
+    """A package's licence as its metadata tell it: an SPDX expression, a classifier or a text."""
+    told = one.metadata
+    expressed = told.get_all("License-Expression") or ()
+    classified = [
+        text.rpartition(" :: ")[2]
+        for text in told.get_all("Classifier") or ()
+        if text.startswith("License :: ")
+    ]
+    written = [text.strip().partition("\n")[0] for text in told.get_all("License") or ()]
+    licence = ", ".join(expressed or classified or written) or "not told"
+    return f"{told['Name']} {one.version}: {licence}\n"
+
+
+def _add_text(tar: tarfile.TarFile, name: str, text: str) -> None:
+    content = text.encode()
+    info = tarfile.TarInfo(name)
+    info.size = len(content)
+    tar.addfile(info, io.BytesIO(content))
+
+
 def _distributions() -> list[Distribution]:
-    """The project and all that it depends on here, without extras, by name."""
+    """The project and all that a coordinator depends on here, by name."""
     found: dict[str, Distribution] = {}
     wanted = [PROJECT]
     while wanted:
@@ -82,9 +107,10 @@ def _distributions() -> list[Distribution]:
                 f"{name} is not installed in this environment: `pip install .` installs it"
             ) from error
         found[name] = one
+        extra = {"extra": "coordinator" if name == PROJECT else ""}
         for text in one.requires or ():
             requirement = Requirement(text)
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            if requirement.marker is None or requirement.marker.evaluate(extra):
                 wanted.append(requirement.name)
     return [found[name] for name in sorted(found)]
 

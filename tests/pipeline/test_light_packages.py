@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import deltalake
 import pytest
 
 from coordinator.ownership import STARTED
@@ -101,3 +105,70 @@ def test_reading_who_owns_what_does_not_import_pandas_either(loaded: dict[str, A
     ours, heavy = loaded["read decisions"]
     assert "pipeline.ownership.decision_log" in ours
     assert heavy == []
+
+
+@pytest.fixture(scope="module")
+def light(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Runs Python as if this environment had been made without the extra `coordinator`."""
+    packages = tmp_path_factory.mktemp("packages")
+    for each in Path(pytest.__file__).parents[1].iterdir():
+        if not each.name.startswith(("pyspark", "delta_spark", "delta", "pandas", "py4j")):
+            (packages / each.name).symlink_to(each)
+    (packages / "deltalake").symlink_to(Path(deltalake.__file__).parent)
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+
+    def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [sys.executable, "-S", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+        )
+        assert done.returncode == code, done.stderr
+        return done
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["topics", "create", "t", "--partitions", "3"],
+        ["groups", "list"],
+        ["sql", "SELECT * FROM groups"],
+        ["compact"],
+        ["gateway", "--listen", "127.0.0.1:0", "--until-eof"],
+        ["metrics", "--listen", "127.0.0.1:0", "--until-eof"],
+    ],
+    ids=" ".join,
+)
+def test_a_verb_needs_no_package_of_a_coordinator(
+    light: Callable[..., Any], root: str, verb: list[str]
+) -> None:
+    light("-m", "pipeline", *verb, "--root", root)
+
+
+@pytest.mark.slow
+def test_a_member_needs_no_package_of_a_coordinator(light: Callable[..., Any], root: str) -> None:
+    program = """
+import sys
+from pipeline.client import GroupMember
+with GroupMember(sys.argv[1], "g", {"t": 3}) as member:
+    member.poll(0)
+    member.close(0)
+print([name for name in ("pyspark", "pandas") if name in sys.modules])
+"""
+    assert light("-c", program, root).stdout == "[]\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", ["run", "demo", "package"])
+def test_without_spark_a_line_says_what_to_install(light: Callable[..., Any], verb: str) -> None:
+    said = light("-m", "pipeline", verb, "--root", "r", code=1).stderr
+    assert said == (
+        f"group-coordinator: {verb} needs pyspark, delta, pandas: install the extra "
+        "`coordinator`, in a clone by `pip install '.[coordinator]'`\n"
+    )

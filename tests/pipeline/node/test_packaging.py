@@ -82,6 +82,21 @@ def test_an_archive_that_could_not_be_finished_leaves_the_one_before_it(
     ]
 
 
+@pytest.mark.usefixtures("of_one")
+def test_the_archive_lists_the_licences_of_what_it_hands_on(tmp_path: Path) -> None:
+    with tarfile.open(write_package(tmp_path).archive) as tar:
+        listed = tar.extractfile("LICENSES.txt")
+        assert listed is not None
+        lines = listed.read().decode().splitlines()
+    assert lines == [f"msgspec {distribution('msgspec').version}: BSD-3-Clause"]
+
+
+def test_nothing_is_handed_on_under_a_licence_that_binds_whoever_hands_it_on() -> None:
+    licences = [packaging._licence_line(one) for one in packaging._distributions()]
+    assert len(licences) > 20
+    assert not [line for line in licences if "GPL" in line or "not told" in line]
+
+
 def test_the_project_depends_on_what_is_packed_and_spark_brings_its_own() -> None:
     found = {one.metadata["Name"].lower() for one in packaging._distributions()}
     assert {"deltalake", "duckdb", "msgspec", "pandas", "pyarrow"} <= found
