@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.ends import check_end
 from tests.side_by_side import LONGEST, SHARED_STARTS, SINGLE_TESTS
 
 TESTS = Path(__file__).parent
@@ -29,7 +30,7 @@ def test_the_house_is_in_order(command: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, *command], cwd=TOP, capture_output=True, text=True, timeout=240
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    check_end(done.returncode, done.stdout + done.stderr)
 
 
 def test_what_takes_longest_is_still_there() -> None:

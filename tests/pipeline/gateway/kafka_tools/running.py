@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from pipeline.bench.kafka_libs import java
+from tests.ends import check_runs
 from tests.pipeline.gateway.kafka_tools.recording import Printed
 
 LIBS = os.environ.get("GROUP_COORDINATOR_KAFKA_LIBS")
@@ -79,7 +80,8 @@ class Tools:
         sending.write("\t".join(asked).encode() + b"\n")
         sending.flush()
         told = receiving.readline().split()
-        assert told, "the JVM of the tools ended"
+        if not told:
+            check_runs(self._process.wait(10))
         status, out, err = (int(each) for each in told)
         return Printed(status, receiving.read(out).decode(), receiving.read(err).decode())
 
