@@ -10,10 +10,8 @@ import pytest
 from hypothesis import settings
 
 from tests.ends import check_end
-from tests.side_by_side import LONGEST, SHARED_STARTS, SINGLE_TESTS
 
-TESTS = Path(__file__).parent
-TOP = TESTS.parent
+TOP = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize(
@@ -31,13 +29,6 @@ def test_the_house_is_in_order(command: list[str]) -> None:
         [sys.executable, *command], cwd=TOP, capture_output=True, text=True, timeout=240
     )
     check_end(done.returncode, done.stdout + done.stderr)
-
-
-def test_what_takes_longest_is_still_there() -> None:
-    for name in {*LONGEST, *SINGLE_TESTS} - {*SHARED_STARTS}:
-        file, _, test = name.partition("::")
-        assert (TESTS / file).is_file(), name
-        assert f"def {test}" in (TESTS / file).read_text("utf-8")
 
 
 def test_how_long_an_example_takes_decides_no_test() -> None:
