@@ -16,33 +16,23 @@ class ArchiveMaker:
     """A process that makes the archive, from `begin` on, unless there is one already."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def begin(self) -> None:
         """Start it. The archive is another one for another Java, Spark or virtual environment."""
         if not archive_path().exists():
-            self._process = subprocess.Popen([sys.executable, "-m", "pipeline.trials.jvm"])
-
-    def is_done(self) -> bool:
-        """Whether tests that start Spark need wait no longer. Raises RuntimeError if it failed."""
-        if self._process is None:
-            return True
-        status = self._process.poll()
-        if status:
-            raise RuntimeError(f"the archive of Spark's classes was not made: status {status}")
-        return status is not None
-
-    def wait(self) -> None:
-        """Wait until it is done. Raises RuntimeError if it failed."""
-        if self._process is not None:
-            self._process.wait()
-        self.is_done()
+            self.process = subprocess.Popen([sys.executable, "-m", "pipeline.trials.jvm"])
 
     def end(self) -> None:
         """End it, done or not: told to end, it ends the coordinator that it has started.
 
-        By SIGTERM: a shell has the jobs that it runs in the background ignore SIGINT.
+        By SIGTERM: a shell has the jobs that it runs in the background ignore SIGINT. Raises
+        RuntimeError if it has failed.
         """
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGTERM)
-            self._process.wait()
+        if self.process is None:
+            return
+        if (status := self.process.poll()) is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait()
+        elif status:
+            raise RuntimeError(f"the archive of Spark's classes was not made: status {status}")

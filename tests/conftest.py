@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import atexit
-import functools
-import gc
 import re
-import sys
 from collections.abc import Iterator
 from importlib.metadata import requires, version
 from pathlib import Path
@@ -17,25 +13,19 @@ from packaging.requirements import Requirement
 
 from pipeline.settings import load_settings
 from pipeline.trials.jvm import use_short_lived_jvms
-from tests import examples, files_in_memory, roots
+from tests import examples, roots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-FOLDER = pytest.StashKey[Path | None]()
+# The markers of the tests that take longest, in the order in which processes begin with them.
+LONGEST = ("spark", "slow")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have property tests try more examples if the tests marked `long` are asked for.
-
-    What is collected lasts until the end of the run: the collector of garbage, which would look
-    through it again and again, gets to work after it, and passes it over.
-    """
-    gc.disable()
+    """Have property tests try more examples if the tests marked `long` are asked for."""
     examples.load_profile(asks_for(config, "long"))
-    if not hasattr(config, "workerinput"):
-        config.stash[FOLDER] = files_in_memory.begin()
 
 
 def asks_for(config: pytest.Config, marker: str) -> bool:
@@ -57,26 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
     if hasattr(config, "workerinput"):
-        from tests.side_by_side import turn_of
-
-        items.sort(key=lambda item: turn_of(item.nodeid))
-
-
-def pytest_collection_finish() -> None:
-    """Collect garbage from now on, and none of what is there until the interpreter's end.
-
-    There nothing may be passed over: libraries would call it a leak.
-    """
-    gc.freeze()
-    gc.enable()
-    atexit.register(gc.unfreeze)
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Remove the tests' files; those of a failed run stay until the next one."""
-    folder = session.config.stash.get(FOLDER, None)
-    if folder is not None and exitstatus == 0:
-        files_in_memory.end(folder)
+        # Of one process that begins a long file when the others have ended, all would wait.
+        items.sort(key=lambda item: [item.get_closest_marker(each) is None for each in LONGEST])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -93,18 +65,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False
     return StartsShared(config, log)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def commands_made_once() -> Iterator[None]:
-    """Have typer's runner make an app's commands once: each time anew they take 25 ms of CPU."""
-    runner: Any = sys.modules.get("typer.testing")
-    if runner is None:
-        yield
-        return
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runner, "_get_command", functools.cache(runner._get_command))
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -56,6 +56,10 @@ class Call:
         self.request = request
         self.responses: list[m.Response] = []
 
+    def __repr__(self) -> str:
+        errors = [ErrorCode(each.error_code).name for each in self.responses] or ["parked"]
+        return f"Call({self.request.request_id}: {self.request.api}, {', '.join(errors)})"
+
     @property
     def parked(self) -> bool:
         """Whether the answer is still owed."""

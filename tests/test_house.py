@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.side_by_side import LONGEST, SHARED_STARTS, SINGLE_TESTS
+from tests.ends import check_end
 
-TESTS = Path(__file__).parent
-TOP = TESTS.parent
+TOP = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize(
@@ -28,14 +27,7 @@ def test_the_house_is_in_order(command: list[str]) -> None:
     done = subprocess.run(
         [sys.executable, *command], cwd=TOP, capture_output=True, text=True, timeout=240
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_what_takes_longest_is_still_there() -> None:
-    for name in {*LONGEST, *SINGLE_TESTS} - {*SHARED_STARTS}:
-        file, _, test = name.partition("::")
-        assert (TESTS / file).is_file(), name
-        assert f"def {test}" in (TESTS / file).read_text("utf-8")
+    check_end(done.returncode, done.stdout + done.stderr)
 
 
 @pytest.mark.parametrize("long", [False, True])

@@ -82,8 +82,7 @@ class CoordinatorProcess:
         began = time.monotonic()
         while not self.is_ready():
             seconds = time.monotonic() - began
-            if self.has_ended():
-                raise Failure(f"the coordinator ended: {self.last_lines()}")
+            self.check()
             if seconds > timeout_s:
                 raise Failure(f"no coordinator after {seconds:.0f} s: {self.last_lines()}")
             waiting(seconds)
@@ -99,9 +98,11 @@ class CoordinatorProcess:
         return self._process.poll() is not None
 
     def check(self) -> None:
-        """Raise Failure if the coordinator has ended."""
+        """Raise Failure, with the status and the end of the log, if the coordinator has ended."""
         if self.has_ended():
-            raise Failure(f"the coordinator ended: {self.last_lines()}")
+            status = self._process.wait()
+            how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
+            raise Failure(f"the coordinator ended {how}: {self.last_lines()}")
 
     def ask_to_stop(self) -> None:
         """Ask it to hand its partitions over and to end; returns at once."""

@@ -16,6 +16,7 @@ from pipeline.errors import Failure
 from pipeline.node.process import CoordinatorProcess
 from pipeline.tables.store import ensure_tables
 from tests.end_to_end.live import LiveFleet, committed_offsets
+from tests.ends import check_end
 
 PARTITIONS = 2
 STOP_S = 60.0
@@ -99,7 +100,7 @@ class Cluster:
         """Stop what runs, in order, as a service manager does: its JVM is told to end as well."""
         for process in self.nodes.values():
             os.killpg(process.pid, signal.SIGTERM)
-            assert process.wait(STOP_S) == 0
+            check_end(process.wait(STOP_S), process.log_path)
             assert "INFO stopped; other nodes" in process.last_lines().splitlines()[-1]
         self._check_answers()
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.client import ConsumerError, GroupMember, TopicPartition
+from tests.ends import check_end
 
 WAIT_S = 90.0
 
@@ -185,7 +186,7 @@ class MemberProcess:
     def close(self) -> None:
         """Let it leave, and wait for its end."""
         self.do("close")
-        assert self._process.wait(WAIT_S) == 0, self._log.read_text()
+        check_end(self._process.wait(WAIT_S), self._log)
         self._end()
 
     def kill(self) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyspark
 
 from pipeline.node.shipped import ARCHIVE_FOLDER
+from tests.ends import check_runs
 
 if TYPE_CHECKING:
     from pipeline.client import GroupMember
@@ -113,7 +114,7 @@ class Submitting:
         """
 
         def is_said() -> bool:
-            assert self._children[name].poll() is None, self.text(name)[-2_000:]
+            check_runs(self._children[name].poll(), self.text(name)[-2_000:])
             return text in (self.text(name) if said is None else said())
 
         until(f"{name} is {what}", is_said, limit_s)

@@ -14,6 +14,7 @@ import pytest
 from pipeline.node.process import CoordinatorProcess
 from tests.end_to_end.cluster import Cluster, has_ended
 from tests.end_to_end.live import LiveFleet, committed_offsets
+from tests.ends import check_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -59,7 +60,7 @@ def await_end(process: CoordinatorProcess) -> str:
     while not has_ended(process):
         assert time.monotonic() < limit, "the coordinator goes on"
         time.sleep(0.1)
-    assert process.stop() == 1
+    check_end(process.stop(), process.log_path, 1)
     lines = process.log_path.read_text("utf-8", "replace").splitlines()
     (line,) = (line for line in lines if line.startswith(LINE_BEGINS))
     return line.removeprefix(LINE_BEGINS)

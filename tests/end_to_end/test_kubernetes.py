@@ -19,6 +19,7 @@ import pytest
 
 from pipeline.session.spark_settings import packages
 from tests.end_to_end.submitting import SPARK_HOME, is_ours
+from tests.ends import check_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -96,7 +97,7 @@ def test_the_driver_s_pod_has_the_archive_and_the_image_s_python_not_the_submitt
     done = subprocess.run(
         command, env={**kept, **given}, cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr[-2_000:]
+    check_end(done.returncode, done.stderr[-2_000:])
 
     (driver,) = api.made["Pod"]["spec"]["containers"]
     environment = {each["name"]: each.get("value") for each in driver["env"]}

@@ -12,6 +12,7 @@ from pipeline.node.process import CoordinatorProcess
 from pipeline.tables.store import ensure_tables
 from pipeline.tables.topics import create_topic
 from tests.end_to_end.member_process import MemberProcess
+from tests.ends import check_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -44,7 +45,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         coordinator.await_ready()
         yield root
-        assert coordinator.stop() == 0
+        check_end(coordinator.stop(), coordinator.log_path)
     finally:
         coordinator.kill()
 

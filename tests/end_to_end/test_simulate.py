@@ -15,6 +15,7 @@ from coordinator.config import parse_config
 from coordinator.group.coordinator import HANDLERS
 from coordinator.group.partition import partition_for
 from pipeline.replay.simulator import Simulator, simulate
+from tests.ends import check_end
 
 
 def run(*entries: Any, **settings: Any) -> list[dict[str, Any]]:
@@ -278,7 +279,7 @@ def test_a_driver_holds_a_conversation_over_a_pipe(tmp_path: Path) -> None:
             while "ack" not in (output := json.loads(process.stdout.readline())):
                 said.append(output)
         process.stdin.close()
-        assert process.wait(30) == 0
+        check_end(process.wait(30))
     assert [(o["at_ms"], o["response"]["error"]) for o in said if "response" in o] == [(5, "NONE")]
 
 

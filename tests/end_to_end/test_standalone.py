@@ -15,6 +15,7 @@ from pipeline.session.spark_settings import packages
 from pipeline.tables.topics import create_topic
 from tests.end_to_end.standalone import Standalone
 from tests.end_to_end.submitting import is_committed, shipped, until
+from tests.ends import check_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -42,7 +43,7 @@ def test_a_submit_without_the_archive_says_in_one_line_what_executors_lack(
     standalone: Standalone, package: Packaged, tmp_path: Path
 ) -> None:
     child = standalone.submit("submit", *arguments(package, tmp_path / "root"))
-    assert child.wait(180) == 1
+    check_end(child.wait(180), standalone.text("submit")[-2_000:], 1)
     lines = [line for line in standalone.text("submit").splitlines() if "coordinator:" in line]
     assert len(lines) == 1
     assert "an executor's Python 3." in lines[0]
@@ -72,7 +73,7 @@ def test_requests_are_answered_while_executors_and_workers_die_and_after_a_resta
 
         os.kill(first.pid, signal.SIGTERM)
         # Java's status after SIGTERM, however orderly it ends.
-        assert first.wait(120) == 143
+        check_end(first.wait(120), standalone.text("first")[-2_000:], 143)
         assert "stopped; other nodes need not wait" in standalone.text("first")
         standalone.submit("second", *submitted)
         standalone.wait_ready("second")

@@ -12,6 +12,7 @@ from coordinator.group.partition import partition_for
 from pipeline.cli.main import app
 from tests.end_to_end.cluster import PARTITIONS, Cluster
 from tests.end_to_end.live import LiveFleet
+from tests.ends import check_end
 from tests.pipeline.rows import rows
 
 DECISIONS = "coordinators"
@@ -50,7 +51,7 @@ def stop_and_start(cluster: Cluster, node_id: int) -> None:
         cluster.live.ask()
         cluster.live.listen()
         time.sleep(0.1)
-    assert process.wait(0) == 0
+    check_end(process.wait(0), process.log_path)
     events = [(row["epoch"], row["event"], row["node_id"]) for row in rows(cluster.root, DECISIONS)]
     (stopping,) = (epoch for epoch, event, node in events if (event, node) == ("stopping", node_id))
     (stopped,) = (epoch for epoch, event, node in events if (event, node) == ("stopped", node_id))

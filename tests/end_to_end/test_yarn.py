@@ -15,6 +15,7 @@ from pipeline.session.spark_settings import packages
 from pipeline.tables.topics import create_topic
 from tests.end_to_end.submitting import is_committed, shipped, until
 from tests.end_to_end.yarn import Yarn
+from tests.ends import check_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(2400)]
 
@@ -78,7 +79,7 @@ def test_with_the_driver_beside_its_user_executors_are_killed_and_sigterm_stops_
 
     os.kill(child.pid, signal.SIGTERM)
     # Java's status after SIGTERM, however orderly it ends.
-    assert child.wait(120) == 143
+    check_end(child.wait(120), yarn.text("client")[-2_000:], 143)
     assert STOPPED in yarn.text("client")
 
 

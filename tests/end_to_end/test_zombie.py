@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end.cluster import Cluster
+from tests.ends import check_end
 
 # A start takes eight, each partition that comes or goes a few.
 MOST_LINES = 40
@@ -38,7 +39,7 @@ def test_a_zombie_is_fenced_says_so_and_stops(cluster: Cluster) -> None:
     for _ in range(5):
         live.ask()
         time.sleep(0.2)
-    assert zombie.wait(60) == 1
+    check_end(zombie.wait(60), zombie.log_path, 1)
     cluster.nodes.pop(node_id).kill()
     fenced = rf"fenced: the coordinator of epoch \d+ has taken over from node {node_id}"
     *before, last = zombie.log_path.read_text().splitlines()

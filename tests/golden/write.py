@@ -41,6 +41,7 @@ from schemas.messages import (
     SyncGroupAssignment,
     SyncGroupRequest,
 )
+from tests.ends import check_end
 from tests.golden.record import (
     HERE,
     NODE_ID,
@@ -281,7 +282,7 @@ def run(root: str, logs: Path) -> tuple[Groups, dict[str, Answers]]:
             groups.commit_again()
             answers = groups.answers()
             parked = dict(groups.parked)
-            assert coordinator.stop() == 0
+            check_end(coordinator.stop(), coordinator.log_path)
             for each in groups.waiting:
                 each.cancel()
         groups.parked = parked

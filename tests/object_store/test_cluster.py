@@ -15,6 +15,7 @@ from pipeline.session.spark_settings import packages
 from pipeline.tables.topics import create_topic
 from tests.end_to_end.standalone import Standalone
 from tests.end_to_end.submitting import is_committed, shipped, until
+from tests.ends import check_end
 from tests.object_store.proxy import Proxy
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(1800)]
@@ -50,7 +51,7 @@ def test_a_cluster_keeps_its_streaming_checkpoint_beside_the_tables_on_s3(
             os.kill(executor, signal.SIGKILL)
             assert is_committed(member, 2)
             os.kill(first.pid, signal.SIGTERM)
-            assert first.wait(120) == 143
+            check_end(first.wait(120), standalone.text("first")[-2_000:], 143)
             standalone.submit("second", *submitted)
             standalone.wait_ready("second")
             assert is_committed(member, 3)

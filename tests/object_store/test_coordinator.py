@@ -18,6 +18,7 @@ from pipeline.upkeep.retention import retain
 from pipeline.upkeep_settings import UpkeepSettings
 from schemas.tables import REJECTED_REQUESTS
 from tests.end_to_end.cluster import Cluster
+from tests.ends import check_end
 from tests.object_store.proxy import LOSE_ANSWER, PASS, REFUSE, Asked, Proxy
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(900)]
@@ -74,5 +75,5 @@ def test_nothing_is_lost_or_done_twice_in_a_store(
     cluster.check()
     assert export(root, str(tmp_path / "records.jsonl")).records > 0
     assert not open_table(root, REJECTED_REQUESTS).to_pyarrow_table().num_rows
-    assert cluster.nodes[2].stop() == 0
+    check_end(cluster.nodes[2].stop(), cluster.nodes[2].log_path)
     cluster.nodes.clear()

@@ -14,6 +14,7 @@ import pytest
 
 from pipeline.delta.engine import Engine
 from pipeline.interrupt import SignalEvent, duckdb_interrupted
+from tests.ends import check_end
 
 ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(1000000) b"
 
@@ -62,7 +63,8 @@ def test_a_handler_may_set_it_at_any_step_of_the_thread_that_waits() -> None:
     run = subprocess.run(
         [sys.executable, "-c", WAITS], capture_output=True, text=True, timeout=60, check=False
     )
-    assert (run.returncode, run.stdout) == (0, "went on\n"), run.stderr
+    check_end(run.returncode, run.stderr)
+    assert run.stdout == "went on\n"
 
 
 def test_everybody_who_waits_goes_on_and_who_comes_later_does_not_wait() -> None:

@@ -16,6 +16,7 @@ import pytest
 from coordinator.ownership import STARTED
 from pipeline.ownership.decision_log import DecisionLog
 from schemas.records import CoordinatorEvent
+from tests.ends import check_end
 from tests.roots import make_tables
 
 PACKAGES = [
@@ -83,7 +84,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         text=True,
         timeout=240,
     )
-    assert ended.returncode == 0, ended.stderr
+    check_end(ended.returncode, ended.stderr)
     return dict(zip(programs, map(json.loads, ended.stdout.splitlines()), strict=True))
 
 

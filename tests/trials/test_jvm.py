@@ -60,24 +60,26 @@ def test_a_maker_makes_none_where_there_is_one(monkeypatch: pytest.MonkeyPatch) 
     archive_path().touch()
     maker = ArchiveMaker()
     maker.begin()
-    assert maker.is_done()
+    maker.end()
 
 
-def test_whoever_waits_for_an_archive_hears_that_it_was_not_made(
+def test_an_archive_that_was_not_made_fails_the_run(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", program(cache, "exit 3"))
     maker = ArchiveMaker()
     maker.begin()
+    assert maker.process is not None
+    maker.process.wait()
     with pytest.raises(RuntimeError, match="status 3"):
-        maker.wait()
+        maker.end()
 
 
 def test_a_maker_ends_with_the_run(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", program(cache, "exec sleep 60"))
     maker = ArchiveMaker()
     maker.begin()
-    assert not maker.is_done()
+    assert maker.process is not None
+    assert maker.process.poll() is None
     maker.end()
-    with pytest.raises(RuntimeError, match=f"status -{signal.SIGTERM}"):
-        maker.is_done()
+    assert maker.process.returncode == -signal.SIGTERM

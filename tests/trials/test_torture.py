@@ -23,6 +23,7 @@ from pipeline.node.start_folder import checkpoint_uri, stream_uri
 from pipeline.trials.torture import nodes, run
 from pipeline.trials.torture.disk import small_disk
 from pipeline.trials.torture.nodes import Cluster, Node, NodeEnded
+from tests.ends import check_end
 
 
 class Ended(Cluster):
@@ -128,7 +129,7 @@ def test_a_node_is_not_ready_until_it_had_time_to_end_after_a_kill(
         monkeypatch.setattr(nodes, "jvm_of", lambda _driver: victim.pid)
         monkeypatch.setattr(nodes, "workers_of", lambda _driver: [victim.pid])
         assert node.kill_jvm() if process == "jvm" else node.kill_worker(7)
-        assert victim.wait() == -signal.SIGKILL
+        check_end(victim.wait(), expected=-signal.SIGKILL)
     assert not node.is_ready()
     now += 5.0
     assert node.is_ready() is not must_end

@@ -15,6 +15,7 @@ import pytest
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import ensure_tables
 from pipeline.tables.topics import create_topic
+from tests.ends import check_end
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.rows import heartbeat
 
@@ -79,7 +80,7 @@ def ends(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         text=True,
         timeout=240,
     )
-    assert done.returncode == 0, done.stderr
+    check_end(done.returncode, done.stderr)
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"verb": ')]
     assert [one["verb"] for one in said] == list(range(len(commands)))
     return said
@@ -100,4 +101,4 @@ def test_a_verb_loads_no_spark(number: int, ends: list[dict[str, Any]]) -> None:
 def test_pyarrow_would_load_pandas() -> None:
     """Otherwise the tests above would hold whatever the command did about it."""
     code = "import sys, pyarrow; pyarrow.array(['a']); sys.exit('pandas' not in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
+    check_end(subprocess.run([sys.executable, "-c", code], timeout=120).returncode)

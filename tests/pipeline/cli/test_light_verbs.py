@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from tests.ends import check_end
 from tests.pipeline.offsets_log import Log, commit
 
 # What a verb would wait for in vain: Arrow and delta-rs, clients, Kafka's protocol, terminals'
@@ -75,7 +76,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
+    check_end(done.returncode, done.stderr)
     said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('["')]
     return dict(zip(VERBS, said, strict=True))
 

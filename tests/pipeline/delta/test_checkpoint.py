@@ -14,6 +14,7 @@ from pipeline.delta.checkpoint import checkpoint
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.tables.store import ensure_table
 from schemas.tables import RESPONSES, to_arrow
+from tests.ends import check_end
 from tests.pipeline.rows import response
 
 
@@ -35,8 +36,8 @@ def test_a_checkpoint_keeps_every_row(folder):
     assert rows.column("request_id").to_pylist() == ["a"]
 
 
-def append_at(when: str, folder: Path) -> tuple[int, str]:
-    """Have a process append in a checkpoint's turn; returns its exit status and its errors."""
+def append_at(when: str, folder: Path) -> None:
+    """Have a process append in a checkpoint's turn, and end in order without an error."""
     program = (
         "import atexit, sys\n"
         "from pathlib import Path\n"
@@ -49,16 +50,17 @@ def append_at(when: str, folder: Path) -> tuple[int, str]:
         [sys.executable, "-c", program, str(folder)], capture_output=True, text=True, check=False
     )
     assert DeltaTable(str(folder)).version() == 1
-    return ended.returncode, ended.stderr
+    check_end(ended.returncode, ended.stderr)
+    assert ended.stderr == ""
 
 
 def test_a_process_that_ends_finishes_its_checkpoint_first(folder):
-    assert append_at("(lambda append: append())", folder) == (0, "")
+    append_at("(lambda append: append())", folder)
     assert (folder / "_delta_log" / f"{1:020}.checkpoint.parquet").exists()
 
 
 def test_a_process_past_its_end_begins_no_checkpoint(folder):
-    assert append_at("atexit.register", folder) == (0, "")
+    append_at("atexit.register", folder)
     assert not list((folder / "_delta_log").glob("*.checkpoint.parquet"))
 
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.ends import check_runs
+
 
 class ConsumerProcess:
     """A program of `consumers`, and the lines that it has written whole.
@@ -27,7 +29,8 @@ class ConsumerProcess:
 
     def rows(self) -> list[tuple[int, ...]]:
         """What it worked on: partition, offset and `n` of each record."""
-        assert self._killed or self._process.poll() is None, self._log.read_text()
+        if not self._killed:
+            check_runs(self._process.poll(), self._log)
         content = self._rows.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         return [tuple(map(int, line.split())) for line in whole.splitlines()]

@@ -16,6 +16,7 @@ import pytest
 from kafka.protocol.consumer.group import HeartbeatRequest, HeartbeatResponse
 
 from pipeline.gateway.brokers import Broker
+from tests.ends import check_runs
 from tests.pipeline.gateway.fuzzing import Fuzz
 from tests.pipeline.gateway.raw import Client, connected
 from tests.pipeline.gateway.running import coordinator, gateway
@@ -79,7 +80,7 @@ def test_a_million_frames(root: str, tmp_path: Path) -> None:
         fuzz.run(1_000_000, beat)
         taken_s = time.monotonic() - began
         after_mb = resident_mb(process.pid)
-        assert process.poll() is None
+        check_runs(process.poll(), log)
     print(f"{taken_s:.0f} s, {before_mb} to {after_mb} MB, {dict(fuzz.counts)}")
     assert after_mb - before_mb < 100
     assert "Traceback" not in log.read_text()
@@ -102,7 +103,7 @@ def gateway_process(root: str, log: Path) -> Iterator[tuple[subprocess.Popen[byt
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
                 break
             except OSError:
-                assert process.poll() is None, log.read_text()
+                check_runs(process.poll(), log)
                 time.sleep(0.05)
         yield process, Broker(0, "127.0.0.1", port)
     finally:

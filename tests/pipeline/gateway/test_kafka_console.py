@@ -20,6 +20,7 @@ from kafka.admin import KafkaAdminClient
 from pipeline.gateway.brokers import Broker
 from pipeline.monitor.catalog import Catalog
 from pipeline.topics import create_log_topic, create_table_topic
+from tests.ends import check_end
 from tests.pipeline.gateway.kafka_tools.running import (
     command,
     environment,
@@ -191,7 +192,7 @@ def test_a_group_that_is_reset_is_given_every_row_again(
         consumers = Consumers(stack, libs, broker, tmp_path, "again")
         for _ in range(2):
             number = consumers.add(words=("--max-messages", str(size)))
-            assert consumers.processes[number].wait(_WAIT_S) == 0
+            check_end(consumers.processes[number].wait(_WAIT_S))
             assert len({*consumers.printed(number)}) == size
             assert set(lags(libs, broker, "again", "--describe").values()) == {"0"}
             reset = ("--reset-offsets", "--all-topics", "--to-earliest", "--execute")
@@ -246,7 +247,7 @@ def test_what_the_producer_sends_the_consumer_prints(
             stdin=PIPE,
         ) as producer:
             producer.communicate("".join(f"{line}\n" for line in lines).encode())
-            assert producer.returncode == 0
+            check_end(producer.returncode)
     file = tmp_path / "printed"
     with (
         file.open("wb") as out,
@@ -261,7 +262,7 @@ def test_what_the_producer_sends_the_consumer_prints(
             stdout=out,
         ) as consumer,
     ):
-        assert consumer.wait(_WAIT_S) == 0
+        check_end(consumer.wait(_WAIT_S))
     assert sorted(file.read_text().splitlines()) == sorted(5 * lines)
 
 

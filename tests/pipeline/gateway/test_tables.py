@@ -81,23 +81,29 @@ def test_librdkafka_reads_every_row_once(broker: Broker) -> None:
         assert offsets == list(range(len(offsets)))
 
 
-def test_kafka_python_follows_a_table_that_grows(broker: Broker, table: str) -> None:
+def test_kafka_python_follows_a_table_that_grows(
+    broker: Broker, root_of: str, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "growing")
+    write_deltalake(table, rows(0, 100))
+    create_table_topic(root_of, "growing", 3, table, key="name")
+    until_there(admin_of(broker), "growing")
     consumer = KafkaConsumer(
         bootstrap_servers=f"{broker.host}:{broker.port}", auto_offset_reset="latest"
     )
-    partitions = [TopicPartition("orders", number) for number in range(3)]
+    partitions = [TopicPartition("growing", number) for number in range(3)]
     consumer.assign(partitions)
     before = consumer.end_offsets(partitions)
-    assert sum(before.values()) >= ROWS
+    assert sum(before.values()) == 100
     for partition in partitions:
         consumer.seek(partition, before[partition])
-    write_deltalake(table, rows(ROWS, 10), mode="append")
+    write_deltalake(table, rows(100, 10), mode="append")
     found: list[int] = []
     while len(found) < 10:
         for records in consumer.poll(timeout_ms=30_000).values():
             found += [json.loads(record.value)["id"] for record in records]
     consumer.close()
-    assert sorted(found) == list(range(ROWS, ROWS + 10))
+    assert sorted(found) == list(range(100, 110))
 
 
 def test_producers_are_told_that_records_are_rows(broker: Broker) -> None:
@@ -118,26 +124,30 @@ def test_an_offset_is_found_by_its_time(broker: Broker) -> None:
     consumer.close()
 
 
-def test_the_offset_of_the_latest_timestamp_is_found(broker: Broker, table: str) -> None:
-    admin = AdminClient({"bootstrap.servers": f"{broker.host}:{broker.port}"})
-    partition = confluent_kafka.TopicPartition("orders", 1)
+def test_the_offset_of_the_latest_timestamp_is_found(
+    broker: Broker, root_of: str, tmp_path: Path
+) -> None:
+    table = str(tmp_path / "timed")
+    for first in (0, 100):
+        write_deltalake(table, rows(first, 100), mode="append")
+    create_table_topic(root_of, "timed", 1, table, key="name")
+    admin = admin_of(broker)
+    until_there(admin, "timed")
+    partition = confluent_kafka.TopicPartition("timed", 0)
 
     def found(spec: OffsetSpec) -> Any:
         return admin.list_offsets({partition: spec})[partition].result(30)
 
-    before = found(OffsetSpec.max_timestamp())
+    latest = found(OffsetSpec.max_timestamp())
     # All rows of a commit have its time: the first of the last commit's is found.
-    commits = DeltaTable(table).history()
-    assert before.timestamp == commits[0]["timestamp"]
-    if len(commits) == 1:
-        assert before.offset == 0
-    assert before.offset == found(OffsetSpec.for_timestamp(before.timestamp)).offset
-    assert before.offset < found(OffsetSpec.latest()).offset
+    assert latest.timestamp == DeltaTable(table).history()[0]["timestamp"]
+    assert latest.offset == found(OffsetSpec.for_timestamp(latest.timestamp)).offset == 100
+    assert found(OffsetSpec.latest()).offset == 200
 
 
 def test_a_topic_without_records_has_no_latest_timestamp(broker: Broker, root_of: str) -> None:
     create_topic(root_of, "empty", 1)
-    admin = AdminClient({"bootstrap.servers": f"{broker.host}:{broker.port}"})
+    admin = admin_of(broker)
     while "empty" not in admin.list_topics(timeout=30).topics:
         pass
     partition = confluent_kafka.TopicPartition("empty", 0)
@@ -208,12 +218,16 @@ def test_what_kafka_presumes_is_a_default(
     uri = str(tmp_path / name)
     write_deltalake(uri, pa.table({"partition": [0], "at": [1]}))
     create_table_topic(root_of, name, 1, uri, partition="partition", timestamp=timestamp)
-    admin = AdminClient({"bootstrap.servers": f"{broker.host}:{broker.port}"})
+    admin = admin_of(broker)
     until_there(admin, name)
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
     (described,) = admin.describe_configs([resource]).values()
     found = described.result(20)["message.timestamp.type"]
     assert (found.value, found.is_default) == (kind, is_default)
+
+
+def admin_of(broker: Broker) -> AdminClient:
+    return AdminClient({"bootstrap.servers": f"{broker.host}:{broker.port}"})
 
 
 def until_there(admin: AdminClient, topic: str) -> None:

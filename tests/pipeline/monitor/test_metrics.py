@@ -27,6 +27,7 @@ from pipeline.monitor.serving import serving_metrics
 from schemas.messages import Response
 from schemas.records import GROUP_METADATA, GroupEvent, GroupMetadataValue, MemberMetadata, Record
 from schemas.tables import GROUP_EVENTS, RESPONSES, to_arrow, to_events
+from tests.ends import check_end
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.topics.logs import appender, batch, make
 
@@ -247,7 +248,7 @@ def test_a_server_that_is_told_to_stop_says_nothing_of_its_input(log: Log) -> No
         assert "tells of" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
         assert process.stderr.read() == ""
-        assert process.wait() == 0
+        check_end(process.wait())
 
 
 def test_the_dashboard_asks_only_for_what_is_exported(told: list[Metric]) -> None:

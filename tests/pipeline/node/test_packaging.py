@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from pipeline.cli.main import app
 from pipeline.node import packaging, shipped
 from pipeline.node.packaging import NotInstalled, write_package
+from tests.ends import check_end
 
 
 @pytest.fixture
@@ -117,7 +118,7 @@ def test_the_job_names_all_that_a_drivers_python_lacks_in_one_line(tmp_path: Pat
     ended = subprocess.run(
         [sys.executable, "-S", str(job), "--root", "r"], capture_output=True, text=True, env={}
     )
-    assert ended.returncode == 1
+    check_end(ended.returncode, ended.stderr, 1)
     (line,) = ended.stderr.splitlines()
     assert line.startswith("group-coordinator: the driver's Python 3.")
     assert f"has no {', '.join(shipped.NEEDED)}. Submit with PYSPARK_DRIVER_PYTHON" in line

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.node.process import CoordinatorProcess
 from pipeline.tables.request_log import RequestLog
+from tests.ends import check_end
 from tests.pipeline.rows import heartbeat, rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -49,7 +50,7 @@ def test_a_coordinator_runs_on_a_spark_that_has_none_of_it(
             process.await_ready()
             requests.append([heartbeat(turn, "g")])
             assert await_answer(root, turn) == 25, "the member is unknown"
-            assert process.stop() == 0
+            check_end(process.stop(), process.log_path)
         finally:
             process.kill()
         said = (tmp_path / f"{turn}.log").read_text()

@@ -16,6 +16,7 @@ from pipeline.node.process_tree import FORK_SERVER
 from pipeline.session import fork_server
 from pipeline.session.fork_server import ForkServer
 from pipeline.stream import WORKER_IMPORTS
+from tests.ends import check_end
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are Linux's")
 
@@ -50,21 +51,22 @@ def test_a_process_has_the_streams_folder_and_environment_of_who_asks(
     assert f"{tmp_path} ['a', 'b']" in done.stdout
     assert "'ONLY': 'this'" in done.stdout and "HOME" not in done.stdout
     assert done.stdout.endswith(" x\n")
-    assert done.returncode == 1
+    check_end(done.returncode, done.stderr, 1)
 
 
 def test_a_status_is_told(server: ForkServer) -> None:
-    assert ask(server, "-c", "raise SystemExit(7)").returncode == 7
+    check_end(ask(server, "-c", "raise SystemExit(7)").returncode, expected=7)
 
 
 def test_an_error_goes_to_who_asks(server: ForkServer) -> None:
     done = ask(server, "-c", "1 / 0")
-    assert (done.returncode, "ZeroDivisionError" in done.stderr) == (1, True)
+    check_end(done.returncode, done.stderr, 1)
+    assert "ZeroDivisionError" in done.stderr
 
 
 def test_a_process_that_is_killed_is_no_success(server: ForkServer) -> None:
     program = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    assert ask(server, "-c", program).returncode == 1
+    check_end(ask(server, "-c", program).returncode, expected=1)
 
 
 def test_sigterm_is_passed_on(server: ForkServer) -> None:
@@ -79,7 +81,7 @@ def test_sigterm_is_passed_on(server: ForkServer) -> None:
         assert process.stdout is not None
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        assert process.wait() == 3
+        check_end(process.wait(), expected=3)
 
 
 def test_it_has_one_thread_with_all_that_a_query_imports() -> None:

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from pipeline.cli.main import app
 from pipeline.errors import Failure
 from pipeline.ui.server import Address, serve
+from tests.ends import check_end
 from tests.pipeline.offsets_log import Log, commit
 
 pytestmark = pytest.mark.slow
@@ -100,5 +101,5 @@ def test_the_server_starts_answers_and_ends_in_order(root: str) -> None:
         with urlopen(address, timeout=30) as answer:
             assert b"a group" in answer.read()
         server.send_signal(signal.SIGTERM)
-        assert server.wait(30) == 0
-        assert server.stderr.read() == "ui: stopped\n"
+        check_end(server.wait(30), said := server.stderr.read())
+        assert said == "ui: stopped\n"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from pipeline.bench.kafka_libs import java, kafka_libs
+from tests.ends import check_runs
 from tests.pipeline.gateway.kafka_tools.recording import Printed
 
 _VARIABLE = "GROUP_COORDINATOR_KAFKA_LIBS"
@@ -82,7 +83,8 @@ class Tools:
         sending.write("\t".join(asked).encode() + b"\n")
         sending.flush()
         told = receiving.readline().split()
-        assert told, "the JVM of the tools ended"
+        if not told:
+            check_runs(self._process.wait(10))
         status, out, err = (int(each) for each in told)
         return Printed(status, receiving.read(out).decode(), receiving.read(err).decode())
 
