@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from importlib.metadata import requires, version
 from pathlib import Path
@@ -24,7 +25,12 @@ LONGEST = ("spark", "slow")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have property tests try more examples if the tests marked `long` are asked for."""
+    """Have property tests try more examples if the tests marked `long` are asked for.
+
+    A shell has the jobs that it runs in the background ignore SIGINT: tests of Ctrl-C, and the
+    processes that they start, would wait for ever.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     examples.load_profile(asks_for(config, "long"))
 
 

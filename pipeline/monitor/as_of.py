@@ -47,8 +47,9 @@ def to_ms(moment: datetime) -> int:
 def commit_times(uri: str) -> list[tuple[int, int]]:
     """Return each version whose commit is in the table's log, with its time in ms.
 
-    As in Delta a commit's time is that of its file, and never before that of an earlier commit: a
-    clock that steps back changes no order.
+    As in Delta a commit's time is that of its file, and at least 1 ms after that of the commit
+    before it: a clock that steps back changes no order, and each version has a time of its own.
+    Source: Delta's DeltaHistoryManager.monotonizeCommitTimestamps.
     """
     listed = open_files(uri).get_file_info(FileSelector("_delta_log", allow_not_found=True))
     found = sorted(
@@ -56,7 +57,7 @@ def commit_times(uri: str) -> list[tuple[int, int]]:
         for info in listed
         if (match := _COMMIT.fullmatch(info.base_name))
     )
-    times = accumulate((at for _, at in found), max)
+    times = accumulate((at for _, at in found), lambda before, at: max(before + 1, at))
     return [(version, at) for (version, _), at in zip(found, times, strict=True)]
 
 
