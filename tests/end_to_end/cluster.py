@@ -12,7 +12,6 @@ import signal
 import time
 from pathlib import Path
 
-from pipeline.errors import Failure
 from pipeline.node.process import CoordinatorProcess
 from pipeline.tables.store import ensure_tables
 from tests.end_to_end.live import LiveFleet, committed_offsets
@@ -110,11 +109,3 @@ class Cluster:
             process.kill()
         self.nodes.clear()
         shutil.rmtree(self.root, ignore_errors=True)
-
-
-def has_ended(process: CoordinatorProcess) -> bool:
-    try:
-        process.check()
-    except Failure:
-        return True
-    return False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 from deltalake import DeltaTable
@@ -14,6 +13,7 @@ from schemas.messages import (
     OffsetCommitTopic,
     RequestEvent,
 )
+from tests.waiting import wait_until
 
 GROUPS, MEMBERS = 3, 4
 WAIT_S = 120.0
@@ -68,11 +68,12 @@ class LiveFleet:
                 self.acknowledged[member.group_id] = max(before, offset)
 
     def await_all(self) -> None:
-        limit = time.monotonic() + WAIT_S
-        while len(self.answers) < len(self.asked):
-            assert time.monotonic() < limit, f"{len(self.asked) - len(self.answers)} unanswered"
-            self.listen()
-            time.sleep(0.05)
+        wait_until(
+            lambda: f"{len(self.asked) - len(self.answers)} are unanswered",
+            lambda: len(self.answers) >= len(self.asked),
+            WAIT_S,
+            meanwhile=self.listen,
+        )
 
 
 def committed_offsets(root: str) -> dict[str, int]:

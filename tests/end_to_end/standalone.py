@@ -13,7 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.end_to_end.submitting import SPARK_HOME, TOP, Submitting, until
+from tests.end_to_end.submitting import LIMIT_S, SPARK_HOME, TOP, Submitting
+from tests.waiting import wait_until
 
 _DEPLOY = "org.apache.spark.deploy"
 
@@ -49,10 +50,14 @@ class Standalone(Submitting):
         """Start the master and the workers, and wait until the master knows both."""
         self._start("master", f"{_DEPLOY}.master.Master", "--port", str(self.port))
         log = self.folder / "master.log"
-        until("the master listens", lambda: b"Starting Spark master at" in log.read_bytes())
+        wait_until(
+            "the master listens", lambda: b"Starting Spark master at" in log.read_bytes(), LIMIT_S
+        )
         for name in ("worker-1", "worker-2"):
             self._start(name, f"{_DEPLOY}.worker.Worker", "-c", "1", "-m", "1g", self.url)
-        until("two workers", lambda: log.read_bytes().count(b"Registering worker") == 2)
+        wait_until(
+            "two workers", lambda: log.read_bytes().count(b"Registering worker") == 2, LIMIT_S
+        )
 
     def submit(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start spark-submit, as the README does; its output goes to the file `NAME.log`."""

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ import pyspark
 
 from pipeline.node.shipped import ARCHIVE_FOLDER
 from tests.ends import check_runs
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pipeline.client import GroupMember
@@ -23,15 +23,8 @@ if TYPE_CHECKING:
 
 TOP = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
-_LIMIT_S = 240.0
-
-
-def until(what: str, holds: Callable[[], bool], limit_s: float = _LIMIT_S) -> None:
-    """Wait until it holds. Raises AssertionError, which says what did not."""
-    end = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < end, f"{what}: not within {limit_s:.0f} s"
-        time.sleep(0.2)
+# What a cluster takes: processes of Java are started, and packages fetched.
+LIMIT_S = 240.0
 
 
 def shipped(package: Packaged) -> list[str]:
@@ -106,7 +99,7 @@ class Submitting:
         what: str,
         text: str,
         said: Callable[[], str] | None = None,
-        limit_s: float = _LIMIT_S,
+        limit_s: float = LIMIT_S,
     ) -> None:
         """Wait until a submitted job has printed a text; `said` returns what it has, if others do.
 
@@ -117,7 +110,7 @@ class Submitting:
             check_runs(self._children[name].poll(), self.text(name)[-2_000:])
             return text in (self.text(name) if said is None else said())
 
-        until(f"{name} is {what}", is_said, limit_s)
+        wait_until(f"{name} is {what}", is_said, limit_s)
 
     def kill(self, name: str) -> None:
         """Kill a process and what it has started, and forget it."""

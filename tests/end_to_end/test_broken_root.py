@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.node.process import CoordinatorProcess
-from tests.end_to_end.cluster import Cluster, has_ended
+from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.live import LiveFleet, committed_offsets
 from tests.ends import check_end
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -56,10 +57,7 @@ def ask_until_it_fails(live: LiveFleet) -> None:
 
 def await_end(process: CoordinatorProcess) -> str:
     """The one line with which it ended by itself, status 1."""
-    limit = time.monotonic() + END_TIMEOUT_S
-    while not has_ended(process):
-        assert time.monotonic() < limit, "the coordinator goes on"
-        time.sleep(0.1)
+    wait_until("the coordinator goes on", process.has_ended, END_TIMEOUT_S)
     check_end(process.stop(), process.log_path, 1)
     lines = process.log_path.read_text("utf-8", "replace").splitlines()
     (line,) = (line for line in lines if line.startswith(LINE_BEGINS))

@@ -14,8 +14,9 @@ from pipeline.node.packaging import Packaged, write_package
 from pipeline.session.spark_settings import packages
 from pipeline.tables.topics import create_topic
 from tests.end_to_end.standalone import Standalone
-from tests.end_to_end.submitting import is_committed, shipped, until
+from tests.end_to_end.submitting import LIMIT_S, is_committed, shipped
 from tests.ends import check_end
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -62,7 +63,7 @@ def test_requests_are_answered_while_executors_and_workers_die_and_after_a_resta
     create_topic(str(root), "orders", 3)
 
     with GroupMember(str(root), "group", ["orders"], session_timeout_ms=60_000) as member:
-        until("an assignment", lambda: bool(member.poll_positions(500)))
+        wait_until("an assignment", lambda: member.poll_positions(500), LIMIT_S)
         member_id = member.member_id
         assert is_committed(member, 1)
         (executor,) = standalone.executors("worker-1")

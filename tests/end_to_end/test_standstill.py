@@ -25,6 +25,7 @@ from pipeline.ownership.partitions import await_move, move
 from pipeline.tables.store import ensure_tables
 from schemas.errors import ErrorCode
 from tests.pipeline.rows import rows
+from tests.waiting import wait_until
 
 PARTITIONS = 2
 SESSION_S = 10.0
@@ -56,7 +57,11 @@ def test_who_wrote_in_time_is_still_a_member_and_moves_and_timers_go_on(tmp_path
         for node in nodes:
             node.await_ready()
         decisions = DecisionLog(root)
-        until(lambda: {len(decisions.read().owned_by(n)) for n in (1, 2)} == {1})
+        wait_until(
+            "each node owns a partition",
+            lambda: {len(decisions.read().owned_by(n)) for n in (1, 2)} == {1},
+            WAIT_S,
+        )
         fleet = Fleet(root, 4, 2, session_ms=int(1000 * SESSION_S))
         form(fleet)
         assert {partition_for(m.group_id, PARTITIONS) for m in fleet.members} == {0, 1}
@@ -74,7 +79,13 @@ def test_who_wrote_in_time_is_still_a_member_and_moves_and_timers_go_on(tmp_path
             answers = await_answers(fleet, ask(fleet, everybody))
             assert set(answers.values()) == {ErrorCode.NONE}
         others = [member for member in everybody if member.group_id != silent.group_id]
-        until(lambda: has_expired(root, silent), lambda: ask(fleet, others))
+        wait_until(
+            "the silent one expires",
+            lambda: has_expired(root, silent),
+            WAIT_S,
+            lambda: ask(fleet, others),
+            0.2,
+        )
         now = decisions.read().nodes
         assert {number: node.epoch for number, node in now.items()} == epochs, "nobody started anew"
     finally:
@@ -119,18 +130,10 @@ def await_answers(fleet: Fleet, asked: Sequence[str]) -> dict[str, int]:
                 found[row["request_id"]] = row["error_code"]
         return len(found) == len(asked)
 
-    until(listen)
+    wait_until(lambda: f"{len(asked) - len(found)} are unanswered", listen, WAIT_S)
     return found
 
 
 def has_expired(root: str, member: Member) -> bool:
     events = rows(root, "group_events")
     return any(e["event"] == "member_expired" and member.member_id in str(e) for e in events)
-
-
-def until(holds: Callable[[], bool], meanwhile: Callable[[], object] = lambda: None) -> None:
-    limit = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < limit, "it did not come to pass"
-        meanwhile()
-        time.sleep(0.2)

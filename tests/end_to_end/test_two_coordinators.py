@@ -3,8 +3,6 @@ end and starts again, and one dies."""
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from typer.testing import CliRunner
 
@@ -14,6 +12,7 @@ from tests.end_to_end.cluster import PARTITIONS, Cluster
 from tests.end_to_end.live import LiveFleet
 from tests.ends import check_end
 from tests.pipeline.rows import rows
+from tests.waiting import wait_until
 
 DECISIONS = "coordinators"
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
@@ -36,21 +35,23 @@ def owners(root: str) -> dict[int, int]:
 
 
 def await_owners(root: str, expected: set[int], live: LiveFleet) -> None:
-    limit = time.monotonic() + 120
-    while set(owners(root).values()) != expected or len(owners(root)) < PARTITIONS:
-        assert time.monotonic() < limit, owners(root)
-        live.listen()
-        time.sleep(0.2)
+    def are_owners() -> bool:
+        found = owners(root)
+        return set(found.values()) == expected and len(found) == PARTITIONS
+
+    wait_until(lambda: owners(root), are_owners, 120, meanwhile=live.listen, every_s=0.2)
+
+
+def ask_and_listen(live: LiveFleet) -> None:
+    live.ask()
+    live.listen()
 
 
 def stop_and_start(cluster: Cluster, node_id: int) -> None:
     """End a node in order, and start it again; members ask all the time."""
     process = cluster.nodes[node_id]
     process.ask_to_stop()
-    while not process.has_ended():
-        cluster.live.ask()
-        cluster.live.listen()
-        time.sleep(0.1)
+    wait_until("it ends", process.has_ended, 120, lambda: ask_and_listen(cluster.live), 0.1)
     check_end(process.wait(0), process.log_path)
     events = [(row["epoch"], row["event"], row["node_id"]) for row in rows(cluster.root, DECISIONS)]
     (stopping,) = (epoch for epoch, event, node in events if (event, node) == ("stopping", node_id))
@@ -77,10 +78,13 @@ def test_two_start_at_once_a_partition_goes_to_and_fro_and_its_owner_is_stopped_
         to = 3 - owners(root)[moving]
         move = ["partitions", "move", str(moving), "--to", str(to), "--timeout", "0"]
         command(*move, "--root", root)
-        while owners(root).get(moving) != to:
-            live.ask()
-            live.listen()
-            time.sleep(0.3)
+        wait_until(
+            f"{moving} is moved to {to}",
+            lambda to=to: owners(root).get(moving) == to,  # type: ignore[misc]
+            120,
+            lambda: ask_and_listen(live),
+            0.3,
+        )
     live.await_all()
     listed = command("partitions", "list", "--root", root, "--json")
     assert listed.count('"node_id":') == PARTITIONS

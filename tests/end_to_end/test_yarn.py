@@ -13,9 +13,10 @@ from pipeline.client import GroupMember
 from pipeline.node.packaging import Packaged, write_package
 from pipeline.session.spark_settings import packages
 from pipeline.tables.topics import create_topic
-from tests.end_to_end.submitting import is_committed, shipped, until
+from tests.end_to_end.submitting import LIMIT_S, is_committed, shipped
 from tests.end_to_end.yarn import Yarn
 from tests.ends import check_end
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(2400)]
 
@@ -49,7 +50,7 @@ def in_container(yarn: Yarn) -> list[str]:
 
 
 def assigned(member: GroupMember) -> str:
-    until("an assignment", lambda: bool(member.poll_positions(500)))
+    wait_until("an assignment", lambda: member.poll_positions(500), LIMIT_S)
     return member.member_id
 
 
@@ -114,5 +115,9 @@ def test_with_the_driver_in_a_container_its_death_is_survived_and_a_kill_stops_i
         assert (member.member_id, member.generation) == (member_id, 1)
 
     yarn.kill_application(application)
-    until("the driver ends", lambda: second not in [each.name for each in yarn.containers()])
+    wait_until(
+        "the driver ends",
+        lambda: second not in [each.name for each in yarn.containers()],
+        LIMIT_S,
+    )
     assert STOPPED in yarn.said(second)

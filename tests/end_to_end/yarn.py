@@ -24,7 +24,8 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from pipeline.bench.ivy import Module, fetch_jars, spark_jars
 from pipeline.host import find_java
 from pipeline.user_folders import cache_folder
-from tests.end_to_end.submitting import SPARK_HOME, Submitting, until
+from tests.end_to_end.submitting import LIMIT_S, SPARK_HOME, Submitting
+from tests.waiting import wait_until
 
 _HADOOP = "org.apache.hadoop"
 # A ResourceManager's certificates, which the jar of the small cluster leaves out.
@@ -107,7 +108,8 @@ class Yarn(Submitting):
             for key, value in self._of_node(name).items():
                 theirs.set(key, value)
             _run(java.yarn.server.nodemanager.NodeManager(), theirs)
-        until("two nodes", lambda: manager.getResourceScheduler().getNumClusterNodes() == 2)
+        scheduler = manager.getResourceScheduler()
+        wait_until("two nodes", lambda: scheduler.getNumClusterNodes() == 2, LIMIT_S)
         self._client = java.yarn.client.api.YarnClient.createYarnClient()
         _run(self._client, configuration)
         self._write_configuration(configuration)

@@ -11,7 +11,6 @@ import itertools
 import shutil
 import sys
 import tempfile
-import time
 from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
@@ -59,6 +58,7 @@ from tests.golden.record import (
     said,
 )
 from tests.golden.state_store import last_batch, read_states
+from tests.waiting import wait_until
 
 SESSION_MS = 1_800_000
 PARTITIONS, LEASE_MS = 4, 30_000
@@ -255,10 +255,11 @@ def unanswered(groups: Groups) -> list[RequestEvent]:
 
 def await_owned(root: str) -> None:
     """Wait until the coordinator owns every partition."""
-    limit = time.monotonic() + _WAIT_S
-    while len(DecisionLog(root).read().kept_by(NODE_ID)) != PARTITIONS:
-        assert time.monotonic() < limit, "the partitions are not claimed"
-        time.sleep(0.2)
+    wait_until(
+        "the partitions are claimed",
+        lambda: len(DecisionLog(root).read().kept_by(NODE_ID)) == PARTITIONS,
+        _WAIT_S,
+    )
 
 
 def run(root: str, logs: Path) -> tuple[Groups, dict[str, Answers]]:

@@ -14,9 +14,10 @@ from pipeline.session.checkpoint_location import store_packages
 from pipeline.session.spark_settings import packages
 from pipeline.tables.topics import create_topic
 from tests.end_to_end.standalone import Standalone
-from tests.end_to_end.submitting import is_committed, shipped, until
+from tests.end_to_end.submitting import LIMIT_S, is_committed, shipped
 from tests.ends import check_end
 from tests.object_store.proxy import Proxy
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.spark, pytest.mark.timeout(1800)]
 
@@ -44,7 +45,7 @@ def test_a_cluster_keeps_its_streaming_checkpoint_beside_the_tables_on_s3(
         create_topic(root, "orders", 3)
 
         with GroupMember(root, "group", ["orders"], session_timeout_ms=60_000) as member:
-            until("an assignment", lambda: bool(member.poll_positions(500)))
+            wait_until("an assignment", lambda: member.poll_positions(500), LIMIT_S)
             member_id = member.member_id
             assert is_committed(member, 1)
             (executor,) = standalone.executors("worker-1")

@@ -8,8 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from pipeline.trials.torture import nodes, run
 from pipeline.trials.torture.disk import small_disk
 from pipeline.trials.torture.nodes import Cluster, Node, NodeEnded
 from tests.ends import check_end
+from tests.waiting import wait_until
 
 
 class Ended(Cluster):
@@ -179,22 +179,19 @@ def test_a_node_that_is_started_on_a_full_disk_is_excused_too(node: Node) -> Non
                 starts = cluster.nodes[0].starts
                 with cluster.lock:
                     cluster.nodes[0]._process.kill()
-                wait_until(lambda starts=starts: cluster.nodes[0].starts > starts)
+                wait_until(
+                    "it starts again", lambda starts=starts: cluster.nodes[0].starts > starts
+                )
         with cluster.lock:
             cluster.nodes[0]._process.kill()
-        wait_until(lambda: cluster.nodes[0].starts == 5)
+        wait_until("it starts a fifth time", lambda: cluster.nodes[0].starts == 5)
         cluster.check()
         with cluster.lock:
             cluster.nodes[0]._process.kill()
         with pytest.raises(NodeEnded):
-            wait_until(lambda: cluster.check())
+            wait_until("its end is found", cluster.check)
     finally:
         cluster.stop()
-
-
-def wait_until(is_so: Callable[[], object]) -> None:
-    while not is_so():
-        time.sleep(0.01)
 
 
 def test_whoever_was_taken_for_dead_is_excused(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,8 +207,7 @@ def test_what_a_process_started_is_found_and_what_has_ended_is_not() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     ) as parent:
-        while not (found := descendants(parent.pid)):
-            pass
+        found = wait_until("it has started one", lambda: descendants(parent.pid))
         assert [child.parent for child in found] == [parent.pid]
         os.kill(found[0].pid, signal.SIGKILL)
         parent.wait()

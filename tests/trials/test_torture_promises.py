@@ -38,6 +38,7 @@ from schemas.tables import (
     to_requests,
 )
 from tests.pipeline.small import SmallCoordinator
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -105,14 +106,12 @@ class Quiet:
 
 def test_a_coordinator_that_is_left_alone_keeps_every_promise(root: str, load: Load) -> None:
     auditor = Auditor(root)
-    while load.book.counts["acknowledged"] < 25:
-        time.sleep(0.05)
+    wait_until("25 commits", lambda: load.book.counts["acknowledged"] >= 25)
     auditor.check(load, NODE)
     first = auditor.records
     assert first >= 25
     assert len(auditor.answers) >= load.book.counts["commits"] / 4
-    while load.book.counts["acknowledged"] < 50:
-        time.sleep(0.05)
+    wait_until("50 commits", lambda: load.book.counts["acknowledged"] >= 50)
     auditor.check(load, NODE)
     assert auditor.records > first
     assert set(load.book.acknowledged) <= set(load.book.asked)
@@ -123,16 +122,16 @@ def test_a_coordinator_that_is_left_alone_keeps_every_promise(root: str, load: L
 
 
 def test_what_a_client_was_told_must_be_committed(root: str, load: Load) -> None:
-    while Key("committer-0", "t", 0) not in load.book.acknowledged:
-        time.sleep(0.01)
+    key = Key("committer-0", "t", 0)
+    wait_until("a commit", lambda: key in load.book.acknowledged)
     load.book.acknowledge(Key("committer-0", "t", 0), 10**9)
     with pytest.raises(PromiseBroken, match=r"committer-0.*: 1000000000 is acknowledged"):
         Auditor(root).check(load, NODE)
 
 
 def test_what_nobody_asked_for_must_not_be_committed(root: str, load: Load) -> None:
-    while Key("committer-1", "t", 0) not in load.book.acknowledged:
-        time.sleep(0.01)
+    key = Key("committer-1", "t", 0)
+    wait_until("a commit", lambda: key in load.book.acknowledged)
     load.book.asked[Key("committer-1", "t", 0)] = 0
     with pytest.raises(PromiseBroken, match="is committed, 0 was asked for"):
         Auditor(root).check(load, NODE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from schemas.messages import (
 from tests.pipeline.asking import ask
 from tests.pipeline.small import SmallCoordinator
 from tests.roots import make_tables
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -121,12 +121,12 @@ def test_a_deleted_topic_takes_its_offsets_along(root: str) -> None:
 
 def wait_for_rows(root: str, query: str, count: int) -> list[tuple[Any, ...]]:
     """The query's rows as soon as there are so many; fails if there never are."""
-    for _ in range(500):
-        rows = Catalog(root).query(query).rows
-        if len(rows) >= count:
-            return rows
-        time.sleep(0.02)
-    raise AssertionError(f"{len(rows)} rows of {count}")
+
+    def found() -> list[tuple[Any, ...]]:
+        return Catalog(root).query(query).rows
+
+    wait_until(lambda: f"{len(found())} rows of {count}", lambda: len(found()) >= count)
+    return found()
 
 
 def test_what_was_never_reset_cannot_be_undone(root: str) -> None:

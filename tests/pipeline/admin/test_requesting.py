@@ -18,6 +18,7 @@ from schemas.messages import RequestEvent
 from schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES, from_arrow
 from tests.pipeline.small import SmallCoordinator
 from tests.roots import make_tables
+from tests.waiting import wait_until
 
 TO_SEVEN = [Change("t", 0, None, 7)]
 
@@ -66,12 +67,10 @@ def answered(root: str) -> list[tuple[str, str]]:
 
 
 def wait_for_answers(root: str, count: int) -> list[tuple[str, str]]:
-    for _ in range(500):
-        found = answered(root)
-        if len(found) >= count:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{len(found)} answers of {count}")
+    wait_until(
+        lambda: f"{len(answered(root))} answers of {count}", lambda: len(answered(root)) >= count
+    )
+    return answered(root)
 
 
 def test_what_no_coordinator_was_there_for_is_not_carried_out_when_one_starts(

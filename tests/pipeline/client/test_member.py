@@ -31,6 +31,7 @@ from pipeline.client import (
 from pipeline.client import TopicPartition as Tp
 from pipeline.tables.topics import alter_topic, create_topic
 from tests.pipeline.small import SmallCoordinator
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -78,11 +79,13 @@ def join(root: str, coordinator: SmallCoordinator) -> Iterator[Callable[..., Gro
 
 def poll_all(*members: GroupMember, until: Callable[[], bool]) -> None:
     """Poll in turns until it is so."""
-    limit = time.monotonic() + WAIT_S
-    while not until():
-        assert time.monotonic() < limit, [member.assignment for member in members]
-        for member in members:
-            member.poll_positions(20)
+    wait_until(
+        lambda: [member.assignment for member in members],
+        until,
+        WAIT_S,
+        meanwhile=lambda: [member.poll_positions(20) for member in members],
+        every_s=0,
+    )
 
 
 def share(*members: GroupMember) -> None:
@@ -342,10 +345,7 @@ def test_an_expired_member_finds_out(join: Any, monkeypatch: pytest.MonkeyPatch)
 
 def poll_until(so: Callable[[], bool]) -> None:
     """Wait for it without polling any member."""
-    limit = time.monotonic() + WAIT_S
-    while not so():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    wait_until("it is so without a poll", so, WAIT_S)
 
 
 # --- what a person must see to --------------------------------------------------------------------

@@ -33,6 +33,7 @@ from pipeline.topics import (
     create_table_topic,
 )
 from tests.pipeline.small import SmallCoordinator
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -108,14 +109,30 @@ def number_of(record: ConsumerRecord) -> int:
 def gather(member: GroupMember, count: int) -> list[ConsumerRecord]:
     """Poll until there are so many records."""
     found: list[ConsumerRecord] = []
-    limit = time.monotonic() + WAIT_S
-    while len(found) < count:
-        assert time.monotonic() < limit, len(found)
+
+    def poll() -> None:
         for one, records in member.poll(1_000).items():
             assert all((each.topic, each.partition) == one for each in records)
-            found += records
+            found.extend(records)
+
+    wait_until(
+        lambda: f"{len(found)} records of {count}",
+        lambda: len(found) >= count,
+        WAIT_S,
+        poll,
+        every_s=0,
+    )
     assert len(found) == count
     return found
+
+
+def await_by_polls(member: GroupMember, holds: Callable[[], bool]) -> None:
+    """Poll, which returns no record, until it holds."""
+
+    def poll() -> None:
+        assert member.poll(20) == {}
+
+    wait_until("polls bring it about", holds, WAIT_S, poll, every_s=0)
 
 
 def numbers(records: list[ConsumerRecord]) -> list[int]:
@@ -154,10 +171,8 @@ def test_the_next_fetch_is_under_way_while_the_program_works(join: Any, table: s
     member = join(max_partition_fetch_bytes=1)
     (one,) = member.poll(20_000)[T[0]]
     assert one.offset == 0
-    limit = time.monotonic() + WAIT_S
-    while T[0] not in member._records._fetcher._buffer._completed:
-        assert time.monotonic() < limit
-        time.sleep(0.01)
+    buffer = member._records._fetcher._buffer
+    wait_until("the next fetch is completed", lambda: T[0] in buffer._completed, WAIT_S)
     assert [each.offset for each in member.poll()[T[0]]] == [1]
 
 
@@ -206,10 +221,8 @@ def test_small_fetches_wait_for_fetch_min_bytes_but_no_longer_than_fetch_max_wai
 ) -> None:
     patient = join(fetch_min_bytes=10_000, fetch_max_wait_ms=600_000)
     assert patient.poll(20) == {}
-    limit = time.monotonic() + WAIT_S
-    while len(patient._records._fetcher._held) < len(T):
-        assert time.monotonic() < limit
-        assert patient.poll(20) == {}
+    fetcher = patient._records._fetcher
+    await_by_polls(patient, lambda: len(fetcher._held) == len(T))
     append(table, [60], text="y" * 10_000)
     assert len(gather(patient, 61)) == 61
     began = time.monotonic()
@@ -222,10 +235,7 @@ def test_a_topic_that_is_no_table_has_no_records(join: Any, root: str) -> None:
     create_topic(root, "plain", 2)
     member = join(topics=["plain"])
     plain = [Tp("plain", 0), Tp("plain", 1)]
-    limit = time.monotonic() + WAIT_S
-    while [member.position(one) for one in member.assignment] != [0, 0]:
-        assert time.monotonic() < limit
-        assert member.poll(20) == {}
+    await_by_polls(member, lambda: [member.position(one) for one in member.assignment] == [0, 0])
     assert member.end_offsets(plain) == dict.fromkeys(plain, 0)
     assert member.offsets_for_times({plain[0]: 0}) == {plain[0]: None}
 
@@ -311,10 +321,7 @@ def test_offsets_are_found_by_place_and_time_without_polling(join: Any, table: s
 
 def test_latest_is_the_end_when_the_member_joins(join: Any, table: str) -> None:
     member = join(auto_offset_reset="latest")
-    limit = time.monotonic() + WAIT_S
-    while {member.position(one) for one in member.assignment} != {10}:
-        assert time.monotonic() < limit
-        assert member.poll(20) == {}
+    await_by_polls(member, lambda: {member.position(one) for one in member.assignment} == {10})
     append(table, [60])
     assert numbers(gather(member, 1)) == [60]
 
@@ -493,10 +500,11 @@ def test_three_share_a_growing_table_one_is_killed_one_added_and_nothing_is_miss
     readers = [Reader(root, strategy, f"r{number}") for number in range(3)]
 
     def await_rows(wanted: int) -> None:
-        limit = time.monotonic() + 3 * WAIT_S
-        while len({row for each in readers for row in each.rows}) < wanted:
-            assert time.monotonic() < limit, [len(each.rows) for each in readers]
-            time.sleep(0.01)
+        wait_until(
+            lambda: f"{wanted} rows: {[len(each.rows) for each in readers]}",
+            lambda: len({row for each in readers for row in each.rows}) >= wanted,
+            3 * WAIT_S,
+        )
 
     try:
         await_rows(count // 8)

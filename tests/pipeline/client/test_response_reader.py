@@ -44,6 +44,7 @@ from schemas.tables import RESPONSES, from_arrow, to_arrow
 from tests.pipeline.rows import heartbeat, response, rows
 from tests.pipeline.small import SmallCoordinator
 from tests.roots import make_tables
+from tests.waiting import wait_until
 
 SOON_S = 20.0
 NEVER_MS = 600_000
@@ -112,14 +113,12 @@ def test_a_request_waits_for_the_answers_that_are_ahead_of_it_and_not_for_its_li
     settings = ProducerSettings(linger_ms=NEVER_MS, delivery_timeout_ms=2 * NEVER_MS)
     with RequestClient(root, settings) as client:
         first = client.send(heartbeat("a"))
-        while not (written := rows(root, "requests")):
-            pass
+        wait_until("the first request is written", lambda: rows(root, "requests"))
         second, third = client.send(heartbeat("b")), client.send(heartbeat("c"))
         answer(root, response("a"))
         assert first.result(SOON_S) == response("a")
-        while len(written := rows(root, "requests")) < 3:
-            pass
-        assert {row["request_id"] for row in written} == {"a", "b", "c"}
+        wait_until("all are written", lambda: len(rows(root, "requests")) >= 3)
+        assert {row["request_id"] for row in rows(root, "requests")} == {"a", "b", "c"}
         answer(root, response("b"), response("c"))
         assert second.result(SOON_S) == response("b")
         assert third.result(SOON_S) == response("c")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +21,7 @@ from pipeline.client.worker import Batch, CommandFailed, ProcessedRow, Worker, t
 from pipeline.tables.topics import UnknownTopic, alter_topic, create_topic
 from pipeline.topics import create_table_topic
 from tests.pipeline.small import SmallCoordinator
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -90,10 +90,12 @@ class Desk:
 
 def await_rows(count: int, *desks: Desk) -> None:
     """Wait until the desks have put out so many rows between them, not counting doubles."""
-    limit = time.monotonic() + 30
-    while len({number for desk in desks for number in numbers(desk.rows)}) < count:
-        assert time.monotonic() < limit and any(desk.is_alive for desk in desks)
-        time.sleep(0.02)
+
+    def are_there() -> bool:
+        assert any(desk.is_alive for desk in desks)
+        return len({number for desk in desks for number in numbers(desk.rows)}) >= count
+
+    wait_until(f"{count} rows", are_there)
 
 
 # --- workers --------------------------------------------------------------------------------------

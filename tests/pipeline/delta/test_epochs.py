@@ -20,6 +20,7 @@ from pipeline.stream.sink import Sink
 from pipeline.tables.store import WRITTEN, ensure_tables, table_uri
 from schemas.tables import RESPONSES
 from tests.pipeline.rows import commit_record, output, rows
+from tests.waiting import wait_until
 
 EPOCH_0, EPOCH_1 = Epoch(1, 0), Epoch(1, 1)
 KINDS = {"local": lambda uri, epoch: LocalAppender(Path(uri), epoch), "remote": RemoteAppender}
@@ -88,8 +89,7 @@ def test_the_fence_falls_between_two_commits_of_a_busy_writer(table: str, open_a
 
     writer = threading.Thread(target=write)
     writer.start()
-    while len(acknowledged) < 5:
-        pass
+    wait_until("five are acknowledged", lambda: len(acknowledged) >= 5, every_s=0)
     raise_epoch(table, Epoch(1, 1))
     version_of_fence = _version_of(table, 1)
     writer.join(60)

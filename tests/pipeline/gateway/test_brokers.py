@@ -13,6 +13,7 @@ from pipeline.gateway import server
 from pipeline.gateway.brokers import LEASE_S, LOOK_EVERY_S, Broker, Brokers, cluster_id
 from pipeline.tables.topics import create_topic
 from tests.pipeline.gateway.running import coordinator, gateway
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -116,8 +117,8 @@ def test_a_client_of_one_gateway_is_told_of_the_others(
     with two_gateways(root) as (first, second):
         admin = AdminClient({"bootstrap.servers": f"{second.host}:{second.port}"})
         # The client may ask either; the first one sees the second at its next look.
-        while len((found := admin.list_topics(timeout=30)).brokers) < 2:
-            clock.sleep(0.01)
+        wait_until("two brokers", lambda: len(admin.list_topics(timeout=30).brokers) >= 2)
+        found = admin.list_topics(timeout=30)
         assert {Broker(each.id, each.host, each.port) for each in found.brokers.values()} == {
             first,
             second,

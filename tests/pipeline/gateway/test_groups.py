@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +11,7 @@ from deltalake import write_deltalake
 from pipeline.topics import create_table_topic
 from tests.pipeline.gateway.consumer_process import ConsumerProcess
 from tests.pipeline.gateway.running import coordinator, gateway
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -58,11 +58,15 @@ def test_three_share_a_table_one_is_killed_one_added_and_nothing_is_missed(
             members.append(ConsumerProcess(tmp_path, number, client, address, strategy, instance))
 
         def await_rows(wanted: int) -> set[tuple[int, ...]]:
-            limit = time.monotonic() + WAIT_S
-            while len(found := {row for each in members for row in each.rows()}) < wanted:
-                assert time.monotonic() < limit, [len(each.rows()) for each in members]
-                time.sleep(0.05)
-            return found
+            def found() -> set[tuple[int, ...]]:
+                return {row for each in members for row in each.rows()}
+
+            wait_until(
+                lambda: f"{wanted} rows: {[len(each.rows()) for each in members]}",
+                lambda: len(found()) >= wanted,
+                WAIT_S,
+            )
+            return found()
 
         try:
             for _ in range(3):

@@ -27,6 +27,7 @@ from tests.pipeline.gateway.kafka_tools.running import (
     process,
 )
 from tests.pipeline.gateway.running import coordinator, gateway
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
@@ -55,10 +56,7 @@ def rows(commit: int) -> pa.Table:
 
 
 def until(there: Callable[[], bool]) -> None:
-    limit = time.monotonic() + _WAIT_S
-    while not there():
-        assert time.monotonic() < limit
-        time.sleep(0.05)
+    wait_until("it is there", there, _WAIT_S)
 
 
 def places(file: Path) -> list[tuple[int, int]]:

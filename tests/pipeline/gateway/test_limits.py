@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -27,6 +26,7 @@ from pipeline.tables.store import open_table
 from schemas.tables import REQUESTS
 from tests.pipeline.gateway.raw import Client, connected, heartbeat
 from tests.pipeline.gateway.running import coordinator, gateway
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -49,8 +49,10 @@ def beat(client: Client, group_id: str = "g", member_id: str = "m", generation: 
 
 def await_rows(root: str, count: int) -> None:
     """Wait until so many requests are written."""
-    while open_table(root, REQUESTS).to_pyarrow_table().num_rows < count:
-        time.sleep(0.01)
+    wait_until(
+        f"{count} requests are written",
+        lambda: open_table(root, REQUESTS).to_pyarrow_table().num_rows >= count,
+    )
 
 
 # --- limits -------------------------------------------------------------------------------------

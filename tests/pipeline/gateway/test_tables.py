@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from pipeline.gateway.brokers import Broker
 from pipeline.tables.topics import create_topic
 from pipeline.topics import create_table_topic
 from tests.pipeline.gateway.running import coordinator, gateway
+from tests.waiting import wait_until
 
 ROWS = 3_000
 
@@ -148,8 +148,7 @@ def test_the_offset_of_the_latest_timestamp_is_found(
 def test_a_topic_without_records_has_no_latest_timestamp(broker: Broker, root_of: str) -> None:
     create_topic(root_of, "empty", 1)
     admin = admin_of(broker)
-    while "empty" not in admin.list_topics(timeout=30).topics:
-        pass
+    until_there(admin, "empty")
     partition = confluent_kafka.TopicPartition("empty", 0)
     found = admin.list_offsets({partition: OffsetSpec.max_timestamp()})[partition].result(30)
     assert (found.offset, found.timestamp) == (-1, -1)
@@ -191,8 +190,7 @@ def test_a_table_that_was_replaced_is_not_served_under_its_old_offsets(
             return None
 
     try:
-        while bounds() != (0, 5):
-            pass
+        wait_until("its five rows are served", lambda: bounds() == (0, 5))
         shutil.rmtree(uri)
         write_deltalake(uri, rows(100, 50))
         while (found := bounds()) is not None:
@@ -232,7 +230,4 @@ def admin_of(broker: Broker) -> AdminClient:
 
 def until_there(admin: AdminClient, topic: str) -> None:
     """Wait until the gateway shows a topic."""
-    limit = time.monotonic() + 20
-    while topic not in admin.list_topics(timeout=20).topics:
-        assert time.monotonic() < limit
-        time.sleep(0.05)
+    wait_until(f"{topic} is shown", lambda: topic in admin.list_topics(timeout=20).topics)

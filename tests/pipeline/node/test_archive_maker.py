@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import time
 from pathlib import Path
 
 import pytest
 
 from pipeline.errors import Failure
 from pipeline.node.archive_maker import ArchiveMaker, forget_others, make_archive
+from tests.waiting import wait_until
 
 WAIT_S = 30.0
 
@@ -89,10 +89,8 @@ def test_those_of_an_earlier_java_or_spark_are_deleted(archive: Path) -> None:
 def test_it_ends_with_the_coordinator_beside_which_it_is_made(archive: Path) -> None:
     maker = ArchiveMaker("tests.pipeline.node.slow_maker")
     maker.begin(archive)
-    until = time.monotonic() + WAIT_S
-    while not list(archive.parent.glob("class-archive-*/recording")):
-        assert time.monotonic() < until, "it does not begin"
-        time.sleep(0.05)
+    recordings = archive.parent.glob
+    wait_until("it begins", lambda: list(recordings("class-archive-*/recording")), WAIT_S)
     maker.stop()
     assert files(archive) == {"coordinator-0123abcd-new.lock"}, "what it had begun is gone"
 

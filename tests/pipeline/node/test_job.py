@@ -25,6 +25,7 @@ from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import table_uri
 from schemas.tables import REQUESTS
 from tests.pipeline.rows import counts, heartbeat, output, rows
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -49,10 +50,10 @@ def start(spark, root) -> Iterator[Callable[..., CoordinatorNode]]:
 
 
 def await_rows(root: str, name: str, ids: set[str], column: str = "request_id") -> None:
-    limit = time.monotonic() + WAIT_S
-    while not ids <= (found := {row[column] for row in rows(root, name)}):
-        assert time.monotonic() < limit, f"{ids - found} not in {name}"
-        time.sleep(0.1)
+    def missing() -> set[str]:
+        return ids - {row[column] for row in rows(root, name)}
+
+    wait_until(lambda: f"{missing()} in {name}", lambda: not missing(), WAIT_S, every_s=0.1)
 
 
 def test_every_request_is_answered_once_over_a_restart(start, root):
@@ -126,10 +127,14 @@ def test_a_timer_goes_off_once_though_nobody_asks_for_anything(start, root):
     coordinator = start(make_machine=Once, trigger_max_interval_ms=3_600_000)
     await_rows(root, "responses", {"r0"})
     then = coordinator.serving.sink.batches
-    while coordinator.serving.sink.batches < then + 5:
+
+    def go_on() -> None:
         coordinator.check()
         coordinator.serving.sink.wake()
-        time.sleep(0.05)
+
+    wait_until(
+        "five batches", lambda: coordinator.serving.sink.batches >= then + 5, WAIT_S, go_on, 0.05
+    )
     assert counts(root)["responses"] == 2, "one for the group, one for what woke the stream"
     began = time.monotonic()
     coordinator.stop()
@@ -172,10 +177,7 @@ def test_a_stream_goes_on_when_what_it_consumed_is_trimmed(start, root, monkeypa
         requests.append([heartbeat(f"before-{n}", "g")])
     await_rows(root, "responses", {f"before-{n}" for n in range(12)})
     log = Path(table_uri(root, REQUESTS)) / "_delta_log"
-    limit = time.monotonic() + WAIT_S
-    while running.trim() == 0:
-        assert time.monotonic() < limit, "nothing was consumed"
-        time.sleep(0.1)
+    wait_until("something is consumed", running.trim, WAIT_S)
     assert not (log / f"{0:020}.json").exists()
     requests.append([heartbeat("after", "g")])
     await_rows(root, "responses", {"after"})

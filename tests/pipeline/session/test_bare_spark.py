@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from pipeline.node.process import CoordinatorProcess
 from pipeline.tables.request_log import RequestLog
 from tests.ends import check_end
 from tests.pipeline.rows import heartbeat, rows
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -28,13 +28,11 @@ WAIT_S = 120.0
 
 
 def await_answer(root: str, request_id: str) -> int:
-    until = time.monotonic() + WAIT_S
-    while time.monotonic() < until:
-        for row in rows(root, "responses"):
-            if row["request_id"] == request_id:
-                return int(row["error_code"])
-        time.sleep(0.1)
-    raise AssertionError(f"{request_id} is not answered")
+    def found() -> list[int]:
+        answers = rows(root, "responses")
+        return [row["error_code"] for row in answers if row["request_id"] == request_id]
+
+    return wait_until(f"{request_id} is answered", found, WAIT_S)[0]
 
 
 def test_a_coordinator_runs_on_a_spark_that_has_none_of_it(

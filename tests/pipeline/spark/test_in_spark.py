@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +15,7 @@ from tests.pipeline.offsets_log import Log, commit, stored
 from tests.pipeline.small import SmallCoordinator
 from tests.pipeline.topics.logs import appender, batch, make
 from tests.pipeline.topics.tables import append, define
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -102,13 +102,13 @@ WITH_NOW = {"lag", "verdicts", "group_verdicts"}
 
 def _committed(root: str, *topics: str) -> dict[str, int]:
     """Wait until offsets of these topics are committed: Spark tells its listeners later."""
-    for _ in range(600):
+
+    def found() -> dict[str, int]:
         asked = "SELECT topic, max(committed_offset) FROM committed_offsets GROUP BY topic"
-        found: dict[str, int] = dict(Catalog(root).query(asked).rows)
-        if found.keys() >= set(topics):
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"only {found} is committed")
+        return dict(Catalog(root).query(asked).rows)
+
+    wait_until(lambda: f"{topics} are committed: {found()}", lambda: found().keys() >= set(topics))
+    return found()
 
 
 def _drain(rows: DataFrame, name: str, folder: Path) -> None:

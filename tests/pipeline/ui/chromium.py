@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
@@ -14,6 +13,7 @@ from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
 from pipeline.ui.app import Access, make_app
 from pipeline.ui.snapshot import HeldSnapshot
+from tests.waiting import wait_until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
@@ -27,8 +27,7 @@ def served(root: str, access: Access | None = None) -> Iterator[str]:
     server = uvicorn.Server(config)
     thread = Thread(target=server.run)
     thread.start()
-    while not server.started:
-        time.sleep(0.01)
+    wait_until("the server starts", lambda: server.started)
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
         yield f"http://127.0.0.1:{port}"

@@ -17,6 +17,7 @@ from tests.pipeline.small import SmallCoordinator
 from tests.pipeline.ui.asking import KEY
 from tests.pipeline.ui.chromium import CHROMIUM, DRIVER, opened_chromium, served
 from tests.pipeline.ui.many import write_groups
+from tests.waiting import wait_until
 
 GOLDEN = str(Path(__file__).parents[2] / "golden" / "0.1.0" / "root")
 GROUPS = 100_000
@@ -49,11 +50,7 @@ def press(browser: Any, *keys: str) -> None:
 
 
 def wait_for(browser: Any, text: str) -> None:
-    for _ in range(300):
-        if text in seen(browser):
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"{text!r} is not in {seen(browser)}")
+    wait_until(lambda: f"{text!r} is in {seen(browser)}", lambda: text in seen(browser))
 
 
 def test_pages_show_what_they_should_and_the_browser_complains_of_nothing(chromium: Any) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -20,6 +19,7 @@ from kafka.structs import OffsetAndMetadata
 from tests.pipeline.gateway.kafka_tools.brokers import ADMIN, COUNTS, FIRST_MS, USERS, login
 from tests.pipeline.gateway.kafka_tools.recording import FOLDER, Printed, Told, given, plain
 from tests.pipeline.gateway.kafka_tools.running import Tools
+from tests.waiting import wait_until
 
 ORDERS = [TopicPartition("orders", number) for number in range(len(COUNTS["orders"]))]
 _WAIT_S = 60
@@ -680,10 +680,11 @@ def rebalancing(address: str, group: str) -> Iterator[None]:
 def wait_for_topics(address: str, names: set[str]) -> None:
     """Wait until a broker has no other topics: Kafka's shows one for a moment after its end."""
     admin = KafkaAdminClient(bootstrap_servers=address)
-    limit = time.monotonic() + _WAIT_S
-    while {name for name in admin.list_topics() if not name.startswith("__")} != names:
-        assert time.monotonic() < limit
-        time.sleep(0.05)
+    wait_until(
+        lambda: f"{names}, not {admin.list_topics()}",
+        lambda: {name for name in admin.list_topics() if not name.startswith("__")} == names,
+        _WAIT_S,
+    )
     admin.close()
 
 
@@ -692,13 +693,12 @@ def wait_for(
 ) -> None:
     """Wait until a group is in a state with so many members, and all partitions are committed."""
     admin = KafkaAdminClient(bootstrap_servers=address)
-    limit = time.monotonic() + _WAIT_S
-    while True:
+
+    def is_so() -> bool:
         found = admin.describe_groups([group])[group]
-        if (found["group_state"], len(found["members"])) == (state, count) and (
+        return (found["group_state"], len(found["members"])) == (state, count) and (
             polling is None or polling.committed >= set(ORDERS)
-        ):
-            break
-        assert time.monotonic() < limit
-        time.sleep(0.05)
+        )
+
+    wait_until(f"{group} is {state} with {count} members", is_so, _WAIT_S)
     admin.close()
