@@ -26,8 +26,13 @@ def test_an_engine_s_statement_is_ended(tmp_path: Path) -> None:
             threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
             engine.run(ENDLESS)
 
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
+    # A shell has the jobs that it runs in the background ignore SIGINT.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_another_error_stays_what_it_is() -> None:
