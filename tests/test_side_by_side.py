@@ -72,7 +72,7 @@ class Run:
 
 
 def test_what_shares_a_start_is_run_by_one_process(maker: Maker) -> None:
-    (first, second) = Run([ZOMBIE, *MEMBERS, TAKE_OVER, *JOIN], 2).nodes
+    (first, second) = Run([ZOMBIE, *MEMBERS, *JOIN, TAKE_OVER], 2).nodes
     assert first.queue[:2] == [ZOMBIE, TAKE_OVER]
     assert second.queue[:2] == MEMBERS
     assert maker.begun

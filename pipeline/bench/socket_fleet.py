@@ -148,7 +148,7 @@ class SocketFleet:
         """Let each member send a heartbeat every `interval_s`, evenly spread. Raises Failure.
 
         An answer that takes longer than `late_s` is late; without it, than the interval. The last
-        ones are awaited for an interval.
+        ones are awaited for an interval, and as long as they are not late.
         """
         count, clock = len(self.members), time.perf_counter
         late_s = interval_s if late_s is None else late_s
@@ -156,7 +156,8 @@ class SocketFleet:
         found = Beaten([], 0, 0, 0.0)
         lags: list[float] = []
         began, number = clock(), 0
-        end, last = began + seconds, began + seconds + interval_s
+        end = began + seconds
+        last = end + max(interval_s, late_s)
         while True:
             now = clock()
             while (due := began + number * interval_s / count) <= now and due < end:

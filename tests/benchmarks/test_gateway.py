@@ -26,7 +26,8 @@ def test_members_on_sockets_join_heartbeat_and_are_counted(root: str) -> None:
     ):
         fleet.grow(groups[:2])
         fleet.grow(groups[2:])
-        found = fleet.beat(0.5, 0.5)
+        # Each sends one, and the machine has a minute to have it answered.
+        found = fleet.beat(0.5, 0.5, late_s=60.0)
         assert (len(found.times), found.late, found.errors) == (9, 0, 0)
         # Nobody is answered: each heartbeat is late, and each that could not be sent.
         deciding.pause()
