@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from chispa import assert_df_equality
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -34,6 +33,7 @@ from schemas.messages import HeartbeatRequest, RequestEvent
 from schemas.records import CoordinatorEvent, Record
 from schemas.tables import OFFSETS_TOPIC, TABLES, to_arrow
 from tests.golden.record import HERE
+from tests.pipeline.frames import assert_same_rows, frame
 from tests.pipeline.offsets_log import upkeep
 from tests.pipeline.small import SmallCoordinator
 from tests.pipeline.topics.logs import appender, batch, make
@@ -41,7 +41,8 @@ from tests.pipeline.topics.logs import appender, batch, make
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
+# On two cores that also do other things it takes more than four minutes.
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3_600)]
 
 
 def golden(root: str) -> None:
@@ -148,25 +149,20 @@ class Reader:
     def _equal(self, table: DeltaTable, theirs: DataFrame) -> None:
         schema = pa.schema(table.schema().to_arrow())
         rows = table.to_pyarrow_table()
-        ours = self._spark.createDataFrame(rows.cast(schema) if rows else schema.empty_table())
-        assert_df_equality(ours, theirs, transforms=[in_order], ignore_nullable=True)
-
-
-def in_order(rows: DataFrame) -> DataFrame:
-    """The rows in an order of their own; chispa's `ignore_row_order` exchanges them for it."""
-    return rows.coalesce(1).sortWithinPartitions(rows.columns)
+        rows = rows.cast(schema) if rows.num_rows else schema.empty_table()
+        assert_same_rows(frame(self._spark, rows), theirs)
 
 
 CHANGES = [pack, checkpoint, trim, vacuum]
 # After which changes the tables are read, and how many versions of each, by number and by time.
 STAGES = [
     pytest.param([[], CHANGES], 1, id="all-at-once"),
-    pytest.param([[], *([each] for each in CHANGES)], 20, marks=pytest.mark.long, id="each"),
+    pytest.param([[], *([each] for each in CHANGES)], 20, id="each"),
 ]
 
 
 @pytest.mark.parametrize(("stages", "sample"), STAGES)
-@pytest.mark.parametrize("write", [pytest.param(golden, marks=pytest.mark.long), written])
+@pytest.mark.parametrize("write", [golden, written])
 def test_spark_reads_every_table_as_python_does(
     spark_with_delta: SparkSession,
     root: str,
