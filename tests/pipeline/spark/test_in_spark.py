@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.monitor.catalog import Catalog
 from pipeline.spark import ProgressCommits, register_views
-from tests.pipeline.frames import assert_same_rows, frame
+from tests.frames import assert_same_rows, frame_of
 from tests.pipeline.offsets_log import Log, commit, stored
 from tests.pipeline.small import SmallCoordinator
 from tests.pipeline.topics.logs import appender, batch, make
@@ -84,11 +84,11 @@ def test_the_views_of_a_session_are_those_of_the_command(spark: SparkSession, ro
     assert {"root_lag", "root_verdicts", "root_group_members", "root_responses"} <= set(names)
     catalog = Catalog(root)
     for name in catalog.names():
-        plain = frame(spark, catalog.arrow(f"FROM {name}"))
+        told = frame_of(spark, catalog.arrow(f"FROM {name}"))
         found = spark.table(f"root_{name}")
-        assert found.columns == plain.columns
+        assert found.columns == told.columns
         # Their lag in seconds grows from query to query.
-        assert_same_rows(plain.drop("lag_seconds"), found.drop("lag_seconds"))
+        assert_same_rows(found.drop("lag_seconds"), told.drop("lag_seconds"))
     log.append(commit("g", 3, 4_000, ("t", 0)))
     asked = "SELECT sum(lag) FROM root_lag WHERE group_id = 'g'"
     assert [row[0] for row in spark.sql(asked).collect()] == [0]

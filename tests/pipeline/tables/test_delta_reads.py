@@ -1,182 +1,281 @@
-"""Spark's Delta reads every table of a root, now and in the past, as Python does."""
+"""Spark's Delta reads every table of a root, now and in the past, as Python does.
+
+The tables are written by code of ours and by delta-rs; delta-spark shares no code with either.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
-import time
-from collections.abc import Callable
-from datetime import UTC, datetime
-from functools import partial
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pytest
+from chispa.schema_comparer import assert_schema_equality
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
-from coordinator.authorization import AclBinding
-from coordinator.ownership import STARTED
-from pipeline.client import GroupMember, RequestClient
+from pipeline.client import RequestClient
+from pipeline.clock import clock_ms
 from pipeline.delta.checkpoint import clean_log
 from pipeline.delta.local_appender import LocalAppender
 from pipeline.delta.log_trim import trim_log
-from pipeline.delta.table import open_delta
+from pipeline.delta.table import newest_version, open_delta
 from pipeline.gateway.brokers import Brokers
-from pipeline.monitor.as_of import NotKept, commit_times, open_as_of
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.tables.acls import add_acls
+from pipeline.monitor.as_of import EPOCH, NotKept, commit_times, open_as_of
+from pipeline.node.node import start
+from pipeline.session.driver_jvm import jvm
+from pipeline.settings import Settings, load_settings
+from pipeline.stream.spark_engine import SparkEngine
+from pipeline.tables.acls import add_acls, remove_acls
+from pipeline.tables.request_log import RequestLog
+from pipeline.tables.store import ensure_tables, table_uri
+from pipeline.tables.topics import create_topic, delete_topic
+from pipeline.topics import create_table_topic
 from pipeline.upkeep.compaction import compact
 from pipeline.upkeep.retention import retain
 from pipeline.upkeep.topic_retention import retain_topics
-from schemas.messages import HeartbeatRequest, RequestEvent
-from schemas.records import CoordinatorEvent, Record
-from schemas.tables import OFFSETS_TOPIC, TABLES, to_arrow
-from tests.golden.record import HERE
-from tests.pipeline.frames import assert_same_rows, frame
+from schemas.acls import AclBinding, AclFilter
+from schemas.messages import RequestEvent
+from schemas.records import Record
+from schemas.tables import OFFSETS_TOPIC, ON_DEMAND, TABLES, to_arrow
+from tests.frames import assert_same_rows, frame_of
+from tests.golden.record import HERE, releases
+from tests.golden.write import TOPICS, Groups
 from tests.pipeline.offsets_log import upkeep
-from tests.pipeline.small import SmallCoordinator
+from tests.pipeline.rows import heartbeat
 from tests.pipeline.topics.logs import appender, batch, make
+from tests.pipeline.topics.tables import append, opened
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-# On two cores that also do other things it takes more than four minutes.
-pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(3_600)]
+# Two minutes of two cores.
+pytestmark = [pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(900)]
+
+WAIT_S = 120.0
+# Past every tombstone's retention, ms.
+CENTURIES_MS = 10_000_000_000_000
+# With them the reads of a root take half of the CPU time; what is read they do not change.
+FEW_TASKS = {
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+}
 
 
-def golden(root: str) -> None:
-    """What a coordinator of an earlier release has left."""
-    (release,) = [each for each in HERE.iterdir() if each.name[0].isdigit()]
-    shutil.copytree(release / "root", root, dirs_exist_ok=True)
+@pytest.fixture
+def reader(spark_with_delta: SparkSession) -> SparkSession:
+    """A session beside the shared one, which reads small tables in few tasks."""
+    session = spark_with_delta.newSession()
+    for name, value in FEW_TASKS.items():
+        session.conf.set(name, value)
+    return session
 
 
-def written(root: str) -> None:
-    """What a coordinator, a gateway, members and a topic's writers of this release write."""
-    topic = make(root)
-    for number in range(4):
-        appender(topic).append([batch(number % 3, "a", "b", f"c{number}")])
-    decisions = DecisionLog(root)
-    decisions.decide(decisions.read(), [CoordinatorEvent(1, -1, STARTED, 1)])
-    Brokers(root, "127.0.0.1", 9092).stop()
-    coordinator = SmallCoordinator(root, {"group.initial.rebalance.delay.ms": 0})
+# --- the roots ------------------------------------------------------------------------------------
+
+
+def golden_root(folder: Path, release: str) -> str:
+    """A copy of a golden root, brought up to date, whose commits have times in their order."""
+    root = folder / "root"
+    shutil.copytree(HERE / release / "root", root)
+    ensure_tables(str(root))
+    # Spark refuses what is older than `delta.deletedFileRetentionDuration`, though it is there.
+    begun_ms = clock_ms() - 600_000
+    for table in tables(folder):
+        for number, commit in enumerate(sorted((table / "_delta_log").glob("*.json"))):
+            at_ns = (begun_ms + number * 1000) * 1_000_000
+            os.utime(commit, ns=(at_ns, at_ns))
+    return str(root)
+
+
+def written_root(spark: SparkSession, folder: Path) -> str:
+    """A root with every kind of table, which a coordinator on Spark has just written."""
+    root = str(folder / "root")
+    group = {"offsets.topic.num.partitions": 4, "group.initial.rebalance.delay.ms": 0}
+    settings = Settings(coordinator=load_settings().coordinator, group=group)
+    node = start(SparkEngine(spark, root, settings.coordinator), root, settings)
     try:
-        with RequestClient(root) as client, GroupMember(root, "g", ["t"], client=client) as member:
-            while not member.poll(1_000):
-                continue
-            member.commit()
-            # A body that its api does not have is put aside.
-            client.ask(RequestEvent("odd", "g", "join_group", heartbeat=HeartbeatRequest(1, "m")))
+        node.await_ready(WAIT_S)
+        for name, partitions in {**TOPICS, "gone": 1}.items():
+            create_topic(root, name, partitions)
+        with RequestClient(root) as client:
+            groups = Groups(client)
+            groups.form()
+            delete_topic(root, "gone")
+            groups.park()
+            groups.commit_again()
+            client.ask(RequestEvent("no api", "stable", "no_such_api"))
+            for each in groups.waiting:
+                each.cancel()
+        node.stop()
     finally:
-        coordinator.stop()
-    add_acls(root, [AclBinding("TOPIC", "t", "LITERAL", "User:alice", "*", "READ", "ALLOW")])
+        node.abandon()
+    write_topics(root, str(folder / "user's table"))
+    acl = AclBinding("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
+    add_acls(root, [acl])
+    remove_acls(root, [AclFilter()])
+    Brokers(root, "localhost", 9092).stop()
+    return root
 
 
-def tables(root: str) -> list[Path]:
-    found = [each.parent for each in sorted(Path(root).rglob("_delta_log"))]
-    assert {each.name for each in found} >= set(TABLES)
-    return found
+def write_topics(root: str, users: str) -> None:
+    """A topic with a table of its own, and a user's table that is a topic, both with records."""
+    topic = make(root, 2)
+    with_headers = batch(1, "a", "b")
+    with_headers.headers = [(("page", b"/cart"),), ()]
+    writer = appender(topic)
+    writer.append([with_headers])
+    for value in "cdefghijkl":
+        writer.append([batch(0, value)])
+    append(users, range(20))
+    create_table_topic(root, "users", 3, users, key="id")
+    opened(root)
 
 
-# --- what happens to a root -----------------------------------------------------------------------
+def tables(folder: Path) -> list[Path]:
+    return sorted(log.parent for log in folder.rglob("_delta_log"))
 
 
-def pack(root: str) -> None:
-    """Compact the offsets topic, of which one segment is still open, and pack the other tables."""
-    folder = Path(root) / "offsets_topic"
-    newest = max(int(each["segment"]) for each in DeltaTable(folder).partitions())
-    record = Record(0, "share_group", "roll", 1, 10**6, topic="x")
-    segment = {"segment": pa.array([newest + 1], pa.int64())}
-    LocalAppender(folder).append(to_arrow(OFFSETS_TOPIC, [record], segment))
-    assert not compact(root, upkeep(), 4_000_000_000_000, force=True).skipped
-    now_ms = time.time_ns() // 1_000_000
-    for result in (*retain(root, upkeep(), now_ms), *retain_topics(root, upkeep(), now_ms)):
-        assert not result.failure, result.line()
+# --- what is done to them -------------------------------------------------------------------------
 
 
-def checkpoint(root: str) -> None:
-    for folder in tables(root):
-        clean_log(open_delta(str(folder)))
-        assert (folder / "_delta_log" / "_last_checkpoint").exists()
+def keep_up(root: str) -> None:
+    """Compact, pack and clean up as a coordinator does, and go on writing."""
+    topic = table_uri(root, OFFSETS_TOPIC)
+    newest = max(int(each["segment"]) for each in DeltaTable(topic).partitions())
+    record = Record(0, "share_group", "in a new segment", 1, 10**6, topic="x")
+    segment = pa.array([newest + 1], pa.int64())
+    rows = to_arrow(OFFSETS_TOPIC, [record], {"segment": segment})
+    LocalAppender(Path(topic)).append(rows)
+    assert compact(root, upkeep(), CENTURIES_MS, force=True).skipped is None
+    now_ms = clock_ms()
+    results = [*retain(root, upkeep(), now_ms), *retain_topics(root, upkeep(), now_ms)]
+    assert [each.failure for each in results if each.failure] == []
+    assert any(each.files_after < each.files_before for each in results), "something was packed"
+    RequestLog(root).append([heartbeat("after upkeep")])
 
 
-def trim(root: str) -> None:
-    for folder in tables(root):
-        trim_log(folder, DeltaTable(folder).version())
+def trim(folder: Path) -> int:
+    """Have each log begin with a Delta checkpoint; returns how many have no version 0 any more."""
+    trimmed = 0
+    for table in tables(folder):
+        clean_log(open_delta(str(table)))
+        newest = newest_version(str(table))
+        if newest:
+            assert trim_log(table, newest, grace_s=0.0)
+            trimmed += 1
+    for root in folder.glob("root"):
+        RequestLog(str(root)).append([heartbeat("after the trim")])
+    return trimmed
 
 
-def vacuum(root: str) -> None:
-    for folder in tables(root):
-        DeltaTable(folder).vacuum(0, enforce_retention_duration=False, dry_run=False, full=True)
+def vacuum(folder: Path) -> None:
+    for table in tables(folder):
+        options = {"retention_hours": 0, "enforce_retention_duration": False, "full": True}
+        DeltaTable(str(table)).vacuum(dry_run=False, **options)
 
 
-# --- how it is compared ---------------------------------------------------------------------------
+# --- how they are read ----------------------------------------------------------------------------
 
 
-class Reader:
-    """Reads by Spark and by Python, and counts what both read of the past, and what both refuse."""
+class Read(NamedTuple):
+    """A read of a table: Spark's clause, and what Python has read by the same one."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
-        self.past = 0
-        self.refused = 0
-
-    def compare(self, root: str, sample: int) -> None:
-        for folder in tables(root):
-            uri = str(folder)
-            self._equal(DeltaTable(uri), self._spark.read.format("delta").load(uri))
-            known = commit_times(uri)
-            for version, at_ms in known[:: max(1, len(known) // sample)]:
-                self._same(uri, partial(DeltaTable, uri, version), f"VERSION AS OF {version}")
-                at = datetime.fromtimestamp(at_ms / 1000, UTC)
-                clause = f"TIMESTAMP AS OF '{at:%Y-%m-%d %H:%M:%S}.{at_ms % 1000:03}+00:00'"
-                self._same(uri, partial(open_as_of, uri, at), clause)
-
-    def _same(self, uri: str, ours: Callable[[], DeltaTable | None], clause: str) -> None:
-        asked = f"SELECT * FROM delta.`{uri}` {clause}"
-        try:
-            table = ours()
-            assert table is not None
-            table.to_pyarrow_table()
-        except (DeltaError, NotKept, OSError):
-            with pytest.raises(Exception, match=r"DELTA_|FILE_NOT_EXIST|doesn't exist"):
-                self._spark.sql(asked).collect()
-            self.refused += 1
-            return
-        self._equal(table, self._spark.sql(asked))
-        self.past += 1
-
-    def _equal(self, table: DeltaTable, theirs: DataFrame) -> None:
-        schema = pa.schema(table.schema().to_arrow())
-        rows = table.to_pyarrow_table()
-        rows = rows.cast(schema) if rows.num_rows else schema.empty_table()
-        assert_same_rows(frame(self._spark, rows), theirs)
+    clause: str
+    rows: pa.Table
 
 
-CHANGES = [pack, checkpoint, trim, vacuum]
-# After which changes the tables are read, and how many versions of each, by number and by time.
-STAGES = [
-    pytest.param([[], CHANGES], 1, id="all-at-once"),
-    pytest.param([[], *([each] for each in CHANGES)], 20, id="each"),
-]
+def clauses(table: Path, most: int) -> Iterator[tuple[str, datetime | int | None]]:
+    """How a table is to be read, and what that is for Python; `most` reads of its past of a kind.
+
+    Of version 0, too, which is not kept for ever.
+    """
+    yield "", None
+    yield "VERSION AS OF 0", 0
+    known = commit_times(str(table))
+    past = known[-1::-1][1:] or known
+    chosen = past[:: max(1, len(past) // most)]
+    for version, at_ms in chosen:
+        yield f"VERSION AS OF {version}", version
+        at = EPOCH + timedelta(milliseconds=at_ms)
+        yield f"TIMESTAMP AS OF '{at.isoformat(' ', 'milliseconds')}'", at
 
 
-@pytest.mark.parametrize(("stages", "sample"), STAGES)
-@pytest.mark.parametrize("write", [golden, written])
-def test_spark_reads_every_table_as_python_does(
-    spark_with_delta: SparkSession,
-    root: str,
-    write: Callable[[str], None],
-    stages: list[list[Callable[[str], None]]],
-    sample: int,
+def check(spark: SparkSession, folder: Path, most: int) -> int:
+    """Spark reads all tables as Python does; returns how many reads both have refused."""
+    # As a session that has read none of them.
+    jvm(spark).org.apache.spark.sql.delta.DeltaLog.clearCache()
+    refused = 0
+    for table in tables(folder):
+        reads = []
+        for clause, as_of in clauses(table, most):
+            try:
+                reads.append(Read(clause, rows_of(str(table), as_of)))
+            except (NotKept, FileNotFoundError):
+                refused += 1
+                with pytest.raises(PySparkException):
+                    spark.sql(f"SELECT * FROM {named(table)} {clause}").collect()
+        for _, alike in itertools.groupby(reads, key=lambda each: each.rows.schema):
+            compare(spark, table, list(alike))
+    return refused
+
+
+def rows_of(uri: str, as_of: datetime | int | None) -> pa.Table:
+    handle = open_delta(uri) if as_of is None else open_as_of(uri, as_of)
+    assert handle is not None
+    return handle.to_pyarrow_table()
+
+
+def compare(spark: SparkSession, table: Path, reads: Sequence[Read]) -> None:
+    """Spark has the same of all these reads, which are compared in one query, being many."""
+    print(f"{table}: {[each.clause for each in reads]}")
+    found, expected = [], []
+    for number, (clause, rows) in enumerate(reads):
+        frame = spark.sql(f"SELECT {number} AS read, * FROM {named(table)} {clause}")
+        column = pa.array([number] * rows.num_rows, pa.int32())
+        rows = rows.add_column(0, pa.field("read", pa.int32(), nullable=False), column)
+        # A union would have made them alike.
+        assert_schema_equality(frame.schema, frame_of(spark, rows).schema)
+        found.append(frame)
+        expected.append(rows)
+    assert_same_rows(reduce(DataFrame.union, found), pa.concat_tables(expected))
+
+
+def named(table: Path) -> str:
+    return f"delta.`{table}`"
+
+
+# --- the tests ------------------------------------------------------------------------------------
+
+
+def check_through_upkeep(spark: SparkSession, folder: Path, root: str, most: int) -> None:
+    assert check(spark, folder, most) == 0, "nothing was removed yet"
+    keep_up(root)
+    check(spark, folder, most)
+    trimmed = trim(folder)
+    assert check(spark, folder, most) >= trimmed > len(TABLES), "they have no version 0"
+    vacuum(folder)
+    check(spark, folder, most)
+
+
+@pytest.mark.parametrize("release", releases())
+def test_spark_reads_a_golden_root(reader: SparkSession, release: str, tmp_path: Path) -> None:
+    root = golden_root(tmp_path, release)
+    check_through_upkeep(reader, tmp_path, root, 1)
+
+
+def test_spark_reads_what_a_coordinator_has_written(
+    spark_with_delta: SparkSession, reader: SparkSession, tmp_path: Path
 ) -> None:
-    write(root)
-    # A table's state is put together by 50 tasks otherwise.
-    spark_with_delta.conf.set("spark.databricks.delta.snapshotPartitions", 1)
-    reader = Reader(spark_with_delta)
-    for changes in stages:
-        for change in changes:
-            change(root)
-        reader.compare(root, sample)
-    assert reader.past >= 2 * len(TABLES)
-    assert reader.refused
+    root = written_root(spark_with_delta, tmp_path)
+    names = {table.name for table in tables(tmp_path)}
+    assert {table.name for table in (*TABLES.values(), *ON_DEMAND)} <= names
+    check_through_upkeep(reader, tmp_path, root, 1)
