@@ -1,9 +1,10 @@
 """The tests. An assert in a helper says its values, as one in a test does."""
 
 import pkgutil
+import sys
 
-import pytest
-
-# Before any of them is imported; pytest does so by itself for modules of tests and conftest only.
-_MODULES = {f"{__name__}.{each.name}" for each in pkgutil.iter_modules(__path__)}
-pytest.register_assert_rewrite(*_MODULES - {f"{__name__}.conftest"})
+# Programs that tests start are modules of this package too, and need not load pytest.
+if "pytest" in sys.modules:
+    # Before any of them is imported; pytest does so by itself for modules of tests and conftest.
+    modules = {f"{__name__}.{each.name}" for each in pkgutil.iter_modules(__path__)}
+    sys.modules["pytest"].register_assert_rewrite(*modules - {f"{__name__}.conftest"})

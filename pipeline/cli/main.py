@@ -51,6 +51,8 @@ _GROUPS = (
 # These verbs start Spark, or import what runs in it, and both need pandas.
 _WITH_SPARK = {"run", "package", "demo", "bench", "trial"}
 _STARTS_SPARK = {"run", "package", "demo"}
+# What the extra `coordinator` installs.
+_OF_COORDINATOR = ("pyspark", "delta", "pandas")
 # What ends a command by one line, beside our own failures. A failure of a module that was not
 # imported cannot have been raised, so that none of them is imported for it.
 _FAILURES = (
@@ -58,10 +60,6 @@ _FAILURES = (
     ("coordinator.config", "ConfigError"),
     ("coordinator.consumer.errors", "ConsumerError"),
 )
-
-
-# What the extra `coordinator` installs.
-_OF_COORDINATOR = ("pyspark", "delta", "pandas")
 
 
 def make_app(verb: str | None = None) -> typer.Typer:

@@ -104,7 +104,8 @@ def _distributions() -> list[Distribution]:
             one = distribution(name)
         except PackageNotFoundError as error:
             raise NotInstalled(
-                f"{name} is not installed in this environment: `pip install .` installs it"
+                f"{name} is not installed in this environment: "
+                "`pip install '.[coordinator]'` installs it"
             ) from error
         found[name] = one
         extra = {"extra": "coordinator" if name == PROJECT else ""}

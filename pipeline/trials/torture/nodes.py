@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from pipeline import background
 from pipeline.clock import monotonic, sleep
 from pipeline.errors import Failure
 from pipeline.node.process import CoordinatorProcess
@@ -212,8 +213,7 @@ class Cluster:
         self._error: NodeEnded | None = None
         self._excuse: str | None = None
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._tend, daemon=True)
-        self._thread.start()
+        self._thread = background.start("tending", self._tend, self._stopping.set)
 
     def _tend(self) -> None:
         while not self._stopping.wait(_LOOK_S):
