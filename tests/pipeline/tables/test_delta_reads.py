@@ -37,6 +37,7 @@ from tests.golden.record import HERE
 from tests.pipeline.offsets_log import upkeep
 from tests.pipeline.small import SmallCoordinator
 from tests.pipeline.topics.logs import appender, batch, make
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -61,8 +62,7 @@ def written(root: str) -> None:
     coordinator = SmallCoordinator(root, {"group.initial.rebalance.delay.ms": 0})
     try:
         with RequestClient(root) as client, GroupMember(root, "g", ["t"], client=client) as member:
-            while not member.poll(1_000):
-                continue
+            wait_until("a record", lambda: member.poll(1_000))
             member.commit()
             # A body that its api does not have is put aside.
             client.ask(RequestEvent("odd", "g", "join_group", heartbeat=HeartbeatRequest(1, "m")))
