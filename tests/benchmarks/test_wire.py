@@ -15,6 +15,7 @@ from pipeline.bench.fleet import Member
 from pipeline.bench.wire import BrokerPeer, Flood, encode
 from pipeline.errors import Failure
 from schemas.messages import OffsetFetchRequest, SyncGroupAssignment
+from tests.waiting import wait_until
 
 HEADER = struct.Struct(">ihhi")
 
@@ -91,8 +92,11 @@ def test_answers_find_their_requests(stand_in: Any) -> None:
         events = [member.heartbeat() for group in groups for member in group]
         peer.send(events)
         rows: list[dict[str, Any]] = []
-        while len(rows) < len(events):
-            rows += peer.answers()
+        wait_until(
+            lambda: f"four answers, but {rows}",
+            lambda: len(rows) >= len(events),
+            meanwhile=lambda: rows.extend(peer.answers()),
+        )
     assert {row["request_id"] for row in rows} == {event.request_id for event in events}
     assert {(row["api"], row["error_code"]) for row in rows} == {("heartbeat", 0)}
 

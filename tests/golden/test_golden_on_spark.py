@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import time
-from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -39,6 +37,7 @@ from tests.golden.record import (
     said,
     settings,
 )
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -80,15 +79,18 @@ def complete(golden: Golden) -> list[RequestEvent]:
 
 def await_answers(root: str, ids: set[str]) -> dict[str, Response]:
     """The answers to these requests; each was answered once."""
-    limit = time.monotonic() + WAIT_S
-    while True:
+
+    def answers() -> list[Response]:
         rows = from_arrow(Response, open_table(root, RESPONSES).to_pyarrow_table())
-        counts = Counter(row.request_id for row in rows)
-        if ids <= counts.keys():
-            assert {counts[each] for each in ids} == {1}
-            return {row.request_id: row for row in rows if row.request_id in ids}
-        assert time.monotonic() < limit, f"no answer to {ids - counts.keys()}"
-        time.sleep(0.2)
+        return [row for row in rows if row.request_id in ids]
+
+    def owed() -> set[str]:
+        return ids - {row.request_id for row in answers()}
+
+    wait_until(lambda: f"answers to {owed()}", lambda: not owed(), WAIT_S, every_s=0.2)
+    rows = answers()
+    assert sorted(row.request_id for row in rows) == sorted(ids)
+    return {row.request_id: row for row in rows}
 
 
 def offsets_of(answer: OffsetFetchResponse | None) -> dict[tuple[str, int], int]:

@@ -6,11 +6,14 @@ import os
 import shutil
 import socket
 import subprocess
-import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+from tests.ends import check_runs
+from tests.waiting import wait_until
 
 BUCKET = "bucket"
 # Where programs are kept that were built or installed for the tests.
@@ -33,21 +36,20 @@ class Server(ABC):
         )
 
     def __enter__(self) -> Server:
-        limit = time.monotonic() + _LIMIT_S
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 1).close()
-            except OSError:
-                if time.monotonic() > limit:
-                    raise
-                time.sleep(0.05)
-            else:
-                self._make_bucket()
-                return self
+        wait_until("the server takes a connection", self._answers, _LIMIT_S)
+        self._make_bucket()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.wait(10)
+
+    def _answers(self) -> bool:
+        check_runs(self._process.poll())
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+            return True
+        return False
 
     @abstractmethod
     def _command(self, folder: Path) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 
 from pipeline import background
 from pipeline.background import CannotStart
+from tests.ends import check_end
 
 LIMIT_S = 30
 
@@ -24,7 +25,7 @@ def run_program(text: str, code: int = 0) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", begin + text], capture_output=True, text=True, timeout=LIMIT_S
     )
-    assert done.returncode == code, (done.returncode, done.stderr)
+    check_end(done.returncode, done.stderr, code)
     return done.stdout.splitlines()
 
 

@@ -127,7 +127,7 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
             env=environment,
             stdin=subprocess.DEVNULL,
         )
-        assert done.returncode == code, done.stderr
+        check_end(done.returncode, done.stderr, code)
         return done
 
     return run

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.trials.jvm import VARIABLE, archive_path, use_short_lived_jvms
 from tests.class_archive import ArchiveMaker
+from tests.ends import check_end
 
 
 @pytest.fixture(autouse=True)
@@ -82,4 +83,4 @@ def test_a_maker_ends_with_the_run(cache: Path, monkeypatch: pytest.MonkeyPatch)
     assert maker.process is not None
     assert maker.process.poll() is None
     maker.end()
-    assert maker.process.returncode == -signal.SIGTERM
+    check_end(maker.process.returncode, expected=-signal.SIGTERM)

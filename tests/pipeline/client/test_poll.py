@@ -282,8 +282,7 @@ def test_seek_to_beginning_and_to_end(join: Any, table: str) -> None:
     gather(member, 60)
     member.seek_to_beginning()
     member.seek_to_end()
-    while None in [member.position(one) for one in T]:
-        assert member.poll(20) == {}
+    await_by_polls(member, lambda: None not in [member.position(one) for one in T])
     append(table, range(60, 66))
     assert numbers(gather(member, 6)) == list(range(60, 66))
 
@@ -361,8 +360,7 @@ def test_rows_that_vacuum_took_are_passed_over_as_auto_offset_reset_says(
     if reset == "earliest":
         assert numbers(gather(late, 6)) == list(range(60, 66))
     elif reset == "latest":
-        while {late.position(one) for one in late.assignment} != {11}:
-            assert late.poll(20) == {}
+        await_by_polls(late, lambda: {late.position(one) for one in late.assignment} == {11})
     else:
         with pytest.raises(OffsetOutOfRangeError, match=r"topic 't' has no offset 0 .* 'none'"):
             gather(late, 1)

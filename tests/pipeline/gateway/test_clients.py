@@ -23,6 +23,7 @@ from kafka.structs import OffsetAndMetadata
 
 from pipeline.gateway.brokers import Broker
 from tests.pipeline.gateway.raw import connected
+from tests.waiting import wait_until
 
 ALL = {TopicPartition("orders", number) for number in range(4)}
 
@@ -45,14 +46,19 @@ def test_two_of_kafka_python_share_the_partitions(broker: Broker) -> None:
     ]
     try:
         # A poll that ends within its leader's join can lose that join: the member would be silent.
-        while not all(len(each.assignment()) == 2 for each in both):
+        def poll() -> None:
             for each in both:
                 each.poll(timeout_ms=1_500)
+
+        wait_until(
+            "both own two",
+            lambda: all(len(each.assignment()) == 2 for each in both),
+            meanwhile=poll,
+        )
         assert both[0].assignment() | both[1].assignment() == ALL
         first = both[0].assignment()
-        while not committed(both[0], dict.fromkeys(first, OffsetAndMetadata(17, "so far", -1))):
-            for each in both:
-                each.poll(timeout_ms=1_500)
+        offsets = dict.fromkeys(first, OffsetAndMetadata(17, "so far", -1))
+        wait_until("a commit is taken", lambda: committed(both[0], offsets), meanwhile=poll)
         assert {both[1].committed(each) for each in first} == {17}
         assert both[1].end_offsets(ALL) == dict.fromkeys(ALL, 0)
     finally:
@@ -90,8 +96,11 @@ def test_librdkafka_joins_commits_and_describes(broker: Broker) -> None:
     )
     consumer.subscribe(["orders"])
     try:
-        while len(consumer.assignment()) < 4:
-            consumer.poll(0.1)
+        wait_until(
+            "it owns all",
+            lambda: len(consumer.assignment()) == 4,
+            meanwhile=lambda: consumer.poll(0.1),
+        )
         third = confluent_kafka.TopicPartition("orders", 3, 9)
         consumer.commit(offsets=[third], asynchronous=False)
         assert consumer.committed([third])[0].offset == 9

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from tests.pipeline.gateway.fuzzing import Fuzz
 from tests.pipeline.gateway.raw import Client, connected
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.pipeline.gateway.test_limits import become_member
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -98,13 +99,15 @@ def gateway_process(root: str, log: Path) -> Iterator[tuple[subprocess.Popen[byt
             [*command, "--listen", f"127.0.0.1:{port}"], stdout=output, stderr=output
         )
     try:
-        while True:
-            try:
+
+        def answers() -> bool:
+            check_runs(process.poll(), log)
+            with suppress(OSError):
                 socket.create_connection(("127.0.0.1", port), timeout=1).close()
-                break
-            except OSError:
-                check_runs(process.poll(), log)
-                time.sleep(0.05)
+                return True
+            return False
+
+        wait_until("the gateway takes a connection", answers)
         yield process, Broker(0, "127.0.0.1", port)
     finally:
         process.terminate()

@@ -36,6 +36,7 @@ from pipeline.tables.topics import create_topic
 from pipeline.topics import LogAppender, Record, TableTopics, create_log_topic
 from tests.pipeline.gateway.raw import connected, heartbeat
 from tests.pipeline.gateway.running import coordinator, gateway
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -291,8 +292,7 @@ def test_a_batch_whose_acknowledgement_was_lost_is_written_once(
             producer.produce(
                 "once", b"%d" % number, on_delivery=lambda e, m: told.append((e, m.offset()))
             )
-        while not killed:
-            producer.poll(0.01)
+        wait_until("an append", lambda: killed, meanwhile=lambda: producer.poll(0.01))
     with gateway(root, broker.port):
         assert producer.flush(30) == 0
     assert told == [(None, number) for number in range(10)]

@@ -99,9 +99,12 @@ def test_kafka_python_follows_a_table_that_grows(
         consumer.seek(partition, before[partition])
     write_deltalake(table, rows(100, 10), mode="append")
     found: list[int] = []
-    while len(found) < 10:
-        for records in consumer.poll(timeout_ms=30_000).values():
-            found += [json.loads(record.value)["id"] for record in records]
+
+    def poll() -> None:
+        for records in consumer.poll(timeout_ms=1_000).values():
+            found.extend(json.loads(record.value)["id"] for record in records)
+
+    wait_until(lambda: f"ten rows, but {found}", lambda: len(found) >= 10, meanwhile=poll)
     consumer.close()
     assert sorted(found) == list(range(100, 110))
 

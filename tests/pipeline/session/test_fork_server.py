@@ -105,7 +105,8 @@ def test_a_server_that_has_another_thread_forks_nothing_and_says_so(
     server = ForkServer({}, ["threaded"])
     done = ask(server, "-c", "import sys; print('threaded' in sys.modules)")
     server.end()
-    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
+    check_end(done.returncode, done.stderr)
+    assert (done.stdout, done.stderr) == ("False\n", "")
     assert "fork server: has threads (fork-server)" in capfd.readouterr().err
 
 

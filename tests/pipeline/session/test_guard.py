@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ from pipeline.session.scratch import ScratchFolder
 from pipeline.session.spark_settings import packages
 from pipeline.session.start import SessionStart, SparkNotStarted
 from pipeline.settings import Settings
+from tests.ends import check_end
 
 _PRIVATE = re.compile(
     r"\._(jvm|jsc|jdf|jsparkSession|jconf|gateway)\b"
@@ -170,7 +172,7 @@ def test_a_jvm_that_cannot_be_reached_is_ended(bare: BareSpark, monkeypatch, tmp
 
         monkeypatch.setattr(start, "connect_jvm", changed)
         assert begin(tmp_path) is bare
-        assert process.wait(10) != 0
+        check_end(process.wait(10), expected=-signal.SIGTERM)
     said = [line.partition(":")[0] for line in lines(caplog)]
     assert said == ["Spark begins a second JVM, which writes to the terminal", *LATER]
 

@@ -36,6 +36,7 @@ from pipeline.tables.topics import create_topic
 from schemas.errors import ErrorCode
 from tests.pipeline.gateway.raw import Client
 from tests.pipeline.gateway.running import coordinator, gateway
+from tests.waiting import wait_until
 
 
 class Secured(NamedTuple):
@@ -174,8 +175,12 @@ def test_a_wrong_password_is_told_to_the_client(secured: Secured) -> None:
             "error_cb": found.append,
         }
     )
-    while not any(each.code() == confluent_kafka.KafkaError._AUTHENTICATION for each in found):
-        client.poll(1)
+    refused = confluent_kafka.KafkaError._AUTHENTICATION
+    wait_until(
+        lambda: f"a refusal, but {found}",
+        lambda: refused in [each.code() for each in found],
+        meanwhile=lambda: client.poll(1),
+    )
 
 
 def test_the_principal_stands_in_the_request_s_row(secured: Secured) -> None:
