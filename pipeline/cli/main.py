@@ -48,9 +48,8 @@ _GROUPS = (
     "bench",
     "trial",
 )
-# These verbs start Spark, or import what runs in it, and both need pandas.
+# These verbs start Spark, ship what runs in it, or tell of which release their figures are.
 _WITH_SPARK = {"run", "package", "demo", "bench", "trial"}
-_STARTS_SPARK = {"run", "package", "demo"}
 # What the extra `coordinator` installs.
 _OF_COORDINATOR = ("pyspark", "delta", "pandas")
 # What ends a command by one line, beside our own failures. A failure of a module that was not
@@ -127,7 +126,7 @@ def main() -> None:
     if verb not in _WITH_SPARK:
         hide_pandas()
     try:
-        if verb in _STARTS_SPARK:
+        if verb in _WITH_SPARK:
             check_spark(verb)
         make_app(verb)()
     except WrongCall as error:

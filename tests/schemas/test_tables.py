@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from chispa.schema_comparer import assert_schema_equality
+from deltalake import Schema
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from schemas.messages import (
     HeartbeatRequest,
@@ -29,9 +34,12 @@ from schemas.records import (
 )
 from schemas.tables import (
     OFFSETS_TOPIC,
+    ON_DEMAND,
     REQUESTS,
     RESPONSES,
     TABLES,
+    TOPIC_RECORDS,
+    Table,
     to_arrow,
     to_events,
     to_requests,
@@ -89,10 +97,18 @@ def test_only_the_offsets_topic_is_partitioned():
     assert OFFSETS_TOPIC.schema.field("segment").type == pa.int64()
 
 
+@pytest.mark.parametrize(
+    "table", [*TABLES.values(), *ON_DEMAND, TOPIC_RECORDS], ids=lambda table: table.name
+)
+def test_spark_types_are_those_that_delta_keeps(table: Table):
+    kept = StructType.fromJson(json.loads(Schema.from_arrow(table.schema).to_json()))
+    assert_schema_equality(from_arrow_schema(table.schema), kept)
+
+
 def test_spark_types_follow():
-    spark_types = pytest.importorskip("pyspark.sql.pandas.types")
-    schema = spark_types.from_arrow_schema(RESPONSES.schema)
-    types = {field.name: field.dataType.simpleString() for field in schema}
+    types = {
+        field.name: field.dataType.simpleString() for field in from_arrow_schema(RESPONSES.schema)
+    }
     assert types["error_code"] == "smallint"
     assert types["responded_at"] == "timestamp"
     assert types["leave_group"] == (

@@ -180,9 +180,13 @@ class MalformedFiles:
             if len(fields) > 1 and random.random() < 0.5:
                 del fields[random.choice(sorted(fields))]
             changed = random.choice([*sorted(fields), "added"])
-            fields[changed] = _OTHERS[random.choice(sorted(_OTHERS))](rows)
+            is_null = columns[name].is_null()
+            # pyarrow before 25 does not write a list that has items below a null.
+            kept = [None if null else row for row, null in enumerate(is_null.to_pylist())]
+            others = _OTHERS[random.choice(sorted(_OTHERS))](rows)
+            fields[changed] = others.take(pa.array(kept, pa.int64()))
             columns[name] = pa.StructArray.from_arrays(
-                list(fields.values()), list(fields), mask=columns[name].is_null()
+                list(fields.values()), list(fields), mask=is_null
             )
 
 

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.delta.local_appender import LocalAppender
+from tests.frames import assert_same_rows
 
 pytestmark = pytest.mark.spark
 
@@ -21,7 +22,11 @@ def test_a_table_with_a_comment_can_be_described_after_an_append(
     spark.sql(f"CREATE TABLE {table} (n BIGINT COMMENT 'a number', p STRING) USING delta")
     appender = LocalAppender(tmp_path)
     spark.sql(f"COMMENT ON TABLE {table} IS 'what was counted'")
-    appender.append(pa.table({"n": pa.array([1], pa.int64()), "p": ["a"]}))
+    rows = pa.table({"n": pa.array([1], pa.int64()), "p": ["a"]})
+    appender.append(rows)
     assert (tmp_path / "_delta_log" / f"{2:020}.crc").exists()
-    (detail,) = spark.sql(f"DESCRIBE DETAIL {table}").collect()
-    assert (detail["numFiles"], detail["description"]) == (1, "what was counted")
+    described = spark.sql(f"DESCRIBE DETAIL {table}").select("numFiles", "description")
+    expected = spark.createDataFrame([(1, "what was counted")], described.schema)
+    assert_same_rows(described, expected)
+    # Without the comment of its column.
+    assert_same_rows(spark.table(table), rows, ignore_metadata=True)

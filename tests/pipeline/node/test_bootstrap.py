@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
@@ -14,6 +15,7 @@ from pipeline.stream.packed import FIRST_KEY
 from pipeline.stream.sink import Sink
 from pipeline.tables.request_log import RequestLog
 from schemas.records import OffsetCommitValue, Record
+from tests.frames import assert_same_rows, frame_of
 from tests.pipeline.rows import heartbeat, output
 
 PARTITIONS = 3
@@ -107,23 +109,31 @@ def test_spark_streams_the_bootstrap_and_what_is_added_to_it(spark, root, tmp_pa
     write_groups(root, "a", "b")
     uri = f"{root}/bootstrap"
     bootstrap = prepare_bootstrap(root, uri, PartitionSet({0, 1, 2}, PARTITIONS))
-    seen: list[str] = []
+    seen: list[pa.Table] = []
+
+    def take(rows, _batch_id) -> None:
+        each = rows.selectExpr("group_id", r"explode(split(events, '\n')) AS event")
+        seen.append(each.toArrow())
+
+    def check() -> None:
+        read = frame_of(spark, pa.concat_tables(seen))
+        # An array's items, which `split` has made, are never null.
+        assert_same_rows(read, DeltaTable(uri).to_pyarrow_table(), ignore_nullable=True)
+
     query = (
         read_events(spark, root, CoordinatorSettings(), bootstrap, bootstrap.version + 1)
-        .writeStream.foreachBatch(
-            lambda rows, _: seen.extend(
-                row["group_id"] for row in rows.collect() for _ in row["events"].split("\n")
-            )
-        )
+        .writeStream.foreachBatch(take)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .start()
     )
     try:
         query.processAllAvailable()
-        assert sorted(seen) == ["a", "b"]
+        assert sorted(group for group, _ in events_of(uri)) == ["a", "b"]
+        check()
         claimed = PartitionSet({partition_for("b", PARTITIONS)}, PARTITIONS)
         append(root, uri, claimed)
         query.processAllAvailable()
     finally:
         query.stop()
-    assert sorted(seen) == ["a", "b", "b"]
+    assert sorted(group for group, _ in events_of(uri)) == ["a", "b", "b"]
+    check()
