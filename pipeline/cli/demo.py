@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from pipeline.errors import Failure
+from pipeline.interrupt import interrupted_by_signals
 
 
 def demo(
@@ -24,5 +25,7 @@ def demo(
     """
     from pipeline.replay.demo import run_demo
 
-    if not run_demo(keep, verbose):
+    with interrupted_by_signals():
+        went_well = run_demo(keep, verbose)
+    if not went_well:
         raise Failure("not every request was answered, or not every row was put out, in time")

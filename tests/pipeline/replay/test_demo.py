@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 
@@ -13,7 +17,9 @@ from pipeline.cli.main import app
 from pipeline.errors import Failure
 from pipeline.replay import demo
 from pipeline.replay.demo import Demo, difference
+from tests.ends import check_end
 from tests.pipeline.small import SmallCoordinator
+from tests.waiting import wait_until
 
 # Conversations of less than a second.
 QUICK = ["i01-wrong-member-id", "i05-unknown-group", "i11-offset-delete-subscribed"]
@@ -68,6 +74,33 @@ def test_an_answer_that_differs_is_told_in_a_line() -> None:
         "a/1 heartbeat: the broker answered NONE, the coordinator UNKNOWN_MEMBER_ID"
     )
     assert difference(recorded, {**recorded, "heartbeat": {}}) == "a/1 heartbeat: differs in x"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end_it_ends_its_coordinator(tmp_path: Path, told: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "pipeline", "demo", "--keep", str(tmp_path)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    ) as demo_of_ours:
+        try:
+            wait_until("a coordinator starts", lambda: at_work(tmp_path / "root"))
+            demo_of_ours.send_signal(told)
+            _, said = demo_of_ours.communicate(timeout=120)
+        finally:
+            demo_of_ours.kill()
+    check_end(demo_of_ours.returncode, said.decode(), 130)
+    assert at_work(tmp_path / "root") == []
+
+
+def at_work(root: Path) -> list[str]:
+    """The command lines of the processes that work on a root."""
+    commands = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            commands.append(each.read_text("utf-8", "replace"))
+    return [command for command in commands if str(root) in command]
 
 
 @pytest.mark.parametrize("went_well", [False, True])
