@@ -105,7 +105,7 @@ class CoordinatorNode:
             (ours.progress_timeout_ms + ours.longest_trigger_ms) / 1000,
             longest_gap_s(ours.lease_ms),
         )
-        self._lease = LeaseRenewal(
+        self.lease = LeaseRenewal(
             root, self.node.node_id, ours.lease_ms, gets_on=self._progress.gets_on
         )
 
@@ -152,9 +152,12 @@ class CoordinatorNode:
 
     def tick(self) -> None:
         """Look at the cluster state if it is time, and carry out what there is to do."""
+        if monotonic() >= self._look_at:
+            self.look()
+
+    def look(self) -> None:
+        """Look at the cluster state, and carry out what there is to do."""
         now = monotonic()
-        if now < self._look_at:
-            return
         self._cluster = self._decisions.read()
         self.check()
         alive = self._observer.alive(self._cluster, self._decisions.lease_of)
@@ -228,12 +231,12 @@ class CoordinatorNode:
         self._query.stop()
         # Not before: a stop that hangs is to cost this node its lease.
         self._progress.watch(None)
-        self._lease.stop()
+        self.lease.stop()
         self._decisions.decide_until(lambda cluster: self._if_latest(cluster, STOPPED))
 
     def abandon(self) -> None:
         """End the query as it stands and the lease's renewal, and say nothing of it to anyone."""
-        self._lease.stop()
+        self.lease.stop()
         self._query.abandon()
 
     def _if_latest(self, cluster: ClusterState, what: str) -> list[CoordinatorEvent]:

@@ -50,7 +50,7 @@ def write_package(out: Path, progress: Callable[[str], None] = lambda _: None) -
     `progress` is told of each package, with its number of how many. An archive that is there is
     replaced once the new one is whole. Raises NotInstalled, OSError.
     """
-    found = _distributions()
+    found = distributions()
     out.mkdir(parents=True, exist_ok=True)
     archive = out / f"{shipped.ARCHIVE_FOLDER}.tar.gz"
     begun = archive.with_suffix(".begun")
@@ -60,9 +60,9 @@ def write_package(out: Path, progress: Callable[[str], None] = lambda _: None) -
                 progress(f"{number} of {len(found)}: {one.metadata['Name']} {one.version}")
                 for name, file in _files(one):
                     tar.add(file, str(name), recursive=False)
-            for name, file in _own_files():
+            for name, file in own_files():
                 tar.add(file, str(name), recursive=False)
-            _add_text(tar, "LICENSES.txt", "".join(map(_licence_line, found)))
+            _add_text(tar, "LICENSES.txt", "".join(map(licence_line, found)))
         begun.replace(archive)
     finally:
         begun.unlink(missing_ok=True)
@@ -71,7 +71,7 @@ def write_package(out: Path, progress: Callable[[str], None] = lambda _: None) -
     return Packaged(archive, job, tuple(f"{one.metadata['Name']} {one.version}" for one in found))
 
 
-def _licence_line(one: Distribution) -> str:
+def licence_line(one: Distribution) -> str:
     """A package's licence as its metadata tell it: an SPDX expression, a classifier or a text."""
     told = one.metadata
     expressed = told.get_all("License-Expression") or ()
@@ -92,7 +92,7 @@ def _add_text(tar: tarfile.TarFile, name: str, text: str) -> None:
     tar.addfile(info, io.BytesIO(content))
 
 
-def _distributions() -> list[Distribution]:
+def distributions() -> list[Distribution]:
     """The project and all that a coordinator depends on here, by name."""
     found: dict[str, Distribution] = {}
     wanted = [PROJECT]
@@ -132,7 +132,7 @@ def _files(one: Distribution) -> Iterator[tuple[PurePosixPath, Path]]:
             yield file, path
 
 
-def _own_files() -> Iterator[tuple[PurePosixPath, Path]]:
+def own_files() -> Iterator[tuple[PurePosixPath, Path]]:
     """This project's packages, also where they are imported from a checkout."""
     for name in OWN_PACKAGES:
         spec = importlib.util.find_spec(name)

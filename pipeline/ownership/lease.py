@@ -209,7 +209,7 @@ class LeaseRenewal:
         self._app_id = lease_app_id(node_id)
         self._clock = clock
         self._is_said = False
-        self._renew()
+        self.renew()
         wait_s = renewal_interval_s(lease_ms)
         self._renewals = background.repeat("lease", wait_s, self._try_to_renew)
 
@@ -225,10 +225,11 @@ class LeaseRenewal:
             return
         self._is_said = False
         try:
-            self._renew()
+            self.renew()
         except (DeltaError, OSError, Failure) as error:
             # Should it go on like this, others take over, and this node is fenced off.
             log.warning("the lease was not renewed: %s", error)
 
-    def _renew(self) -> None:
+    def renew(self) -> None:
+        """Renew now. Raises DeltaError, OSError and Failure."""
         renew(self._appender, self._app_id, self._clock())

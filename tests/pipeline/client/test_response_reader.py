@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
@@ -282,10 +281,8 @@ def test_without_a_coordinator_the_wait_ends(client: RequestClient) -> None:
 
 def test_a_request_that_is_not_written_is_not_waited_for(root: str, client: RequestClient) -> None:
     shutil.rmtree(Path(root) / "requests")
-    began = time.monotonic()
     with pytest.raises(DeliveryFailed, match="1 request could not be written"):
-        client.ask(heartbeat("a"))
-    assert time.monotonic() - began < SOON_S
+        client.ask(heartbeat("a"), timeout_ms=3_600_000)
 
 
 def test_a_request_that_is_not_taken_is_not_waited_for(root: str) -> None:

@@ -38,9 +38,8 @@ def until(nodes: dict[int, CoordinatorNode], holds: Callable[[], bool], rounds: 
 def look(nodes: dict[int, CoordinatorNode]) -> None:
     for node in nodes.values():
         # Leases are renewed by the clock that runs, and looked at by the one of a test.
-        node._lease._renew()
-        node._look_at = 0.0
-        node.tick()
+        node.lease.renew()
+        node.look()
 
 
 def node_settings(node_id: int) -> Settings:

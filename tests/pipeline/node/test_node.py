@@ -98,7 +98,7 @@ def test_a_node_that_has_not_begun_does_not_say_that_it_has_read_all(
     again = CoordinatorNode(engine, root, node_settings(1))
     try:
         before = decisions.read(), decisions.consumed_by(1)
-        monkeypatch.setattr(again._decisions, "decide", lambda *_: None)
+        monkeypatch.setattr(DecisionLog, "decide", lambda *_: None)
         again.tick()
         assert again.serving is None, "what the other node had is to be claimed first"
         assert (decisions.read(), decisions.consumed_by(1)) == before
@@ -180,7 +180,7 @@ def test_a_node_whose_claim_is_refused_begins_no_query(root: str, monkeypatch: p
     node = CoordinatorNode(engine, root, node_settings(1))
     try:
         with monkeypatch.context() as others:
-            others.setattr(node._decisions, "decide", lambda *_: None)
+            others.setattr(DecisionLog, "decide", lambda *_: None)
             node.tick()
         assert not engine.queries
         until({1: node}, lambda: len(engine.queries) == 1)
@@ -245,7 +245,7 @@ def test_before_a_partition_is_given_up_its_next_owner_reads_ahead(
         look({1: nodes[1]})
         assert 0 in decisions.read().kept_by(1), "the other has not read ahead yet"
         until(nodes, lambda: 0 in decisions.read().owned_by(2))
-        until(nodes, lambda: not nodes[2]._query.is_changing())
+        until(nodes, nodes[2].is_ready)
         assert (True, 9) in read
         assert max(files for is_kept, files in read if not is_kept) == 0
     finally:

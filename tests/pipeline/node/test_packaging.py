@@ -20,7 +20,7 @@ from tests.ends import check_end
 @pytest.fixture
 def of_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """An environment of one package: all of them are 190 MB."""
-    monkeypatch.setattr(packaging, "_distributions", lambda: [distribution("msgspec")])
+    monkeypatch.setattr(packaging, "distributions", lambda: [distribution("msgspec")])
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_an_archive_that_could_not_be_finished_leaves_the_one_before_it(
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(packaging, "_own_files", full)
+    monkeypatch.setattr(packaging, "own_files", full)
     with pytest.raises(OSError, match="no space left"):
         write_package(tmp_path)
     assert (tmp_path / "group-coordinator.tar.gz").read_bytes() == before
@@ -93,13 +93,13 @@ def test_the_archive_lists_the_licences_of_what_it_hands_on(tmp_path: Path) -> N
 
 
 def test_nothing_is_handed_on_under_a_licence_that_binds_whoever_hands_it_on() -> None:
-    licences = [packaging._licence_line(one) for one in packaging._distributions()]
+    licences = [packaging.licence_line(one) for one in packaging.distributions()]
     assert len(licences) > 20
     assert not [line for line in licences if "GPL" in line or "not told" in line]
 
 
 def test_the_project_depends_on_what_is_packed_and_spark_brings_its_own() -> None:
-    found = {one.metadata["Name"].lower() for one in packaging._distributions()}
+    found = {one.metadata["Name"].lower() for one in packaging.distributions()}
     assert {"deltalake", "duckdb", "msgspec", "pandas", "pyarrow"} <= found
     # arro3-core is a package of deltalake's; pytest is for those who work on the project.
     assert "arro3-core" in found
@@ -109,7 +109,7 @@ def test_the_project_depends_on_what_is_packed_and_spark_brings_its_own() -> Non
 def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packaging, "PROJECT", "no-such-package")
     with pytest.raises(NotInstalled, match="no-such-package is not installed in this environment"):
-        packaging._distributions()
+        packaging.distributions()
 
 
 def test_the_job_names_all_that_a_drivers_python_lacks_in_one_line(tmp_path: Path) -> None:

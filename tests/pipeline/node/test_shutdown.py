@@ -30,7 +30,7 @@ def running(root: str, *numbers: int) -> Iterator[tuple[dict[int, CoordinatorNod
         try:
             least = PARTITIONS // len(numbers)
             until(nodes, lambda: all(len(decisions.read().kept_by(n)) >= least for n in numbers))
-            until(nodes, lambda: not any(node._query.is_changing() for node in nodes.values()))
+            until(nodes, lambda: all(node.is_ready() for node in nodes.values()))
             yield nodes, decisions
         finally:
             for node in nodes.values():
@@ -43,7 +43,7 @@ def stop(node: CoordinatorNode, others: dict[int, CoordinatorNode], timeout_s: f
     handing_over = HandOver(node, timeout_s)
     while handing_over.go_on():
         clock.sleep(0.02)
-        node._lease._renew()
+        node.lease.renew()
         look(others)
     seconds = clock.monotonic() - began
     node.stop()
@@ -120,7 +120,7 @@ def test_when_the_others_die_meanwhile_it_stops(root: str):
         began = clock.monotonic()
         while handing_over.go_on():
             clock.sleep(0.5)
-            first._lease._renew()
+            first.lease.renew()
         assert 9 < clock.monotonic() - began < 21
         first.stop()
         assert decisions.read().nodes[1].stopped
@@ -166,7 +166,7 @@ def test_a_neighbour_of_an_earlier_release_does_not_give_back_what_it_has_taken(
         until(nodes, lambda: len(decisions.read().kept_by(2)) == PARTITIONS)
         for _ in range(20):
             clock.sleep(0.5)
-            first._lease._renew()
+            first.lease.renew()
             first.tick()
             look(nodes)
         decided = rows(root, "coordinators")

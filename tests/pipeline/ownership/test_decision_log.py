@@ -143,7 +143,7 @@ def test_a_lease_is_renewed_also_when_the_clock_was_set_back(root: str) -> None:
     decisions = cluster(root)
     clock = iter([100, 50])
     lease = LeaseRenewal(root, 1, 60_000, lambda: next(clock))
-    lease._renew()
+    lease.renew()
     lease.stop()
     decisions.read()
     assert decisions.lease_of(1) == 101

