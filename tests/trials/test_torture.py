@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from typer.testing import CliRunner
@@ -67,10 +68,10 @@ def test_how_long_it_goes_on_must_be_said() -> None:
 class Process:
     """A coordinator's process that starts nothing."""
 
-    started = 0
+    made: ClassVar[list[Process]] = []
 
     def __init__(self, *_: object, **__: object) -> None:
-        Process.started += 1
+        Process.made.append(self)
         self.ended = False
         self.status = 0
         self.pid = -1
@@ -97,7 +98,7 @@ class Process:
 @pytest.fixture
 def node(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
     monkeypatch.setattr(nodes, "CoordinatorProcess", Process)
-    Process.started = 0
+    monkeypatch.setattr(Process, "made", [])
     checkpoint = Path(stream_uri(f"{checkpoint_uri(root, 1)}/epoch-3"))
     checkpoint.mkdir(parents=True)
     (checkpoint / "metadata").write_text('{"id":"query-1"}')
@@ -109,7 +110,7 @@ def test_what_was_killed_is_started_again(node: Node, root: str) -> None:
     assert node.query_ids == {"query-1"}
     assert node.kill_node()
     assert node.tend() == "node 1 is started again after a kill"
-    assert Process.started == node.starts == 2
+    assert len(Process.made) == node.starts == 2
     assert Path(checkpoint_uri(root, 1)).exists()
     assert node.kill_node()
     node.forgets = True
@@ -149,7 +150,7 @@ def test_a_node_that_is_told_to_end_is_not_ready_until_it_was_started_again(node
     assert node.stop()
     assert node.tend() is None, "it hands its partitions over"
     assert not node.is_ready()
-    node._process.kill()
+    Process.made[-1].kill()
     assert not node.stop(), "it has ended"
     assert node.tend() == "node 1 is started again after a stop in order"
     assert node.is_ready()
@@ -161,8 +162,8 @@ def test_a_node_that_is_told_to_end_does_so_in_order_if_nothing_else_was_done_to
 ) -> None:
     node.hit = before
     node.stop()
-    node._process.kill()
-    node._process.status = 1
+    Process.made[-1].kill()
+    Process.made[-1].status = 1
     if before is not None:
         assert node.tend() is not None
         return
@@ -170,24 +171,25 @@ def test_a_node_that_is_told_to_end_does_so_in_order_if_nothing_else_was_done_to
         node.tend()
 
 
-def test_a_node_that_is_started_on_a_full_disk_is_excused_too(node: Node) -> None:
+@pytest.mark.usefixtures("node")
+def test_a_node_that_is_started_on_a_full_disk_is_excused_too(root: str, tmp_path: Path) -> None:
     """However long the disk takes to be filled: a node ends whenever it writes."""
-    cluster = Cluster(node._root, node._config, node._logs, 1)
+    cluster = Cluster(root, tmp_path / "c.toml", tmp_path, 1)
     try:
         with cluster.excusing("a full disk"):
             for _ in range(3):
                 starts = cluster.nodes[0].starts
                 with cluster.lock:
-                    cluster.nodes[0]._process.kill()
+                    Process.made[-1].kill()
                 wait_until(
                     "it starts again", lambda starts=starts: cluster.nodes[0].starts > starts
                 )
         with cluster.lock:
-            cluster.nodes[0]._process.kill()
+            Process.made[-1].kill()
         wait_until("it starts a fifth time", lambda: cluster.nodes[0].starts == 5)
         cluster.check()
         with cluster.lock:
-            cluster.nodes[0]._process.kill()
+            Process.made[-1].kill()
         with pytest.raises(NodeEnded):
             wait_until("its end is found", cluster.check)
     finally:
