@@ -68,8 +68,9 @@ class SocketFleet:
         self._connection_of_fd: dict[int, int] = {}
         self._place_of_name: dict[str, int] = {}
         self._received: list[bytes] = []
-        # Whose requests are unanswered on each connection: it is answered in their order.
-        self._unanswered: list[deque[int]] = []
+        # Whose requests are unanswered on each connection, and when they were sent: it is answered
+        # in their order.
+        self._unanswered: list[deque[tuple[int, float]]] = []
         self._asked: list[RequestEvent | None] = []
         self._frames: list[bytes] = []
 
@@ -111,20 +112,20 @@ class SocketFleet:
         for event in events:
             place = self._place_of_name[event.client_id or ""]
             self._asked[place] = event
-            self._unanswered[place % self._most].append(place)
+            self._unanswered[place % self._most].append((place, time.perf_counter()))
             self._sockets[place % self._most].sendall(encode(event))
 
     def answers(self) -> list[dict[str, Any]]:
         """The answers that came within a moment, as rows of the `responses` table."""
         rows = []
-        for place, frame in self._arrivals():
+        for place, _, frame in self._arrivals():
             event = self._asked[place]
             assert event is not None
             rows.append(row_of(event, frame[_SIZE.size :]))
         return rows
 
-    def _arrivals(self) -> Iterator[tuple[int, bytes]]:
-        """The whole frames that came within a moment, with their sizes, and whose they are."""
+    def _arrivals(self) -> Iterator[tuple[int, float, bytes]]:
+        """Whose answers came within a moment, when each was asked for, and the whole frames."""
         for fd, _ in self._epoll.poll(_MOMENT_S, 4096):
             number = self._connection_of_fd[fd]
             try:
@@ -138,7 +139,7 @@ class SocketFleet:
                 end = _SIZE.size + _SIZE.unpack_from(data)[0]
                 if len(data) < end:
                     break
-                yield self._unanswered[number].popleft(), data[:end]
+                yield *self._unanswered[number].popleft(), data[:end]
                 data = data[end:]
             self._received[number] = data
 
@@ -170,9 +171,12 @@ class SocketFleet:
                 sent[place] = clock()
                 with contextlib.suppress(BlockingIOError):
                     self._sockets[place % self._most].send(self._frames[place])
-                    self._unanswered[place % self._most].append(place)
-            for place, frame in self._arrivals():
-                taken = clock() - sent[place]
+                    self._unanswered[place % self._most].append((place, sent[place]))
+            for place, asked_at, frame in self._arrivals():
+                if asked_at != sent[place]:
+                    # Of an earlier stretch, which has counted it as late.
+                    continue
+                taken = clock() - asked_at
                 sent[place] = 0.0
                 found.times.append(taken)
                 found.late += taken > late_s

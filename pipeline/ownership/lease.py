@@ -209,6 +209,7 @@ class LeaseRenewal:
         self._app_id = lease_app_id(node_id)
         self._clock = clock
         self._is_said = False
+        self._renewing = threading.Lock()
         self.renew()
         wait_s = renewal_interval_s(lease_ms)
         self._renewals = background.repeat("lease", wait_s, self._try_to_renew)
@@ -231,5 +232,8 @@ class LeaseRenewal:
             log.warning("the lease was not renewed: %s", error)
 
     def renew(self) -> None:
-        """Renew now. Raises DeltaError, OSError and Failure."""
-        renew(self._appender, self._app_id, self._clock())
+        """Renew now, from any thread. Raises DeltaError, OSError and Failure."""
+        # An appender is one thread's: of two, one would take the other's commit for its own too,
+        # and go on one version beyond the log's end.
+        with self._renewing:
+            renew(self._appender, self._app_id, self._clock())

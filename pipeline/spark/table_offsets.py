@@ -26,7 +26,8 @@ class TableOffsets:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._topics: TableTopics | None = None
+        # Each with the index of its own topic alone.
+        self._topics: dict[str, TableTopics] = {}
 
     def of(self, position: DeltaPosition) -> dict[tuple[str, int], int]:
         """Return topic and partition -> the offset after the last row of the versions read.
@@ -49,10 +50,14 @@ class TableOffsets:
 
     def _index(self, topic: str) -> None:
         """Index what is new of a user's table, as a member that consumes it does."""
-        if self._topics is None:
-            self._topics = TableTopics(self._root, only=[topic])
-        while self._topics.poll():
+        if topic not in self._topics:
+            self._topics[topic] = TableTopics(self._root, only=[topic])
+        while self._topics[topic].poll():
             pass
+        problem = self._topics[topic].problems().get(topic)
+        if problem is not None:
+            # An index that ends too early says that nothing was read.
+            raise problem
 
     def _of_log(self, name: str, uri: str, version: int) -> dict[tuple[str, int], int]:
         if version < 1:

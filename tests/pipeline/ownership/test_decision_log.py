@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,17 @@ def test_a_lease_is_renewed_also_when_the_clock_was_set_back(root: str) -> None:
     assert decisions.lease_of(2) == -1
     assert lease_app_id(1) != lease_app_id(2)
     assert len(rows(root, "coordinators")) == 6, "living on adds no rows"
+
+
+def test_a_lease_is_renewed_by_several_threads_without_a_gap_in_the_log(root: str) -> None:
+    decisions = cluster(root)
+    lease = LeaseRenewal(root, 1, 60_000, itertools.count(100).__next__)
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(lease.renew) for _ in range(40)]:
+            done.result()
+    lease.stop()
+    decisions.read()
+    assert decisions.lease_of(1) == 140
 
 
 def test_a_move_is_asked_for_and_taken_back(root: str) -> None:

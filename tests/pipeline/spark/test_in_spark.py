@@ -101,7 +101,13 @@ def _committed(root: str, *topics: str) -> dict[str, int]:
         asked = "SELECT topic, max(committed_offset) FROM committed_offsets GROUP BY topic"
         return dict(Catalog(root).query(asked).rows)
 
-    wait_until(lambda: f"{topics} are committed: {found()}", lambda: found().keys() >= set(topics))
+    # A look takes more of a busy machine than the commit that it looks for.
+    wait_until(
+        lambda: f"{topics} are committed: {found()}",
+        lambda: found().keys() >= set(topics),
+        limit_s=240.0,
+        every_s=0.5,
+    )
     return found()
 
 

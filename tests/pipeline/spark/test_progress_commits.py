@@ -15,6 +15,8 @@ from pipeline.spark import ProgressCommits, progress_commits
 from pipeline.spark.source_offsets import DeltaPosition, Offsets, read_source
 from pipeline.spark.table_offsets import TableOffsets
 from pipeline.tables.topics import create_topic
+from pipeline.topics import create_table_topic
+from pipeline.topics.errors import CannotFollow
 from tests.pipeline.small import SmallCoordinator
 from tests.pipeline.topics.logs import appender, batch, make
 from tests.pipeline.topics.tables import append, define
@@ -214,6 +216,25 @@ def test_a_version_of_a_users_table_is_the_offsets_of_its_topic(root: str, tmp_p
         found = offsets.of(DeltaPosition(f"file:{table}", version))
         assert sum(found.values()) == rows
     assert {topic for topic, _ in found} == {"t"}
+
+
+def test_each_users_table_of_a_group_is_indexed(root: str, tmp_path: Any) -> None:
+    offsets = TableOffsets(root)
+    for name in ("one", "other"):
+        table = str(tmp_path / name)
+        append(table, range(10))
+        create_table_topic(root, name, 1, table, key="id")
+        assert offsets.of(DeltaPosition(table, 1)) == {(name, 0): 10}
+
+
+def test_offsets_that_cannot_be_read_are_unknown_and_not_none(root: str, tmp_path: Any) -> None:
+    table = tmp_path / "table"
+    append(str(table), range(10))
+    define(root, str(table), 1)
+    (data,) = table.glob("*.parquet")
+    data.unlink()
+    with pytest.raises(CannotFollow, match="is gone"):
+        TableOffsets(root).of(DeltaPosition(str(table), 1))
 
 
 def test_a_version_of_a_topics_own_table_is_the_offsets_of_that_topic(root: str) -> None:
