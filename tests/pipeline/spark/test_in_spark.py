@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -43,7 +43,9 @@ def test_what_queries_have_read_is_committed(
     try:
         _drain(spark.readStream.format("delta").load(orders), "from delta", tmp_path)
         rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 5).load()
-        query = _start(rate, "from rate", tmp_path)
+        # Batch after batch, it would be far ahead of what Spark tells its listeners on a busy
+        # machine: the next test's listener would hear of this query for a minute.
+        query = _start(rate, "from rate", tmp_path, processingTime="1 second")
         found = _committed(root, "orders", "rate")
         query.stop()
     finally:
@@ -115,7 +117,7 @@ def _drain(rows: DataFrame, name: str, folder: Path) -> None:
     _start(rows, name, folder, availableNow=True).awaitTermination()
 
 
-def _start(rows: DataFrame, name: str, folder: Path, **trigger: bool):
+def _start(rows: DataFrame, name: str, folder: Path, **trigger: Any):
     writer = rows.writeStream.format("noop").queryName(name)
     writer = writer.option("checkpointLocation", str(folder / f"checkpoint of {name}"))
     return (writer.trigger(**trigger) if trigger else writer).start()
