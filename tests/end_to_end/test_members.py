@@ -119,13 +119,13 @@ def test_a_member_that_polls_too_slowly_leaves_and_finds_out(start: Start) -> No
 
 
 def test_a_static_member_restarts_and_nobody_notices(start: Start) -> None:
-    first = start(group_instance_id="first", session_timeout_ms=30_000)
-    second = start(group_instance_id="second", session_timeout_ms=30_000)
+    first = start(group_instance_id="first", session_timeout_ms=600_000)
+    second = start(group_instance_id="second", session_timeout_ms=600_000)
     first.until_owns(3)
     before = second.until_owns(3)
     since = len(first.told)
     second.kill()
-    again = start(group_instance_id="second", session_timeout_ms=30_000)
+    again = start(group_instance_id="second", session_timeout_ms=600_000)
     after = again.until_owns(3)
     assert (after["owned"], after["generation"]) == (before["owned"], before["generation"])
     assert after["member_id"] != before["member_id"]
