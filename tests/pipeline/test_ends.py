@@ -32,7 +32,7 @@ BROKER = {"group.initial.rebalance.delay.ms": 0}
 def ends(kind: str, root: str, times: int) -> list[str]:
     """The exit code of each program of this kind, and the threads that were left at its end."""
     command = [sys.executable, "-m", "tests.pipeline.ending", kind, root, str(times)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800)
     check_end(done.returncode, done.stderr)
     return done.stdout.splitlines()
 
