@@ -239,16 +239,13 @@ def _named(at: tuple[str, int]) -> str:
 
 def _offsets_by_time(root: str, topics: set[str], aim: Aim) -> Callable[[str, int], int | None]:
     # Reading records takes pyarrow and the topics' tables: only who asks by time waits for them.
-    from pipeline.topics import CannotFollow, TableTopics
+    from pipeline.topics import TableTopics
 
     tables = TableTopics(root, topics)
-    while tables.poll():
-        pass
+    tables.catch_up()
 
     def find(topic: str, partition: int) -> int | None:
-        problem = tables.problems().get(topic)
-        if problem is not None:
-            raise CannotFollow(f"topic {topic!r}: {problem}") from problem
+        tables.check_follows(topic)
         found = tables.offset_for_time(topic, partition, aim.value)
         return None if found is None else found[0]
 

@@ -106,22 +106,18 @@ def topics_reindex(name: str, root: Root) -> None:
     from pipeline.topics import TableTopics
 
     topics = TableTopics(root, [name])
-    while topics.poll():
-        pass
+    topics.catch_up()
     topics.reindex(name)
     _index(root, name)
 
 
 def _index(root: str, name: str) -> None:
     """Index what a topic's table has now, and tell how much."""
-    from pipeline.topics import CannotFollow, TableTopics
+    from pipeline.topics import TableTopics
 
     topics = TableTopics(root, [name])
-    while topics.poll():
-        pass
-    problem = topics.problems().get(name)
-    if problem is not None:
-        raise CannotFollow(f"topic {name!r}: {problem}") from problem
+    topics.catch_up()
+    topics.check_follows(name)
     count = sum(
         topics.log_end(name, number) - topics.log_start(name, number)
         for number in range(topics.topics()[name])

@@ -52,12 +52,8 @@ class TableOffsets:
         """Index what is new of a user's table, as a member that consumes it does."""
         if topic not in self._topics:
             self._topics[topic] = TableTopics(self._root, only=[topic])
-        while self._topics[topic].poll():
-            pass
-        problem = self._topics[topic].problems().get(topic)
-        if problem is not None:
-            # An index that ends too early says that nothing was read.
-            raise problem
+        self._topics[topic].catch_up()
+        self._topics[topic].check_follows(topic)
 
     def _of_log(self, name: str, uri: str, version: int) -> dict[tuple[str, int], int]:
         if version < 1:

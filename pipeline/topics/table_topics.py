@@ -11,7 +11,7 @@ from msgspec import structs
 
 from pipeline.errors import Failure, first_line
 from pipeline.topics.definition import Definitions
-from pipeline.topics.errors import InvalidTable, UnknownTopicOrPartition
+from pipeline.topics.errors import CannotFollow, InvalidTable, UnknownTopicOrPartition
 from pipeline.topics.index import Index
 from pipeline.topics.json_values import JsonRows
 from pipeline.topics.log_reader import LogReader, LogRows
@@ -85,6 +85,11 @@ class TableTopics:
             changed = True
         return changed
 
+    def catch_up(self) -> None:
+        """Call `poll` until nothing is new; what it raises is raised."""
+        while self.poll():
+            pass
+
     def refresh(self, topic: str) -> bool:
         """Take in what others appended to a topic, or indexed of it; return whether there was any.
 
@@ -138,6 +143,12 @@ class TableTopics:
         """
         readers: dict[str, TableReader | LogReader] = {**self._tables, **self._logs}
         return {name: reader.problem for name, reader in readers.items() if reader.problem}
+
+    def check_follows(self, topic: str) -> None:
+        """Raise CannotFollow if a topic does not follow its table, and so seems to end early."""
+        problem = self.problems().get(topic)
+        if problem is not None:
+            raise CannotFollow(f"topic {topic!r}: {problem}") from problem
 
     def log_start(self, topic: str, partition: int) -> int:
         """Return the first offset that can be read. Raises UnknownTopicOrPartition.

@@ -36,8 +36,7 @@ def make_root(folder: Path) -> str:
         write_deltalake(table, pa.Table.from_pylist(rows, schema=_SCHEMA))
         create_table_topic(root, name, len(counts), table, partition="p", timestamp="at")
     topics = TableTopics(root)
-    while topics.poll():
-        pass
+    topics.catch_up()
     return root
 
 

@@ -351,8 +351,7 @@ def test_rows_that_vacuum_took_are_passed_over_as_auto_offset_reset_says(
     member.commit(dict.fromkeys(T, 0))
     member.close()
     topics = TableTopics(root)
-    while topics.poll():
-        pass
+    topics.catch_up()
     DeltaTable(table).optimize.compact()
     append(table, range(60, 66))
     DeltaTable(table).vacuum(0, dry_run=False, enforce_retention_duration=False)
@@ -411,8 +410,7 @@ def test_a_file_that_was_torn_is_named_after_the_rows_before_it_and_can_be_passe
     join: Any, table: str, root: str
 ) -> None:
     topics = TableTopics(root)
-    while topics.poll():
-        pass
+    topics.catch_up()
     torn = Path(table, _added_path(table, 1))
     torn.write_bytes(torn.read_bytes()[:-100])
     member = join()

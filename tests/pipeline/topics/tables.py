@@ -28,8 +28,7 @@ def opened(root: str, **options: Any) -> TableTopics:
 
 
 def caught_up(topics: TableTopics) -> TableTopics:
-    while topics.poll():
-        pass
+    topics.catch_up()
     return topics
 
 

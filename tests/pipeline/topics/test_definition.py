@@ -138,14 +138,12 @@ def test_a_topic_is_created_once(root: str, uri: str, tmp_path: Path) -> None:
 def test_a_topic_that_is_created_anew_begins_anew(root: str, uri: str) -> None:
     topics = opened(root)
     define(root, uri)
-    while topics.poll():
-        pass
+    topics.catch_up()
     delete_topic(root, "t")
     assert topics.poll()
     assert topics.topics() == {}
     define(root, uri, 1)
-    while topics.poll():
-        pass
+    topics.catch_up()
     assert ends(topics) == ends(opened(root)) == [(0, 10)]
 
 
