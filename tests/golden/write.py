@@ -11,6 +11,7 @@ import itertools
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import Future
 from importlib.metadata import version
 from pathlib import Path
@@ -262,6 +263,28 @@ def await_owned(root: str) -> None:
     )
 
 
+def claim_again(root: str) -> None:
+    """As an import does, have the coordinator give the partitions up and claim them again."""
+    with holding_partitions(root, PARTITIONS, LEASE_MS, "to be claimed again"):
+        pass
+    await_owned(root)
+
+
+def make_groups(
+    root: str, client: RequestClient, meanwhile: Callable[[], None] = lambda: None
+) -> Groups:
+    """Have a running coordinator form all groups; `meanwhile` is called before members wait."""
+    for name, partitions in {**TOPICS, "gone": 1}.items():
+        create_topic(root, name, partitions)
+    groups = Groups(client)
+    groups.form()
+    delete_topic(root, "gone")
+    meanwhile()
+    groups.park()
+    groups.commit_again()
+    return groups
+
+
 def run(root: str, logs: Path) -> tuple[Groups, dict[str, Answers]]:
     """Have a coordinator make the root; returns what it says before it stops."""
     coordinator = CoordinatorProcess(
@@ -269,18 +292,8 @@ def run(root: str, logs: Path) -> tuple[Groups, dict[str, Answers]]:
     )
     try:
         coordinator.await_ready()
-        for name, partitions in {**TOPICS, "gone": 1}.items():
-            create_topic(root, name, partitions)
         with RequestClient(root) as client:
-            groups = Groups(client)
-            groups.form()
-            delete_topic(root, "gone")
-            # As an import does: the coordinator gives the partitions up, and claims them again.
-            with holding_partitions(root, PARTITIONS, LEASE_MS, "to be claimed again"):
-                pass
-            await_owned(root)
-            groups.park()
-            groups.commit_again()
+            groups = make_groups(root, client, lambda: claim_again(root))
             answers = groups.answers()
             parked = dict(groups.parked)
             check_end(coordinator.stop(), coordinator.log_path)

@@ -15,7 +15,6 @@ import pyspark
 import pytest
 
 from coordinator.group.batch import BatchResult, GroupOutput
-from pipeline.node.bootstrap import prepare_bootstrap
 from pipeline.session import arrow_groups, group_stream
 from pipeline.session.arrow_groups import (
     ArrowGroupState,
@@ -25,8 +24,7 @@ from pipeline.session.arrow_groups import (
     unpickle,
 )
 from pipeline.session.start import create_session
-from pipeline.settings import CoordinatorSettings, Settings
-from pipeline.stream.event_source import read_events
+from pipeline.settings import Settings
 from pipeline.stream.packed import KEY_WIDTH, STREAM_COLUMNS
 from pipeline.stream.stateful import STATE_SCHEMA, GroupFunction, answer
 from pipeline.tables.request_log import RequestLog
@@ -43,6 +41,7 @@ from tests.pipeline.group_stream import (
     through_pandas,
 )
 from tests.pipeline.rows import heartbeat
+from tests.pipeline.streams import outputs_of, packed_requests
 
 WAIT_S = 120.0
 WAYS = (through_pandas, through_arrow)
@@ -221,14 +220,12 @@ def ask(spark, root: str, tmp_path, request) -> Iterator[Callable[..., dict[str,
     told: Queue[dict[str, str]] = Queue()
 
     def write(frame, _batch_id: int) -> None:
-        blobs = frame.toArrow().column(0).to_pylist()
-        outputs = [msgspec.msgpack.decode(blob, type=GroupOutput) for blob in blobs]
+        outputs = outputs_of(frame)
         if outputs:
             told.put({each.reason: each.event for output in outputs for each in output.rejected})
 
     requests = RequestLog(root)
-    bootstrap = prepare_bootstrap(root, str(tmp_path / "bootstrap"))
-    events = read_events(spark, root, CoordinatorSettings(), bootstrap, bootstrap.version + 1)
+    events = packed_requests(spark, root, tmp_path)
     stream = answer(events, partial(CountingIds, 1500)).writeStream.foreachBatch(write)
     query = stream.option("checkpointLocation", str(tmp_path / "query")).start()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
@@ -13,10 +12,7 @@ from msgspec.structs import replace
 from coordinator.config import parse_config
 from coordinator.group.batch import BatchResult, BatchSettings, GroupOutput, new_member_uuid
 from coordinator.group.machine import BatchMachine
-from pipeline.node.bootstrap import prepare_bootstrap
 from pipeline.session import arrow_groups
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.event_source import read_events
 from pipeline.stream.stateful import answer
 from pipeline.tables.request_log import RequestLog
 from schemas.messages import (
@@ -37,6 +33,7 @@ from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES, to_arrow
 from tests.frames import assert_same_rows, frame_of
 from tests.golden.record import describe
 from tests.pipeline.rows import heartbeat
+from tests.pipeline.streams import outputs_of, packed_requests
 from tests.roots import make_tables
 from tests.waiting import wait_until
 
@@ -124,13 +121,11 @@ def told(spark: SparkSession, root: str, folder: Path, arrow: bool) -> list[Grou
     outputs: list[GroupOutput] = []
 
     def write(frame, _batch_id: int) -> None:
-        blobs = frame.toArrow().column(0).to_pylist()
-        outputs.extend(msgspec.msgpack.decode(blob, type=GroupOutput) for blob in blobs)
+        outputs.extend(outputs_of(frame))
 
     make_tables(root)
     requests = RequestLog(root)
-    bootstrap = prepare_bootstrap(root, str(folder / "bootstrap"))
-    events = read_events(spark, root, CoordinatorSettings(), bootstrap, bootstrap.version + 1)
+    events = packed_requests(spark, root, folder)
     spark.conf.set(arrow_groups.SETTING, str(arrow).lower())
     try:
         stream = answer(events, AtOneTime).writeStream.foreachBatch(write)

@@ -9,10 +9,7 @@ import msgspec
 import pytest
 
 from coordinator.group.batch import BatchResult, BatchSettings, GroupOutput
-from pipeline.node.bootstrap import prepare_bootstrap
-from pipeline.settings import CoordinatorSettings
 from pipeline.stream import stateful
-from pipeline.stream.event_source import read_events
 from pipeline.stream.pinned_settings import PinnedSettings
 from pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction, answer
 from pipeline.tables.request_log import RequestLog
@@ -20,6 +17,7 @@ from pipeline.tables.topics import alter_topic, create_topic
 from schemas.catalogue import Catalogue
 from schemas.messages import RejectedRequest
 from tests.pipeline.rows import heartbeat
+from tests.pipeline.streams import outputs_of, packed_requests
 
 WAIT_S = 120.0
 
@@ -58,14 +56,12 @@ def test_a_batch_s_catalogue_reaches_the_workers(spark, root: str, tmp_path: Pat
     def write(frame, batch_id: int) -> None:
         context = frame.sparkSession.sparkContext
         context.setLocalProperty(SETTINGS_PROPERTY, pinned.of_batch(batch_id))
-        blobs = frame.toArrow().column(0).to_pylist()
-        outputs = [msgspec.msgpack.decode(blob, type=GroupOutput) for blob in blobs]
+        outputs = outputs_of(frame)
         if outputs:
             told.put({each.reason for output in outputs for each in output.rejected})
 
     requests = RequestLog(root)
-    bootstrap = prepare_bootstrap(root, str(tmp_path / "bootstrap"))
-    events = read_events(spark, root, CoordinatorSettings(), bootstrap, bootstrap.version + 1)
+    events = packed_requests(spark, root, tmp_path)
     stream = answer(events, Telling).writeStream.foreachBatch(write)
     query = stream.option("checkpointLocation", checkpoint).start()
     try:

@@ -36,7 +36,6 @@ from pipeline.stream.spark_engine import SparkEngine
 from pipeline.tables.acls import add_acls, remove_acls
 from pipeline.tables.request_log import RequestLog
 from pipeline.tables.store import ensure_tables, table_uri
-from pipeline.tables.topics import create_topic, delete_topic
 from pipeline.topics import create_table_topic
 from pipeline.upkeep.compaction import compact
 from pipeline.upkeep.retention import retain
@@ -47,7 +46,7 @@ from schemas.records import Record
 from schemas.tables import OFFSETS_TOPIC, ON_DEMAND, TABLES, to_arrow
 from tests.frames import assert_same_rows, frame_of
 from tests.golden.record import HERE, releases
-from tests.golden.write import TOPICS, Groups
+from tests.golden.write import make_groups
 from tests.pipeline.offsets_log import upkeep
 from tests.pipeline.rows import heartbeat
 from tests.pipeline.topics.logs import appender, batch, make
@@ -108,14 +107,8 @@ def written_root(spark: SparkSession, folder: Path) -> str:
     node = start(SparkEngine(spark, root, settings.coordinator), root, settings)
     try:
         node.await_ready(WAIT_S)
-        for name, partitions in {**TOPICS, "gone": 1}.items():
-            create_topic(root, name, partitions)
         with RequestClient(root) as client:
-            groups = Groups(client)
-            groups.form()
-            delete_topic(root, "gone")
-            groups.park()
-            groups.commit_again()
+            groups = make_groups(root, client)
             client.ask(RequestEvent("no api", "stable", "no_such_api"))
             for each in groups.waiting:
                 each.cancel()

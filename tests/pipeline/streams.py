@@ -1,0 +1,28 @@
+"""Streams of a root's requests, as a coordinator's query has them, and what comes out of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from coordinator.group.batch import GroupOutput
+from pipeline.node.bootstrap import prepare_bootstrap
+from pipeline.settings import CoordinatorSettings
+from pipeline.stream.event_source import read_events
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def packed_requests(spark: SparkSession, root: str, folder: Path) -> DataFrame:
+    """The stream that a node which owns all partitions reads; its bootstrap lies in a folder."""
+    bootstrap = prepare_bootstrap(root, str(folder / "bootstrap"))
+    return read_events(spark, root, CoordinatorSettings(), bootstrap, bootstrap.version + 1)
+
+
+def outputs_of(answered: DataFrame) -> list[GroupOutput]:
+    """The outputs of the groups of a batch."""
+    blobs = answered.toArrow().column(0).to_pylist()
+    return [msgspec.msgpack.decode(blob, type=GroupOutput) for blob in blobs]
