@@ -203,7 +203,11 @@ def test_headers_that_lie_about_a_size_are_refused(drawn: list[Any], data: st.Da
 
     assert read(batch()).headers == [tuple(drawn)]
     place = data.draw(st.integers(0, len(sizes) - 1))
-    sizes[place] += data.draw(st.integers(1, 3) | st.integers(1_000, 2**30))
+    # A key that takes a few bytes of its value may leave another value, and null may become empty:
+    # both are headers, if other ones.
+    runs_out = place == 0 or (place == len(sizes) - 1 and sizes[place] >= 0)
+    least = 1 if runs_out else 1_000
+    sizes[place] += data.draw(st.integers(least, least + 2) | st.integers(1_000, 2**30))
     assert refused(batch()) is ErrorCode.INVALID_RECORD
 
 
