@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from schemas.acls import ANONYMOUS, ANY_HOST, ANY_NAME, ANY_PRINCIPAL, AclBinding
+from group_coordinator.schemas.acls import ANONYMOUS, ANY_HOST, ANY_NAME, ANY_PRINCIPAL, AclBinding
 
 if TYPE_CHECKING:
-    from schemas.messages import RequestEvent
+    from group_coordinator.schemas.messages import RequestEvent
 
 TOPIC, GROUP, CLUSTER = "TOPIC", "GROUP", "CLUSTER"
 READ, WRITE, CREATE, DELETE, ALTER = "READ", "WRITE", "CREATE", "DELETE", "ALTER"

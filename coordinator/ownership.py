@@ -63,7 +63,7 @@ from collections.abc import Collection, Iterable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from schemas.records import CoordinatorEvent
+from group_coordinator.schemas.records import CoordinatorEvent
 
 STARTED = "started"
 READY = "ready"

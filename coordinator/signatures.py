@@ -24,8 +24,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from schemas.acls import ANONYMOUS
-from schemas.messages import RequestEvent
+from group_coordinator.schemas.acls import ANONYMOUS
+from group_coordinator.schemas.messages import RequestEvent
 
 # As a key's principal: it may sign what anybody claims.
 ANYBODY = "*"

@@ -3,5 +3,5 @@
 Imports between the packages point one way: the contract "Imports within pipeline point one way" in
 pyproject.toml lists them from top to bottom. `clock`, `errors`, `host`, `settings`,
 `upkeep_settings` and `terminal` are the ground that all packages may use. Programs import
-`pipeline.client` alone.
+`group_coordinator` alone.
 """

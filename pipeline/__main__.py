@@ -1,5 +1,5 @@
 """`python -m pipeline` is `group-coordinator`."""
 
-from pipeline.cli.main import main
+from group_coordinator.pipeline.cli.main import main
 
 main()

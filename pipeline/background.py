@@ -24,7 +24,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
-from pipeline.errors import Failure
+from group_coordinator.pipeline.errors import Failure
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlparse
 
 import msgspec
 
-from pipeline.user_folders import state_folder
+from group_coordinator.pipeline.user_folders import state_folder
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _FILES_BEFORE = 2
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"aside", "detail", "asctime", "message"}
 # Each of these failures is raised as well, and so is named by whoever ends with it.
 _RAISED_AS_WELL = {"py4j", "DataFrameQueryContextLogger"}
-_OURS = ("pipeline", "coordinator", COMMAND)
+_OURS = ("group_coordinator", COMMAND)
 
 
 class LogFormat(StrEnum):

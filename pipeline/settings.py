@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta, Struct, field
 
-from pipeline.errors import WrongCall
-from pipeline.upkeep_settings import UpkeepSettings
+from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 
 SECTIONS = ("coordinator", "group", "gateway", "upkeep", "spark")
 Positive = Annotated[int, Meta(ge=1)]
@@ -103,7 +103,7 @@ def load_settings(path: str | Path | None = None) -> Settings:
     Raises SettingsError for a file that cannot be read or is not TOML, and for an unknown section,
     an unknown key of [coordinator] or [upkeep], or an invalid value of one.
     """
-    packaged = resources.files("conf").joinpath("coordinator.toml")
+    packaged = resources.files("group_coordinator.conf").joinpath("coordinator.toml")
     sections = read_sections(packaged.read_text("utf-8"), "conf/coordinator.toml")
     if path is not None:
         for name, values in read_user_file(path).items():

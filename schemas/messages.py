@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import ErrorCode
 
 # The width of an integer on Kafka's wire. msgspec keeps `extra` with the type and does not use it:
 # `schemas.tables` reads the column's width from there.

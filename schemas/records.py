@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from schemas.messages import Int32, Int64, Timestamp
+from group_coordinator.schemas.messages import Int32, Int64, Timestamp
 
 OFFSET_COMMIT = "offset_commit"
 GROUP_METADATA = "group_metadata"

@@ -11,8 +11,15 @@ from typing import Any
 
 from msgspec import Struct, inspect
 
-from schemas.messages import Int32, Int64, RejectedRequest, RequestEvent, Response, Timestamp
-from schemas.records import CoordinatorEvent, GroupEvent, Record
+from group_coordinator.schemas.messages import (
+    Int32,
+    Int64,
+    RejectedRequest,
+    RequestEvent,
+    Response,
+    Timestamp,
+)
+from group_coordinator.schemas.records import CoordinatorEvent, GroupEvent, Record
 
 
 class TopicChange(Struct, frozen=True):

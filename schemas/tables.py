@@ -17,10 +17,10 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct, inspect, structs
 
-from schemas import rows as stored
-from schemas.messages import RequestEvent
-from schemas.records import GroupEvent
-from schemas.rows import TableRows
+from group_coordinator.schemas import rows as stored
+from group_coordinator.schemas.messages import RequestEvent
+from group_coordinator.schemas.records import GroupEvent
+from group_coordinator.schemas.rows import TableRows
 
 _Row = TypeVar("_Row", bound=Struct)
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from pipeline.trials.jvm import archive_path
+from group_coordinator.pipeline.trials.jvm import archive_path
 
 
 class ArchiveMaker:
@@ -21,7 +21,9 @@ class ArchiveMaker:
     def begin(self) -> None:
         """Start it. The archive is another one for another Java, Spark or virtual environment."""
         if not archive_path().exists():
-            self.process = subprocess.Popen([sys.executable, "-m", "pipeline.trials.jvm"])
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "group_coordinator.pipeline.trials.jvm"]
+            )
 
     def end(self) -> None:
         """End it, done or not: told to end, it ends the coordinator that it has started.

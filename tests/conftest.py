@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from packaging.requirements import Requirement
 
-from pipeline.settings import load_settings
-from pipeline.trials.jvm import use_short_lived_jvms
+from group_coordinator.pipeline.settings import load_settings
+from group_coordinator.pipeline.trials.jvm import use_short_lived_jvms
 from tests import examples, roots
 
 if TYPE_CHECKING:
@@ -109,8 +109,8 @@ def spark_with_delta(spark: SparkSession) -> SparkSession:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as a coordinator starts it, one for all tests of the run."""
-    from pipeline.session.start import create_session
-    from pipeline.stream import WORKER_IMPORTS
+    from group_coordinator.pipeline.session.start import create_session
+    from group_coordinator.pipeline.stream import WORKER_IMPORTS
 
     root = str(tmp_path_factory.mktemp("session"))
     session = create_session(

@@ -18,15 +18,15 @@ from typing import Any
 
 import msgspec
 
-from coordinator.config import GroupCoordinatorConfig, parse_config
-from coordinator.group.coordinator import GroupCoordinator, Node, Ownership
-from coordinator.group.group import Group
-from coordinator.group.log import size_limit
-from coordinator.group.state import GroupState
-from coordinator.group.step import Step
-from schemas import messages as m
-from schemas.errors import ErrorCode
-from schemas.records import GroupEvent, OffsetCommitValue, Record
+from group_coordinator.coordinator.config import GroupCoordinatorConfig, parse_config
+from group_coordinator.coordinator.group.coordinator import GroupCoordinator, Node, Ownership
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.log import size_limit
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Step
+from group_coordinator.schemas import messages as m
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.records import GroupEvent, OffsetCommitValue, Record
 
 GROUP_ID = "groupId"
 CLIENT_ID = "clientId"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from chispa import assert_df_equality
 
-from pipeline.session.driver_jvm import from_arrow_schema
+from group_coordinator.pipeline.session.driver_jvm import from_arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.tables.store import ensure_tables
 
 
 @functools.cache

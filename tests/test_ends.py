@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import ErrorCode
 from tests.context import Context
 from tests.ends import check_end, check_runs, how_it_ended
 

@@ -6,10 +6,10 @@ Source: Kafka's ConsumerCoordinator (maybeAutoCommitOffsetsAsync).
 
 from __future__ import annotations
 
-from coordinator.consumer.calls import Operation
-from coordinator.consumer.commit import Commits
-from coordinator.consumer.settings import ConsumerSettings
-from coordinator.consumer.subscription import SubscriptionState
+from group_coordinator.coordinator.consumer.calls import Operation
+from group_coordinator.coordinator.consumer.commit import Commits
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.subscription import SubscriptionState
 
 
 class AutoCommit:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
 
 BASE = 2
 JITTER = 0.2

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from coordinator.consumer.backoff import Backoff
-from coordinator.consumer.errors import ConsumerError, CoordinatorTimeoutError
-from coordinator.consumer.lookup import CoordinatorLookup
+from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.errors import ConsumerError, CoordinatorTimeoutError
+from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
 
 T = TypeVar("T")
 

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Mapping
 from functools import partial
 
-from coordinator.consumer.calls import Call, Calls, Operation
-from coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.calls import Call, Calls, Operation
+from group_coordinator.coordinator.consumer.errors import (
     CommitFailedError,
     ConsumerError,
     RebalanceInProgressError,
@@ -25,18 +25,18 @@ from coordinator.consumer.errors import (
     name_of,
     passing,
 )
-from coordinator.consumer.events import CommitDone
-from coordinator.consumer.lookup import CoordinatorLookup
-from coordinator.consumer.membership import Membership
-from coordinator.consumer.positions import OffsetAndMetadata
-from coordinator.consumer.protocol import TopicPartition
-from coordinator.consumer.reactions import ON_OFFSET_COMMIT, Reaction
-from coordinator.consumer.requests import Requests
-from coordinator.consumer.settings import ConsumerSettings
-from coordinator.consumer.state import Generation, MemberState
-from coordinator.consumer.subscription import SubscriptionState
-from schemas.errors import ErrorCode
-from schemas.messages import (
+from group_coordinator.coordinator.consumer.events import CommitDone
+from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
+from group_coordinator.coordinator.consumer.membership import Membership
+from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.reactions import ON_OFFSET_COMMIT, Reaction
+from group_coordinator.coordinator.consumer.requests import Requests
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.state import Generation, MemberState
+from group_coordinator.coordinator.consumer.subscription import SubscriptionState
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,

@@ -23,23 +23,27 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 
-from coordinator.consumer.autocommit import AutoCommit
-from coordinator.consumer.backoff import Backoff, Jitter
-from coordinator.consumer.calls import Calls, Operation
-from coordinator.consumer.commit import Commits, Offsets
-from coordinator.consumer.errors import ConsumerError, NoOffsetForPartitionError
-from coordinator.consumer.events import CommitDone, Event, Note
-from coordinator.consumer.heartbeat import Heartbeat
-from coordinator.consumer.lookup import CoordinatorLookup
-from coordinator.consumer.membership import Membership
-from coordinator.consumer.offset_fetch import Committed, OffsetFetches
-from coordinator.consumer.protocol import TopicPartition
-from coordinator.consumer.rebalance import WAIT, Rebalance, Steps, Wait
-from coordinator.consumer.requests import Requests
-from coordinator.consumer.settings import ConsumerSettings
-from coordinator.consumer.state import Generation, GroupMembershipOperation, MemberState
-from coordinator.consumer.subscription import SubscriptionState
-from schemas.messages import RequestEvent, Response
+from group_coordinator.coordinator.consumer.autocommit import AutoCommit
+from group_coordinator.coordinator.consumer.backoff import Backoff, Jitter
+from group_coordinator.coordinator.consumer.calls import Calls, Operation
+from group_coordinator.coordinator.consumer.commit import Commits, Offsets
+from group_coordinator.coordinator.consumer.errors import ConsumerError, NoOffsetForPartitionError
+from group_coordinator.coordinator.consumer.events import CommitDone, Event, Note
+from group_coordinator.coordinator.consumer.heartbeat import Heartbeat
+from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
+from group_coordinator.coordinator.consumer.membership import Membership
+from group_coordinator.coordinator.consumer.offset_fetch import Committed, OffsetFetches
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.rebalance import WAIT, Rebalance, Steps, Wait
+from group_coordinator.coordinator.consumer.requests import Requests
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.state import (
+    Generation,
+    GroupMembershipOperation,
+    MemberState,
+)
+from group_coordinator.coordinator.consumer.subscription import SubscriptionState
+from group_coordinator.schemas.messages import RequestEvent, Response
 
 
 class ConsumerCoordinator:

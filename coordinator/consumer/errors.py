@@ -7,8 +7,8 @@ says that the same call may succeed later without any change.
 
 from __future__ import annotations
 
-from coordinator.consumer.settings import ConsumerSettings
-from schemas.errors import ERROR_NAMES, ErrorCode
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 
 
 class ConsumerError(RuntimeError):

@@ -6,9 +6,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from coordinator.consumer.errors import ConsumerError
-from coordinator.consumer.positions import OffsetAndMetadata
-from coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.errors import ConsumerError
+from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
 
 
 class RevokePartitions(Struct, frozen=True):

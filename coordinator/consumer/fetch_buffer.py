@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from coordinator.consumer.errors import OffsetOutOfRangeError
-from coordinator.consumer.protocol import TopicPartition
-from coordinator.consumer.settings import AutoOffsetReset, ConsumerSettings
-from coordinator.consumer.subscription import SubscriptionState
+from group_coordinator.coordinator.consumer.errors import OffsetOutOfRangeError
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, ConsumerSettings
+from group_coordinator.coordinator.consumer.subscription import SubscriptionState
 
 
 class HasOffset(Protocol):

@@ -5,8 +5,8 @@ Times are absolute ms. `membership` asks and sends; nothing is sent here. Source
 
 from __future__ import annotations
 
-from coordinator.consumer.backoff import Backoff
-from coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
 
 
 class Heartbeat:

@@ -10,14 +10,14 @@ from collections.abc import Mapping
 
 import msgspec
 
-from coordinator.consumer.assignors import Assignor
-from coordinator.consumer.protocol import (
+from group_coordinator.coordinator.consumer.assignors import Assignor
+from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     Subscription,
     decode_subscription,
     encode_assignment,
 )
-from schemas.messages import JoinGroupResponse, SyncGroupAssignment
+from group_coordinator.schemas.messages import JoinGroupResponse, SyncGroupAssignment
 
 
 def read_subscriptions(join: JoinGroupResponse) -> dict[str, Subscription]:

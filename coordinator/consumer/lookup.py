@@ -8,14 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordinator.consumer.backoff import Backoff
-from coordinator.consumer.errors import ConsumerError, disconnected, fatal, passing
-from coordinator.consumer.events import Note
-from coordinator.consumer.reactions import ON_FIND_COORDINATOR, Reaction
-from coordinator.consumer.requests import Requests
-from coordinator.consumer.settings import ConsumerSettings
-from schemas.errors import ErrorCode
-from schemas.messages import FindCoordinatorRequest, FindCoordinatorResponse, Response
+from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.errors import (
+    ConsumerError,
+    disconnected,
+    fatal,
+    passing,
+)
+from group_coordinator.coordinator.consumer.events import Note
+from group_coordinator.coordinator.consumer.reactions import ON_FIND_COORDINATOR, Reaction
+from group_coordinator.coordinator.consumer.requests import Requests
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    Response,
+)
 
 GROUP_KEY_TYPE = 0
 _API = "find_coordinator"

@@ -12,7 +12,7 @@ from functools import partial
 
 from msgspec import Struct
 
-from coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.errors import (
     ConsumerError,
     FencedInstanceIdError,
     InconsistentGroupProtocolError,
@@ -22,22 +22,27 @@ from coordinator.consumer.errors import (
     name_of,
     passing,
 )
-from coordinator.consumer.events import Note
-from coordinator.consumer.heartbeat import Heartbeat
-from coordinator.consumer.lookup import CoordinatorLookup
-from coordinator.consumer.protocol import PROTOCOL_TYPE, ProtocolError
-from coordinator.consumer.reactions import ON_HEARTBEAT, ON_JOIN, ON_SYNC, Reaction
-from coordinator.consumer.requests import Requests
-from coordinator.consumer.settings import ConsumerSettings
-from coordinator.consumer.state import (
+from group_coordinator.coordinator.consumer.events import Note
+from group_coordinator.coordinator.consumer.heartbeat import Heartbeat
+from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
+from group_coordinator.coordinator.consumer.protocol import PROTOCOL_TYPE, ProtocolError
+from group_coordinator.coordinator.consumer.reactions import (
+    ON_HEARTBEAT,
+    ON_JOIN,
+    ON_SYNC,
+    Reaction,
+)
+from group_coordinator.coordinator.consumer.requests import Requests
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.state import (
     HEARTBEATING,
     REBALANCING,
     Generation,
     GroupMembershipOperation,
     MemberState,
 )
-from schemas.errors import ErrorCode
-from schemas.messages import (
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
     NO_MEMBER_ID,
     HeartbeatRequest,
     JoinGroupProtocol,

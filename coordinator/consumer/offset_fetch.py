@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from coordinator.consumer.calls import Call, Calls, Operation
-from coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.calls import Call, Calls, Operation
+from group_coordinator.coordinator.consumer.errors import (
     ConsumerError,
     RetriableError,
     disconnected,
@@ -17,14 +17,18 @@ from coordinator.consumer.errors import (
     name_of,
     passing,
 )
-from coordinator.consumer.lookup import CoordinatorLookup
-from coordinator.consumer.positions import OffsetAndMetadata
-from coordinator.consumer.protocol import TopicPartition
-from coordinator.consumer.reactions import ON_FETCHED_PARTITION, ON_OFFSET_FETCH, Reaction
-from coordinator.consumer.requests import Requests
-from coordinator.consumer.settings import ConsumerSettings
-from schemas.errors import ErrorCode
-from schemas.messages import (
+from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
+from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.reactions import (
+    ON_FETCHED_PARTITION,
+    ON_OFFSET_FETCH,
+    Reaction,
+)
+from group_coordinator.coordinator.consumer.requests import Requests
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchTopic,

@@ -10,7 +10,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from coordinator.consumer.settings import AutoOffsetReset
+from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
 
 
 class OffsetAndMetadata(Struct, frozen=True):

@@ -20,7 +20,7 @@ from kafka.protocol.consumer.metadata import (
 )
 from msgspec import Struct
 
-from schemas.messages import NO_GENERATION, Int32
+from group_coordinator.schemas.messages import NO_GENERATION, Int32
 
 PROTOCOL_TYPE = "consumer"
 NEWEST_PROTOCOL_VERSION = 3

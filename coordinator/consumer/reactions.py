@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from enum import Enum
 
-from coordinator.consumer.errors import RETRIABLE_CODES
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.consumer.errors import RETRIABLE_CODES
+from group_coordinator.schemas.errors import ErrorCode
 
 
 class Reaction(Enum):

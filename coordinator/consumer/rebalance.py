@@ -17,31 +17,35 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from coordinator.consumer import leader
-from coordinator.consumer.assignors import Assignor, RebalanceProtocol
-from coordinator.consumer.autocommit import AutoCommit
-from coordinator.consumer.backoff import Backoff
-from coordinator.consumer.errors import ConsumerError, InconsistentGroupProtocolError, name_of
-from coordinator.consumer.events import (
+from group_coordinator.coordinator.consumer import leader
+from group_coordinator.coordinator.consumer.assignors import Assignor, RebalanceProtocol
+from group_coordinator.coordinator.consumer.autocommit import AutoCommit
+from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.errors import (
+    ConsumerError,
+    InconsistentGroupProtocolError,
+    name_of,
+)
+from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
     Event,
     LosePartitions,
     RevokePartitions,
 )
-from coordinator.consumer.lookup import CoordinatorLookup
-from coordinator.consumer.membership import Joined, Membership
-from coordinator.consumer.protocol import (
+from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
+from group_coordinator.coordinator.consumer.membership import Joined, Membership
+from group_coordinator.coordinator.consumer.protocol import (
     ProtocolError,
     Subscription,
     TopicPartition,
     decode_assignment,
     encode_subscription,
 )
-from coordinator.consumer.settings import ConsumerSettings
-from coordinator.consumer.state import MemberState
-from coordinator.consumer.subscription import SubscriptionState
-from schemas.errors import ErrorCode
-from schemas.messages import (
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.state import MemberState
+from group_coordinator.coordinator.consumer.subscription import SubscriptionState
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
     NO_GENERATION,
     JoinGroupProtocol,
     JoinGroupResponse,

@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from coordinator.consumer.settings import ConsumerSettings
-from schemas.messages import RequestEvent, Response
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.schemas.messages import RequestEvent, Response
 
 # Called once, with the time (ms) and the answer, or None if there will be none.
 Handler = Callable[[int, "Response | None"], None]

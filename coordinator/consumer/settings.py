@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from coordinator.config import ConfigError, NonNegative, Positive
-from coordinator.consumer.assignors import (
+from group_coordinator.coordinator.config import ConfigError, NonNegative, Positive
+from group_coordinator.coordinator.consumer.assignors import (
     Assignor,
     RebalanceProtocol,
     UnknownAssignor,

@@ -20,7 +20,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from schemas.messages import NO_GENERATION, NO_MEMBER_ID
+from group_coordinator.schemas.messages import NO_GENERATION, NO_MEMBER_ID
 
 
 class MemberState(Enum):

@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from coordinator.consumer.positions import OffsetAndMetadata, Position, PositionState
-from coordinator.consumer.protocol import TopicPartition
-from coordinator.consumer.settings import AutoOffsetReset
+from group_coordinator.coordinator.consumer.positions import (
+    OffsetAndMetadata,
+    Position,
+    PositionState,
+)
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
 
 
 class SubscriptionError(ValueError):

@@ -29,33 +29,33 @@ from itertools import islice
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.control import (
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.control import (
     Load,
     Remember,
     Wake,
     decode_control,
     readable_records,
 )
-from coordinator.group.coordinator import GroupCoordinator, Node, refuse
-from coordinator.group.dedup import IDEMPOTENT, MAX_RECENT, digest, digests_of
-from coordinator.group.expiry import cleanup, next_expiry
-from coordinator.group.group import Group
-from coordinator.group.snapshot import Snapshot, decode, encode
-from coordinator.group.step import Step, Turn
-from coordinator.group.timers import next_deadline, restart_timers, shift_timers
-from coordinator.group.topic_deletion import delete_offsets, deleted_since
-from schemas.acls import AclBinding
-from schemas.catalogue import Catalogue
-from schemas.errors import ERROR_NAMES, ErrorCode
-from schemas.messages import (
+from group_coordinator.coordinator.group.coordinator import GroupCoordinator, Node, refuse
+from group_coordinator.coordinator.group.dedup import IDEMPOTENT, MAX_RECENT, digest, digests_of
+from group_coordinator.coordinator.group.expiry import cleanup, next_expiry
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.snapshot import Snapshot, decode, encode
+from group_coordinator.coordinator.group.step import Step, Turn
+from group_coordinator.coordinator.group.timers import next_deadline, restart_timers, shift_timers
+from group_coordinator.coordinator.group.topic_deletion import delete_offsets, deleted_since
+from group_coordinator.schemas.acls import AclBinding
+from group_coordinator.schemas.catalogue import Catalogue
+from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
+from group_coordinator.schemas.messages import (
     Malformed,
     RejectedRequest,
     RequestEvent,
     Response,
     decode_request,
 )
-from schemas.records import GroupEvent, Record
+from group_coordinator.schemas.records import GroupEvent, Record
 
 # Member ids are uuid5 of the request in this namespace: a replayed batch hands out the same ids.
 MEMBER_ID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_URL, "https://kafka.apache.org/protocol#member_id")

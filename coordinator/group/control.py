@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
-from schemas.records import GROUP_METADATA, OFFSET_COMMIT, Record
+from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT, Record
 
 # How every control event's JSON begins: no request event has a field of that name.
 PREFIX = '{"control"'

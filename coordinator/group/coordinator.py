@@ -15,30 +15,47 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coordinator.authorization import NEEDED_OF_GROUP, Authorizer
-from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.delete import delete_groups
-from coordinator.group.describe import describe_groups
-from coordinator.group.expiry import cleanup
-from coordinator.group.group import Group
-from coordinator.group.heartbeat import heartbeat
-from coordinator.group.join import join_group
-from coordinator.group.leave import leave_group, refuse_leave
-from coordinator.group.log import replay, size_limit
-from coordinator.group.offset_commit import offset_commit, refuse_commit
-from coordinator.group.offset_delete import offset_delete
-from coordinator.group.offset_fetch import offset_fetch
-from coordinator.group.partition import partition_for
-from coordinator.group.rebalance import expire_pending_syncs, fire_delayed_join, prepare
-from coordinator.group.removal import expire_pending_join, expire_session
-from coordinator.group.state import GroupState
-from coordinator.group.step import Append, NewId, Step, Turn, shape_join, shape_sync
-from coordinator.group.sync import sync_group
-from coordinator.group.timers import Timer, TimerKind, due_timers, is_running, next_deadline
-from coordinator.signatures import Signatures
-from schemas.acls import ANONYMOUS
-from schemas.errors import ErrorCode
-from schemas.messages import (
+from group_coordinator.coordinator.authorization import NEEDED_OF_GROUP, Authorizer
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.delete import delete_groups
+from group_coordinator.coordinator.group.describe import describe_groups
+from group_coordinator.coordinator.group.expiry import cleanup
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.heartbeat import heartbeat
+from group_coordinator.coordinator.group.join import join_group
+from group_coordinator.coordinator.group.leave import leave_group, refuse_leave
+from group_coordinator.coordinator.group.log import replay, size_limit
+from group_coordinator.coordinator.group.offset_commit import offset_commit, refuse_commit
+from group_coordinator.coordinator.group.offset_delete import offset_delete
+from group_coordinator.coordinator.group.offset_fetch import offset_fetch
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.group.rebalance import (
+    expire_pending_syncs,
+    fire_delayed_join,
+    prepare,
+)
+from group_coordinator.coordinator.group.removal import expire_pending_join, expire_session
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import (
+    Append,
+    NewId,
+    Step,
+    Turn,
+    shape_join,
+    shape_sync,
+)
+from group_coordinator.coordinator.group.sync import sync_group
+from group_coordinator.coordinator.group.timers import (
+    Timer,
+    TimerKind,
+    due_timers,
+    is_running,
+    next_deadline,
+)
+from group_coordinator.coordinator.signatures import Signatures
+from group_coordinator.schemas.acls import ANONYMOUS
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
     NEWEST_VERSION,
     DeleteGroupsResponse,
     DescribeGroupsResponse,
@@ -50,7 +67,7 @@ from schemas.messages import (
     RequestEvent,
     SyncGroupResponse,
 )
-from schemas.records import Record
+from group_coordinator.schemas.records import Record
 
 GROUP_KEY_TYPE = 0
 # The version of SyncGroup from which the protocol type and name are mandatory.

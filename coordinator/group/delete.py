@@ -5,11 +5,15 @@ Source: Apache Kafka, GroupCoordinatorShard.deleteGroups, GroupMetadataManager.v
 
 from __future__ import annotations
 
-from coordinator.group.log import append_error
-from coordinator.group.state import GroupState
-from coordinator.group.step import Turn
-from schemas.errors import ErrorCode
-from schemas.messages import DeleteGroupsRequest, DeleteGroupsResponse, RequestEvent
+from group_coordinator.coordinator.group.log import append_error
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    RequestEvent,
+)
 
 _EMPTY = DeleteGroupsResponse()
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.delete import bury
-from coordinator.group.group import Group
-from coordinator.group.state import GroupState
-from coordinator.group.step import Turn
-from schemas.errors import ErrorCode
-from schemas.records import NO_TIMESTAMP, OffsetCommitValue
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.delete import bury
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.records import NO_TIMESTAMP, OffsetCommitValue
 
 REASON = "offsets expired"
 # The last time that 64 bits can hold.

@@ -12,12 +12,16 @@ from collections.abc import Iterable
 
 from msgspec import Struct, field
 
-from coordinator.group.member import Member, ParkedRequest
-from coordinator.group.offsets import Offsets
-from coordinator.group.state import VALID_PREVIOUS_STATES, GroupState, IllegalTransition
-from coordinator.group.subscription import subscribed_topics
-from schemas.errors import ErrorCode
-from schemas.messages import JoinGroupProtocol
+from group_coordinator.coordinator.group.member import Member, ParkedRequest
+from group_coordinator.coordinator.group.offsets import Offsets
+from group_coordinator.coordinator.group.state import (
+    VALID_PREVIOUS_STATES,
+    GroupState,
+    IllegalTransition,
+)
+from group_coordinator.coordinator.group.subscription import subscribed_topics
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import JoinGroupProtocol
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 # Looked up once: every heartbeat needs it.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from coordinator.group.group import Group
-from coordinator.group.state import GroupState
-from coordinator.group.step import Turn
-from schemas.errors import ErrorCode
-from schemas.messages import HeartbeatRequest, HeartbeatResponse, RequestEvent
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import HeartbeatRequest, HeartbeatResponse, RequestEvent
 
 _EMPTY = HeartbeatResponse()
 # Nine requests in ten are heartbeats, and to look up an Enum's member takes 0.08 us.

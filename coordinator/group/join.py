@@ -7,21 +7,21 @@ Source: Apache Kafka, GroupMetadataManager.classicGroupJoin; KIP-394 (two-step j
 
 from __future__ import annotations
 
-from coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
-from coordinator.group.group import Group
-from coordinator.group.log import append_error, group_value, new_group_value
-from coordinator.group.member import Member, ParkedRequest
-from coordinator.group.rebalance import (
+from group_coordinator.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.log import append_error, group_value, new_group_value
+from group_coordinator.coordinator.group.member import Member, ParkedRequest
+from group_coordinator.coordinator.group.rebalance import (
     complete_if_all_joined,
     current_generation,
     prepare,
     prepare_or_complete,
     start_session,
 )
-from coordinator.group.state import GroupState
-from coordinator.group.step import Turn, shape_join
-from schemas.errors import ErrorCode
-from schemas.messages import (
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Turn, shape_join
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
     NEWEST_VERSION,
     NO_MEMBER_ID,
     JoinGroupProtocol,

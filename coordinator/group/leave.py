@@ -5,13 +5,16 @@ Source: Apache Kafka, GroupMetadataManager.classicGroupLeave; KIP-345.
 
 from __future__ import annotations
 
-from coordinator.group.group import Group
-from coordinator.group.rebalance import complete_if_all_joined, prepare_or_complete
-from coordinator.group.removal import answer_removed
-from coordinator.group.state import GroupState
-from coordinator.group.step import Turn
-from schemas.errors import ErrorCode
-from schemas.messages import (
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.rebalance import (
+    complete_if_all_joined,
+    prepare_or_complete,
+)
+from group_coordinator.coordinator.group.removal import answer_removed
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
     NEWEST_VERSION,
     NO_MEMBER_ID,
     LeaveGroupRequest,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.group import Group
-from coordinator.group.member import Member
-from coordinator.group.state import GroupState
-from coordinator.group.step import Append
-from schemas.errors import ErrorCode
-from schemas.messages import JoinGroupProtocol
-from schemas.records import (
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.member import Member
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Append
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import JoinGroupProtocol
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_TIMESTAMP,
     OFFSET_COMMIT,

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
-from coordinator.authorization import Authorizer, super_users_of
-from coordinator.group.batch import (
+from group_coordinator.coordinator.authorization import Authorizer, super_users_of
+from group_coordinator.coordinator.group.batch import (
     NO_EPOCH,
     BatchResult,
     BatchSettings,
@@ -21,14 +21,14 @@ from coordinator.group.batch import (
     GroupOutput,
     new_member_uuid,
 )
-from coordinator.group.control import UNLOAD_EVENT, is_control
-from coordinator.group.coordinator import GroupCoordinator
-from coordinator.group.partition import partition_for
-from coordinator.group.snapshot import Snapshot, decode
-from coordinator.signatures import RequestKey, Signatures
-from schemas.acls import AclBinding
-from schemas.catalogue import Catalogue
-from schemas.messages import RejectedRequest, refusal
+from group_coordinator.coordinator.group.control import UNLOAD_EVENT, is_control
+from group_coordinator.coordinator.group.coordinator import GroupCoordinator
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.group.snapshot import Snapshot, decode
+from group_coordinator.coordinator.signatures import RequestKey, Signatures
+from group_coordinator.schemas.acls import AclBinding
+from group_coordinator.schemas.catalogue import Catalogue
+from group_coordinator.schemas.messages import RejectedRequest, refusal
 
 
 class BatchMachine:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from schemas.messages import JoinGroupProtocol
+from group_coordinator.schemas.messages import JoinGroupProtocol
 
 
 class ParkedRequest(Struct, frozen=True, array_like=True, gc=False):

@@ -5,14 +5,14 @@ Source: Apache Kafka, OffsetMetadataManager.commitOffset, ClassicGroup.validateO
 
 from __future__ import annotations
 
-from coordinator.authorization import READ
-from coordinator.group.group import Group
-from coordinator.group.log import append_error
-from coordinator.group.rebalance import start_session
-from coordinator.group.state import GroupState
-from coordinator.group.step import Turn
-from schemas.errors import ErrorCode
-from schemas.messages import (
+from group_coordinator.coordinator.authorization import READ
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.log import append_error
+from group_coordinator.coordinator.group.rebalance import start_session
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
     NEWEST_VERSION,
     NO_GENERATION,
     NO_MEMBER_ID,
@@ -23,7 +23,7 @@ from schemas.messages import (
     RequestEvent,
     TopicResult,
 )
-from schemas.records import NO_LEADER_EPOCH, NO_TIMESTAMP, OffsetCommitValue
+from group_coordinator.schemas.records import NO_LEADER_EPOCH, NO_TIMESTAMP, OffsetCommitValue
 
 GROUP_ID_NOT_FOUND_VERSION = 9
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from coordinator.authorization import READ
-from coordinator.group.group import Group
-from coordinator.group.log import append_error
-from coordinator.group.offset_commit import is_known_partition
-from coordinator.group.state import GroupState
-from coordinator.group.step import Turn
-from schemas.errors import ErrorCode
-from schemas.messages import (
+from group_coordinator.coordinator.authorization import READ
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.log import append_error
+from group_coordinator.coordinator.group.offset_commit import is_known_partition
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
     OffsetDeleteTopic,
@@ -17,7 +17,7 @@ from schemas.messages import (
     RequestEvent,
     TopicResult,
 )
-from schemas.records import Record
+from group_coordinator.schemas.records import Record
 
 REASON = "offset deleted by request"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from coordinator.authorization import DESCRIBE
-from coordinator.group.offsets import Topics
-from coordinator.group.step import Turn
-from schemas.errors import ErrorCode
-from schemas.messages import (
+from group_coordinator.coordinator.authorization import DESCRIBE
+from group_coordinator.coordinator.group.offsets import Topics
+from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
     NEWEST_VERSION,
     OffsetFetchPartition,
     OffsetFetchRequest,
@@ -14,7 +14,7 @@ from schemas.messages import (
     OffsetFetchTopicResult,
     RequestEvent,
 )
-from schemas.records import NO_LEADER_EPOCH, OffsetCommitValue
+from group_coordinator.schemas.records import NO_LEADER_EPOCH, OffsetCommitValue
 
 INVALID_OFFSET = -1
 LEADER_EPOCH_VERSION = 5

@@ -21,7 +21,7 @@ from functools import cached_property
 import msgspec
 from msgspec import Raw, Struct, field
 
-from schemas.records import OffsetCommitValue
+from group_coordinator.schemas.records import OffsetCommitValue
 
 # Topic -> partition -> committed offset.
 Topics = dict[str, dict[int, OffsetCommitValue]]

@@ -7,13 +7,17 @@ tryCompleteInitialRebalanceElseSchedule, expirePendingSync); KIP-134 for the ini
 
 from __future__ import annotations
 
-from coordinator.group.group import Group, JoinTimer
-from coordinator.group.log import group_value
-from coordinator.group.member import Member
-from coordinator.group.state import GroupState
-from coordinator.group.step import Turn
-from schemas.errors import ErrorCode
-from schemas.messages import JoinGroupResponse, JoinGroupResponseMember, SyncGroupResponse
+from group_coordinator.coordinator.group.group import Group, JoinTimer
+from group_coordinator.coordinator.group.log import group_value
+from group_coordinator.coordinator.group.member import Member
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+    SyncGroupResponse,
+)
 
 
 def prepare_or_complete(turn: Turn, reason: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from coordinator.group.member import Member
-from coordinator.group.rebalance import complete, prepare_or_complete
-from coordinator.group.state import GroupState
-from coordinator.group.step import Turn
-from schemas.errors import ErrorCode
-from schemas.messages import JoinGroupResponse
+from group_coordinator.coordinator.group.member import Member
+from group_coordinator.coordinator.group.rebalance import complete, prepare_or_complete
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import JoinGroupResponse
 
 _NO_JOIN = JoinGroupResponse()
 

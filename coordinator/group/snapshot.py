@@ -9,8 +9,8 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct, field
 
-from coordinator.group.dedup import RecentRequests, RequestWindow
-from coordinator.group.group import Group
+from group_coordinator.coordinator.group.dedup import RecentRequests, RequestWindow
+from group_coordinator.coordinator.group.group import Group
 
 # Version 1 kept each committed offset by itself, where 2 has runs (`coordinator.group.offsets`).
 VERSION = 2

@@ -11,15 +11,21 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from coordinator.authorization import Authorizer
-from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.group import Group
-from coordinator.group.member import Member, ParkedRequest
-from coordinator.group.partition import partition_for
-from coordinator.group.state import GroupState
-from schemas.errors import ERROR_NAMES, ErrorCode
-from schemas.messages import APIS, JoinGroupResponse, RequestEvent, Response, SyncGroupResponse
-from schemas.records import (
+from group_coordinator.coordinator.authorization import Authorizer
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.member import Member, ParkedRequest
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
+from group_coordinator.schemas.messages import (
+    APIS,
+    JoinGroupResponse,
+    RequestEvent,
+    Response,
+    SyncGroupResponse,
+)
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
     GroupEvent,

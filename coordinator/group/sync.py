@@ -5,19 +5,24 @@ Source: Apache Kafka, GroupMetadataManager.classicGroupSync; KIP-559 for the pro
 
 from __future__ import annotations
 
-from coordinator.group.group import Group
-from coordinator.group.log import append_error, group_value
-from coordinator.group.member import Member, ParkedRequest
-from coordinator.group.rebalance import (
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.log import append_error, group_value
+from group_coordinator.coordinator.group.member import Member, ParkedRequest
+from group_coordinator.coordinator.group.rebalance import (
     prepare_or_complete,
     propagate_assignments,
     received_sync,
     reset_assignments,
 )
-from coordinator.group.state import GroupState
-from coordinator.group.step import Turn, shape_sync
-from schemas.errors import ErrorCode
-from schemas.messages import NEWEST_VERSION, RequestEvent, SyncGroupRequest, SyncGroupResponse
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Turn, shape_sync
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
+    NEWEST_VERSION,
+    RequestEvent,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
 
 
 def sync_group(turn: Turn, event: RequestEvent, body: SyncGroupRequest) -> None:

@@ -10,8 +10,8 @@ from enum import IntEnum
 
 from msgspec.structs import replace
 
-from coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
-from coordinator.group.group import Group
+from group_coordinator.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
+from group_coordinator.coordinator.group.group import Group
 
 
 class TimerKind(IntEnum):

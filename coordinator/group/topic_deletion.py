@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.group.step import Turn
-from schemas.catalogue import Catalogue
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.schemas.catalogue import Catalogue
+from group_coordinator.schemas.errors import ErrorCode
 
 REASON = "topic deleted"
 

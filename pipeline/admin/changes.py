@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from pipeline.admin.plans import Change, GroupPlan
-from pipeline.clock import clock_ms
-from pipeline.errors import Failure
-from pipeline.monitor.catalog import Catalog
-from schemas.errors import ERROR_NAMES
-from schemas.messages import (
+from group_coordinator.pipeline.admin.plans import Change, GroupPlan
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.schemas.errors import ERROR_NAMES
+from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     OffsetCommitPartition,
@@ -98,8 +98,8 @@ def delete_topic(root: str, name: str) -> int:
     coordinator runs.
     """
     # What writes needs pyarrow, which a plan does without.
-    from pipeline.tables.request_log import RequestLog
-    from pipeline.tables.topics import delete_topic as delete_from_catalogue
+    from group_coordinator.pipeline.tables.request_log import RequestLog
+    from group_coordinator.pipeline.tables.topics import delete_topic as delete_from_catalogue
 
     delete_from_catalogue(root, name)
     query = "SELECT DISTINCT group_id FROM committed_offsets WHERE topic = ? ORDER BY ALL"
@@ -114,7 +114,7 @@ def delete_topic(root: str, name: str) -> int:
 
 def _ask(root: str, requests: Sequence[RequestEvent], timeout_s: float) -> dict[str, str]:
     """Send the requests; returns what was refused of each group."""
-    from pipeline.admin.requesting import ask
+    from group_coordinator.pipeline.admin.requesting import ask
 
     if not requests:
         return {}

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from pipeline.monitor.catalog import among
+from group_coordinator.pipeline.monitor.catalog import among
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from datetime import datetime
 
-    from pipeline.monitor.catalog import Catalog, Result
+    from group_coordinator.pipeline.monitor.catalog import Catalog, Result
 
 # Every group here is of this type, as KIP-848 calls it.
 CLASSIC = "Classic"

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pipeline.admin.changes import RESET_PREFIX
-from pipeline.admin.plans import Change, GroupPlan, check_groups, committed_of
-from pipeline.admin.scope import parse_scope, partition_counts, partitions_of
-from pipeline.clock import clock_ms
-from pipeline.errors import Failure
-from pipeline.monitor.catalog import Catalog
-from pipeline.upkeep_settings import UpkeepSettings
+from group_coordinator.pipeline.admin.changes import RESET_PREFIX
+from group_coordinator.pipeline.admin.plans import Change, GroupPlan, check_groups, committed_of
+from group_coordinator.pipeline.admin.scope import parse_scope, partition_counts, partitions_of
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pipeline.errors import Failure
-from pipeline.monitor.catalog import among
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import among
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.monitor.catalog import Catalog
+    from group_coordinator.pipeline.monitor.catalog import Catalog
 
 
 class Change(Struct, frozen=True):

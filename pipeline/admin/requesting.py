@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from pipeline.client import NoAnswer, ProducerSettings, RequestClient
-from pipeline.clock import monotonic
-from schemas.messages import FindCoordinatorRequest, RequestEvent, Response
+from group_coordinator.pipeline.client import NoAnswer, ProducerSettings, RequestClient
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.schemas.messages import FindCoordinatorRequest, RequestEvent, Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,12 +13,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pipeline.admin.plans import Change, GroupPlan, committed_of, known_groups
-from pipeline.admin.scope import TopicScope, parse_scope, partition_counts, partitions_of
-from pipeline.admin.times import parse_duration, parse_time
-from pipeline.clock import clock_ms
-from pipeline.errors import Failure, WrongCall
-from pipeline.monitor.catalog import Catalog, among
+from group_coordinator.pipeline.admin.plans import Change, GroupPlan, committed_of, known_groups
+from group_coordinator.pipeline.admin.scope import (
+    TopicScope,
+    parse_scope,
+    partition_counts,
+    partitions_of,
+)
+from group_coordinator.pipeline.admin.times import parse_duration, parse_time
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.errors import Failure, WrongCall
+from group_coordinator.pipeline.monitor.catalog import Catalog, among
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -239,7 +244,7 @@ def _named(at: tuple[str, int]) -> str:
 
 def _offsets_by_time(root: str, topics: set[str], aim: Aim) -> Callable[[str, int], int | None]:
     # Reading records takes pyarrow and the topics' tables: only who asks by time waits for them.
-    from pipeline.topics import TableTopics
+    from group_coordinator.pipeline.topics import TableTopics
 
     tables = TableTopics(root, topics)
     tables.catch_up()

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pipeline.errors import Failure
-from pipeline.monitor.catalog import among
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import among
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from pipeline.monitor.catalog import Catalog
+    from group_coordinator.pipeline.monitor.catalog import Catalog
 
 
 class TopicScope(Struct, frozen=True):

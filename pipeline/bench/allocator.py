@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-from pipeline.session.spark_settings import read_defaults
+from group_coordinator.pipeline.session.spark_settings import read_defaults
 
 # glibc's malloc.h: what mallopt calls the thresholds that the variables set.
 _MALLOPT = {

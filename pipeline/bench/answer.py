@@ -36,12 +36,12 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet
-from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
-from pipeline.bench.rebalance import form
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, running
-from pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet
+from group_coordinator.pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
+from group_coordinator.pipeline.bench.rebalance import form
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, running
+from group_coordinator.pipeline.node.process import CoordinatorProcess
 
 # Two minutes of each machine. A turn must be shorter than the two minutes after which Spark gives
 # up on its own heartbeats: the other machine's Spark is paused for so long.

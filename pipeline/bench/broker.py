@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from pipeline.bench.kafka_libs import java
-from pipeline.errors import Failure
-from pipeline.node.process import end
+from group_coordinator.pipeline.bench.kafka_libs import java
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.process import end
 
 HOST = "127.0.0.1"
 _STOP_TIMEOUT_S = 30.0

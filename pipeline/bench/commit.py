@@ -17,9 +17,9 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.allocator import allocate_as_workers_do
-from pipeline.bench.fleet import Member
-from pipeline.bench.machine import (
+from group_coordinator.pipeline.bench.allocator import allocate_as_workers_do
+from group_coordinator.pipeline.bench.fleet import Member
+from group_coordinator.pipeline.bench.machine import (
     PARTITIONS,
     START,
     MachineGroup,
@@ -29,8 +29,8 @@ from pipeline.bench.machine import (
     run_batch,
     standing_objects_frozen,
 )
-from pipeline.bench.report import Aim, Column, Report
-from schemas.messages import OffsetCommitRequest
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.schemas.messages import OffsetCommitRequest
 
 HELD = (10, 100, 1_000, 10_000)
 _MANY = 100

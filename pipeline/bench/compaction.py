@@ -5,7 +5,7 @@ are superseded, and an active segment with one record. Compaction and floor each
 their own, so that each has its own peak of memory. Compaction moves superseded records to the
 history, so it writes every row, as the floor does.
 
-    python -m pipeline.bench.compaction compact | spark ROOT
+    python -m group_coordinator.pipeline.bench.compaction compact | spark ROOT
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from deltalake import DeltaTable
 from deltalake.transaction import AddAction
 from msgspec import Struct
 
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.clock import clock_ms
-from pipeline.session.start import create_session
-from pipeline.settings import load_settings
-from pipeline.tables.store import ensure_table, open_table, table_uri
-from pipeline.upkeep.compaction import compact
-from pipeline.upkeep_settings import UpkeepSettings
-from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.session.start import create_session
+from group_coordinator.pipeline.settings import load_settings
+from group_coordinator.pipeline.tables.store import ensure_table, open_table, table_uri
+from group_coordinator.pipeline.upkeep.compaction import compact
+from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -43,7 +43,7 @@ SEGMENTS = 10
 FILES = 4
 THREADS = 2
 PARTITIONS = 50
-_MODULE = "pipeline.bench.compaction"
+_MODULE = "group_coordinator.pipeline.bench.compaction"
 
 _ROWS = """
 SELECT

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from coordinator.group.batch import BatchResult, BatchSettings, GroupOutput
-from schemas.messages import Malformed, RejectedRequest, Response, decode_request
+from group_coordinator.coordinator.group.batch import BatchResult, BatchSettings, GroupOutput
+from group_coordinator.schemas.messages import Malformed, RejectedRequest, Response, decode_request
 
 # Longer than any benchmark runs.
 _TIMER_MS = 3_600_000

@@ -19,31 +19,31 @@ from typing import NamedTuple
 
 import msgspec
 
-from pipeline.bench.answer import AnswerReport
-from pipeline.bench.commit import CommitReport
-from pipeline.bench.compaction import CompactionFigures
-from pipeline.bench.gateway import GatewayReport
-from pipeline.bench.groups import GroupsReport
-from pipeline.bench.held import HeldReport
-from pipeline.bench.idle import IdleReport
-from pipeline.bench.limits import LimitsReport
-from pipeline.bench.linger import LingerReport
-from pipeline.bench.machine import MachineReport
-from pipeline.bench.moves import MovesReport
-from pipeline.bench.nodes import NodesReport
-from pipeline.bench.page import Page, Section
-from pipeline.bench.producer import ProducerFigures
-from pipeline.bench.reading import ReadingReport
-from pipeline.bench.rebalance import RebalanceReport
-from pipeline.bench.report import Report
-from pipeline.bench.size import SizeReport
-from pipeline.bench.soak import SoakReport
-from pipeline.bench.start import StartReport
-from pipeline.bench.take_over import TakeOverFigures
-from pipeline.bench.throughput import ThroughputReport
-from pipeline.bench.verbs import VerbsReport
-from pipeline.errors import Failure
-from pipeline.host import this_host
+from group_coordinator.pipeline.bench.answer import AnswerReport
+from group_coordinator.pipeline.bench.commit import CommitReport
+from group_coordinator.pipeline.bench.compaction import CompactionFigures
+from group_coordinator.pipeline.bench.gateway import GatewayReport
+from group_coordinator.pipeline.bench.groups import GroupsReport
+from group_coordinator.pipeline.bench.held import HeldReport
+from group_coordinator.pipeline.bench.idle import IdleReport
+from group_coordinator.pipeline.bench.limits import LimitsReport
+from group_coordinator.pipeline.bench.linger import LingerReport
+from group_coordinator.pipeline.bench.machine import MachineReport
+from group_coordinator.pipeline.bench.moves import MovesReport
+from group_coordinator.pipeline.bench.nodes import NodesReport
+from group_coordinator.pipeline.bench.page import Page, Section
+from group_coordinator.pipeline.bench.producer import ProducerFigures
+from group_coordinator.pipeline.bench.reading import ReadingReport
+from group_coordinator.pipeline.bench.rebalance import RebalanceReport
+from group_coordinator.pipeline.bench.report import Report
+from group_coordinator.pipeline.bench.size import SizeReport
+from group_coordinator.pipeline.bench.soak import SoakReport
+from group_coordinator.pipeline.bench.start import StartReport
+from group_coordinator.pipeline.bench.take_over import TakeOverFigures
+from group_coordinator.pipeline.bench.throughput import ThroughputReport
+from group_coordinator.pipeline.bench.verbs import VerbsReport
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.host import this_host
 
 
 class Plan(NamedTuple):
@@ -135,7 +135,7 @@ def _run(words: list[str], say: Callable[[str], None], libs: Path | None) -> str
     last = ""
     with tempfile.TemporaryFile("w+") as output:
         with subprocess.Popen(
-            [sys.executable, "-m", "pipeline", *words],
+            [sys.executable, "-m", "group_coordinator", *words],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.PIPE,

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pipeline.clock import clock_ms
-from pipeline.delta.tail import follow
-from pipeline.errors import Failure
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import table_uri
-from schemas.messages import (
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.messages import (
     HeartbeatRequest,
     JoinGroupProtocol,
     JoinGroupRequest,
@@ -21,7 +21,7 @@ from schemas.messages import (
     SyncGroupAssignment,
     SyncGroupRequest,
 )
-from schemas.tables import RESPONSES
+from group_coordinator.schemas.tables import RESPONSES
 
 # The last version in which a member without an id joins in one step (KIP-394).
 _ONE_STEP = 3

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.bench.fleet import Fleet
-from pipeline.clock import clock_ms
-from pipeline.delta.tail import follow
-from pipeline.errors import Failure
-from pipeline.node.process import CoordinatorProcess
-from pipeline.tables.request_log import open_requests
-from pipeline.tables.store import table_uri
-from schemas.tables import REQUESTS, RESPONSES, to_requests
+from group_coordinator.pipeline.bench.fleet import Fleet
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.tables.request_log import open_requests
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import REQUESTS, RESPONSES, to_requests
 
 _POLL_S = 0.002
 # How long the last answers are awaited after the load has ended.

@@ -1,6 +1,6 @@
 """The floor that answers are measured against: the same job, with a function that decides nothing.
 
-python -m pipeline.bench.floor --root ROOT --config FILE
+python -m group_coordinator.pipeline.bench.floor --root ROOT --config FILE
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import sys
 
-from pipeline.bench.empty import EmptyMachine
-from pipeline.node.job import run
-from pipeline.settings import load_settings
+from group_coordinator.pipeline.bench.empty import EmptyMachine
+from group_coordinator.pipeline.node.job import run
+from group_coordinator.pipeline.settings import load_settings
 
-MODULE = "pipeline.bench.floor"
+MODULE = "group_coordinator.pipeline.bench.floor"
 
 
 def main() -> int:

@@ -27,19 +27,26 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from msgspec import Struct
 
-from pipeline.bench.broker import HOST, broker
-from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, groups_of
-from pipeline.bench.held import MOST, HeldLoad, hold
-from pipeline.bench.kafka_libs import ADVICE, kafka_libs
-from pipeline.bench.paced import GROUPS, INTERVAL_S, MEMBERS, p50_and_p99, pace, pace_client
-from pipeline.bench.rebalance import form
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.running import COORDINATOR, WARM_UP_S, running, serving
-from pipeline.bench.socket_fleet import SocketFleet
-from pipeline.bench.wire import await_coordinator
-from pipeline.client import RequestClient
-from pipeline.errors import Failure
-from pipeline.topics import create_table_topic
+from group_coordinator.pipeline.bench.broker import HOST, broker
+from group_coordinator.pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, groups_of
+from group_coordinator.pipeline.bench.held import MOST, HeldLoad, hold
+from group_coordinator.pipeline.bench.kafka_libs import ADVICE, kafka_libs
+from group_coordinator.pipeline.bench.paced import (
+    GROUPS,
+    INTERVAL_S,
+    MEMBERS,
+    p50_and_p99,
+    pace,
+    pace_client,
+)
+from group_coordinator.pipeline.bench.rebalance import form
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.bench.running import COORDINATOR, WARM_UP_S, running, serving
+from group_coordinator.pipeline.bench.socket_fleet import SocketFleet
+from group_coordinator.pipeline.bench.wire import await_coordinator
+from group_coordinator.pipeline.client import RequestClient
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.topics import create_table_topic
 
 SESSION_MS = 45_000
 RECORDS = 1_000_000

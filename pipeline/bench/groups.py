@@ -34,12 +34,12 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet
-from pipeline.bench.in_process import BatchTime, bench_settings, serving, session
-from pipeline.bench.rebalance import form
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.running import COORDINATOR, FLOOR, STORING
-from pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet
+from group_coordinator.pipeline.bench.in_process import BatchTime, bench_settings, serving, session
+from group_coordinator.pipeline.bench.rebalance import form
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.bench.running import COORDINATOR, FLOOR, STORING
+from group_coordinator.pipeline.tables.store import ensure_tables
 
 GROUPS = 2_000
 BATCHES = 15

@@ -19,14 +19,14 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.broker import HOST
-from pipeline.bench.cpu import CpuCounter
-from pipeline.bench.fleet import groups_of
-from pipeline.bench.paced import LEAST_ANSWERS
-from pipeline.bench.report import Column, Report
-from pipeline.bench.running import COORDINATOR, running, serving
-from pipeline.bench.socket_fleet import SocketFleet
-from pipeline.errors import Failure
+from group_coordinator.pipeline.bench.broker import HOST
+from group_coordinator.pipeline.bench.cpu import CpuCounter
+from group_coordinator.pipeline.bench.fleet import groups_of
+from group_coordinator.pipeline.bench.paced import LEAST_ANSWERS
+from group_coordinator.pipeline.bench.report import Column, Report
+from group_coordinator.pipeline.bench.running import COORDINATOR, running, serving
+from group_coordinator.pipeline.bench.socket_fleet import SocketFleet
+from group_coordinator.pipeline.errors import Failure
 
 # Members of a group.
 OF_GROUP = 100

@@ -18,15 +18,15 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet
-from pipeline.bench.idle_log import write_idle_groups
-from pipeline.bench.in_process import BatchTime, bench_settings, serving, session
-from pipeline.bench.rebalance import form
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.running import COORDINATOR, FLOOR
-from pipeline.clock import clock_ms
-from pipeline.errors import Failure
-from pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet
+from group_coordinator.pipeline.bench.idle_log import write_idle_groups
+from group_coordinator.pipeline.bench.in_process import BatchTime, bench_settings, serving, session
+from group_coordinator.pipeline.bench.rebalance import form
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.bench.running import COORDINATOR, FLOOR
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.store import ensure_tables
 
 IDLE = (1_000, 10_000, 100_000)
 BATCHES = 20

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.partition import partition_for
-from pipeline.tables.store import ensure_table
-from schemas.records import (
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_LEADER_EPOCH,
     OFFSET_COMMIT,
@@ -16,7 +16,7 @@ from schemas.records import (
     OffsetCommitValue,
     Record,
 )
-from schemas.tables import OFFSETS_TOPIC, to_arrow
+from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 
 
 def write_idle_groups(root: str, groups: int, now: int) -> None:

@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
-from coordinator.group.machine import BatchMachine
-from pipeline.bench.empty import EmptyMachine
-from pipeline.bench.fleet import Fleet
-from pipeline.bench.running import COORDINATOR, FLOOR, STORING
-from pipeline.clock import clock_ms
-from pipeline.errors import Failure
-from pipeline.node.node import CoordinatorNode, start
-from pipeline.session.start import create_session
-from pipeline.settings import SECTIONS, Settings, to_settings
-from pipeline.stream import WORKER_IMPORTS
-from pipeline.stream.offset import offset_of
-from pipeline.stream.spark_engine import SparkEngine
-from pipeline.stream.stateful import MachineFactory
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.pipeline.bench.empty import EmptyMachine
+from group_coordinator.pipeline.bench.fleet import Fleet
+from group_coordinator.pipeline.bench.running import COORDINATOR, FLOOR, STORING
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.node import CoordinatorNode, start
+from group_coordinator.pipeline.session.start import create_session
+from group_coordinator.pipeline.settings import SECTIONS, Settings, to_settings
+from group_coordinator.pipeline.stream import WORKER_IMPORTS
+from group_coordinator.pipeline.stream.offset import offset_of
+from group_coordinator.pipeline.stream.spark_engine import SparkEngine
+from group_coordinator.pipeline.stream.stateful import MachineFactory
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from schemas.messages import RequestEvent
+    from group_coordinator.schemas.messages import RequestEvent
 
 # The first batch may load 100,000 groups.
 _FIRST_BATCH_S = 1_200.0

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.errors import Failure
+from group_coordinator.pipeline.errors import Failure
 
 _IVY = """\
 <ivy-module version="2.0">

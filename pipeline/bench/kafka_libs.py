@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pipeline.bench.ivy import JarsNotFetched, Module, fetch_jars
-from pipeline.errors import Failure
-from pipeline.host import find_java
+from group_coordinator.pipeline.bench.ivy import JarsNotFetched, Module, fetch_jars
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.host import find_java
 
 VERSION = "4.1.0"
 # kafka_2.13 has the broker and the tool that formats its storage, kafka-tools what the scripts in

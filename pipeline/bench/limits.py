@@ -17,12 +17,12 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.fleet import Member
-from pipeline.bench.report import Column, Report
-from pipeline.errors import Failure
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import ensure_table
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.bench.fleet import Member
+from group_coordinator.pipeline.bench.report import Column, Report
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.schemas.tables import REQUESTS
 
 WRITERS = (1, 2, 4, 8)
 ROWS = 100

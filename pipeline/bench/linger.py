@@ -12,11 +12,11 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.fleet import Fleet
-from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
-from pipeline.bench.rebalance import form
-from pipeline.bench.report import Column, Report
-from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
+from group_coordinator.pipeline.bench.fleet import Fleet
+from group_coordinator.pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
+from group_coordinator.pipeline.bench.rebalance import form
+from group_coordinator.pipeline.bench.report import Column, Report
+from group_coordinator.pipeline.bench.running import COORDINATOR, WARM_UP_S, running
 
 LINGERS_MS = (20, 50, 100, 200)
 

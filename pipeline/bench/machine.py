@@ -19,13 +19,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Struct
 
-from coordinator.config import parse_config
-from coordinator.group.batch import BatchSettings, GroupOutput
-from coordinator.group.machine import BatchMachine
-from pipeline.bench.fleet import Member
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.errors import Failure
-from schemas.messages import (
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.pipeline.bench.fleet import Member
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,

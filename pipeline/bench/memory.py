@@ -8,8 +8,8 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.report import Column
-from pipeline.node.process_tree import descendants
+from group_coordinator.pipeline.bench.report import Column
+from group_coordinator.pipeline.node.process_tree import descendants
 
 _PROC = Path("/proc")
 # Written to a process's `clear_refs`, this resets its peak of resident memory (man proc).

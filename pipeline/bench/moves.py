@@ -25,18 +25,18 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Struct
 
-from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.partition import partition_for
-from coordinator.ownership import ClusterState
-from pipeline.bench.fleet import Fleet
-from pipeline.bench.paced import INTERVAL_S, LEAST_ANSWERS, pace
-from pipeline.bench.rebalance import form
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.running import COORDINATOR, WARM_UP_S, several
-from pipeline.errors import Failure
-from pipeline.node.process import CoordinatorProcess
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.ownership.partitions import await_move, move
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.ownership import ClusterState
+from group_coordinator.pipeline.bench.fleet import Fleet
+from group_coordinator.pipeline.bench.paced import INTERVAL_S, LEAST_ANSWERS, pace
+from group_coordinator.pipeline.bench.rebalance import form
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.bench.running import COORDINATOR, WARM_UP_S, several
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.partitions import await_move, move
 
 ONE, MANY, RESTART, OTHER_ROOT, KILL = (
     "a move of one partition",

@@ -32,20 +32,20 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from coordinator.config import GroupCoordinatorConfig
-from pipeline.bench.cpu import CpuCounter
-from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet
-from pipeline.bench.paced import INTERVAL_S, p50_and_p99, pace
-from pipeline.bench.reading import reading_s
-from pipeline.bench.rebalance import form
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.running import COORDINATOR, FLOOR, several
-from pipeline.errors import Failure
-from pipeline.node.process import CoordinatorProcess
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.stream.offset import Selection
-from pipeline.tables.store import open_table
-from schemas.tables import REQUESTS
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.pipeline.bench.cpu import CpuCounter
+from group_coordinator.pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet
+from group_coordinator.pipeline.bench.paced import INTERVAL_S, p50_and_p99, pace
+from group_coordinator.pipeline.bench.reading import reading_s
+from group_coordinator.pipeline.bench.rebalance import form
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.bench.running import COORDINATOR, FLOOR, several
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.stream.offset import Selection
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.tables import REQUESTS
 
 NODES = (1, 2, 4)
 # 200 heartbeats a second: 20 in each commit, of about as many groups.

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import write_deltalake
 
-from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.partition import partition_for
-from pipeline.errors import Failure
-from pipeline.tables.store import ensure_table
-from schemas.records import (
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
@@ -22,7 +22,7 @@ from schemas.records import (
     MemberMetadata,
     Record,
 )
-from schemas.tables import OFFSETS_TOPIC, to_arrow
+from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 
 MEMBERS = 2
 # Of ten commits three are superseded by a later one, and one in twenty is a tombstone.

@@ -15,12 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from statistics import median, quantiles
 
-from pipeline.bench.fleet import Fleet, Member
-from pipeline.client import RequestClient
-from pipeline.delta.table import local_folder
-from pipeline.errors import Failure
-from pipeline.node.process import CoordinatorProcess
-from schemas.messages import RequestEvent, Response
+from group_coordinator.pipeline.bench.fleet import Fleet, Member
+from group_coordinator.pipeline.client import RequestClient
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.schemas.messages import RequestEvent, Response
 
 GROUPS = 5
 MEMBERS = 20

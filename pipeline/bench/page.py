@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from pipeline.bench.report import Aim, Report
-from pipeline.host import Host
+from group_coordinator.pipeline.bench.report import Aim, Report
+from group_coordinator.pipeline.host import Host
 
 _QUICK = (
     "**A quick run: every benchmark at its smallest. It shows that all of them run; its figures "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from schemas.errors import ErrorCode
-from schemas.messages import RequestEvent
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import RequestEvent
 
 # While a coordinator loads, or the broker has yet to make its offsets topic.
 NOT_YET = (

@@ -20,20 +20,20 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.fleet import Member
-from pipeline.bench.report import Column, Report
-from pipeline.client import ProducerSettings, RequestProducer
-from pipeline.delta.appender import Appender
-from pipeline.delta.open import open_appender
-from pipeline.errors import Failure
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import ensure_tables
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.bench.fleet import Member
+from group_coordinator.pipeline.bench.report import Column, Report
+from group_coordinator.pipeline.client import ProducerSettings, RequestProducer
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import ensure_tables
+from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from schemas.messages import RequestEvent
+    from group_coordinator.schemas.messages import RequestEvent
 
 LINGERS = (0, 5, 20, 50, 100)
 MEMBERS = 200

@@ -17,16 +17,16 @@ from typing import Annotated, Any
 
 from msgspec import Struct
 
-from coordinator.config import GroupCoordinatorConfig
-from pipeline.bench.fleet import Member
-from pipeline.bench.report import Column, Report
-from pipeline.errors import Failure
-from pipeline.stream.event_source import EventReader
-from pipeline.stream.event_tables import Input
-from pipeline.stream.offset import Selection
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import open_table, table_uri
-from schemas.tables import REQUESTS
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.pipeline.bench.fleet import Member
+from group_coordinator.pipeline.bench.report import Column, Report
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.stream.event_source import EventReader
+from group_coordinator.pipeline.stream.event_tables import Input
+from group_coordinator.pipeline.stream.offset import Selection
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import open_table, table_uri
+from group_coordinator.schemas.tables import REQUESTS
 
 NODES = 4
 # Requests of a commit, and the groups that they are of.

@@ -17,16 +17,16 @@ from typing import Annotated, Any
 
 from msgspec import Struct, structs
 
-from pipeline.bench.broker import broker
-from pipeline.bench.fleet import Fleet, FleetPeer, Member
-from pipeline.bench.kafka_libs import ADVICE, kafka_libs
-from pipeline.bench.peer import NOT_YET, Peer
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.running import COORDINATOR, running
-from pipeline.bench.wire import BrokerPeer, await_coordinator
-from pipeline.errors import Failure
-from schemas.errors import ERROR_NAMES, ErrorCode
-from schemas.messages import RequestEvent, SyncGroupAssignment
+from group_coordinator.pipeline.bench.broker import broker
+from group_coordinator.pipeline.bench.fleet import Fleet, FleetPeer, Member
+from group_coordinator.pipeline.bench.kafka_libs import ADVICE, kafka_libs
+from group_coordinator.pipeline.bench.peer import NOT_YET, Peer
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.bench.running import COORDINATOR, running
+from group_coordinator.pipeline.bench.wire import BrokerPeer, await_coordinator
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
+from group_coordinator.schemas.messages import RequestEvent, SyncGroupAssignment
 
 MEMBERS = 100
 # Groups of each machine that do not count, because the JVM compiles meanwhile.

@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from pipeline.bench.broker import HOST
-from pipeline.bench.floor import MODULE
-from pipeline.errors import Failure
-from pipeline.node.process import CoordinatorProcess, end
-from pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.bench.broker import HOST
+from group_coordinator.pipeline.bench.floor import MODULE
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.process import CoordinatorProcess, end
+from group_coordinator.pipeline.tables.store import ensure_tables
 
 FLOOR = "floor"
 # The floor that also writes a state for every group that it answers.
@@ -61,7 +61,7 @@ def several(
         path.write_text(_CONFIG + config)
         root = root or str(folder / "root")
         ensure_tables(root)
-        module = MODULE if machine == FLOOR else "pipeline"
+        module = MODULE if machine == FLOOR else "group_coordinator"
         processes: list[CoordinatorProcess] = []
         try:
             for number in range(1, nodes + 1):
@@ -87,7 +87,16 @@ def serving(root: str) -> Iterator[tuple[int, int]]:
     """Yield the port and the process id of a gateway of the root. Raises Failure."""
     folder = Path(tempfile.mkdtemp(prefix="group-coordinator-gateway-"))
     path = folder / "log"
-    command = [sys.executable, "-m", "pipeline", "gateway", "--root", root, "--listen", f"{HOST}:0"]
+    command = [
+        sys.executable,
+        "-m",
+        "group_coordinator",
+        "gateway",
+        "--root",
+        root,
+        "--listen",
+        f"{HOST}:0",
+    ]
     with path.open("wb") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stderr=log, start_new_session=True

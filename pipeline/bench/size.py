@@ -14,7 +14,7 @@ from typing import Annotated
 
 from msgspec import Struct, field
 
-from pipeline.bench.report import Column, Report
+from group_coordinator.pipeline.bench.report import Column, Report
 
 MEMBERS = 1_000_000
 LINGERS_S = (0.1, 1.0)

@@ -21,16 +21,16 @@ from typing import Annotated
 import pyarrow as pa
 from msgspec import Struct
 
-from pipeline.bench.fleet import Fleet
-from pipeline.bench.memory import Memory, forget_peaks, peaks_of
-from pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
-from pipeline.bench.rebalance import form
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.running import COORDINATOR, WARM_UP_S, running
-from pipeline.delta.table import open_delta
-from pipeline.node.process import CoordinatorProcess
-from pipeline.tables.store import table_uri
-from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, REQUESTS, RESPONSES
+from group_coordinator.pipeline.bench.fleet import Fleet
+from group_coordinator.pipeline.bench.memory import Memory, forget_peaks, peaks_of
+from group_coordinator.pipeline.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
+from group_coordinator.pipeline.bench.rebalance import form
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.bench.running import COORDINATOR, WARM_UP_S, running
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, REQUESTS, RESPONSES
 
 MINUTES = 30.0
 WATCHED = (REQUESTS, RESPONSES, OFFSETS_TOPIC, GROUP_EVENTS)

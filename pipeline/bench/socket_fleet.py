@@ -20,11 +20,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from pipeline.bench.fleet import Member
-from pipeline.bench.rebalance import Rebalance
-from pipeline.bench.wire import encode, row_of
-from pipeline.errors import Failure
-from schemas.messages import RequestEvent
+from group_coordinator.pipeline.bench.fleet import Member
+from group_coordinator.pipeline.bench.rebalance import Rebalance
+from group_coordinator.pipeline.bench.wire import encode, row_of
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.schemas.messages import RequestEvent
 
 _READ_BYTES = 1 << 16
 _MOMENT_S = 0.005

@@ -17,16 +17,16 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.cpu import cpu_s
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.running import COORDINATOR, FLOOR
-from pipeline.bench.start_floor import MODULE
-from pipeline.node.archive_maker import make_archive
-from pipeline.node.process import CoordinatorProcess
-from pipeline.node.process_tree import descendants
-from pipeline.session.start import missing_archive
-from pipeline.settings import Settings
-from pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.bench.cpu import cpu_s
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.bench.running import COORDINATOR, FLOOR
+from group_coordinator.pipeline.bench.start_floor import MODULE
+from group_coordinator.pipeline.node.archive_maker import make_archive
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.node.process_tree import descendants
+from group_coordinator.pipeline.session.start import missing_archive
+from group_coordinator.pipeline.settings import Settings
+from group_coordinator.pipeline.tables.store import ensure_tables
 
 
 class Started(Struct, frozen=True):
@@ -79,7 +79,7 @@ def bench_start(rounds: int, say: Callable[[str], None]) -> StartReport:
             for machine, starts in found.items():
                 root = here / f"{machine}-{number}"
                 ensure_tables(str(root))
-                module = MODULE if machine == FLOOR else "pipeline"
+                module = MODULE if machine == FLOOR else "group_coordinator"
                 one = _start(module, root, here / f"{machine}-{number}.log")
                 starts.append(one)
                 say(

@@ -1,6 +1,6 @@
 """The floor that a start is measured against: Spark as it comes, and one stateful Python batch.
 
-    python -m pipeline.bench.start_floor --root ROOT
+    python -m group_coordinator.pipeline.bench.start_floor --root ROOT
 
 Prints `ready` when the batch, which has no data, has ended, and waits to be stopped, as a
 coordinator does. Neither a setting nor a module of the project's is in it.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import DataFrame
 
-MODULE = "pipeline.bench.start_floor"
+MODULE = "group_coordinator.pipeline.bench.start_floor"
 
 
 def _nothing(_key: Any, frames: Iterable[pd.DataFrame], _state: Any) -> Iterator[pd.DataFrame]:

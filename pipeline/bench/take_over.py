@@ -17,19 +17,19 @@ from typing import Annotated
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from pipeline.bench.memory import Memory, peaks_of
-from pipeline.bench.offsets_log import group_names, write_log
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.take_over_floor import MODULE as FLOOR
-from pipeline.clock import clock_ms
-from pipeline.errors import Failure
-from pipeline.node.process import CoordinatorProcess
-from pipeline.tables.store import ensure_tables, open_table
-from schemas.tables import GROUP_EVENTS
+from group_coordinator.pipeline.bench.memory import Memory, peaks_of
+from group_coordinator.pipeline.bench.offsets_log import group_names, write_log
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.bench.take_over_floor import MODULE as FLOOR
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.tables.store import ensure_tables, open_table
+from group_coordinator.schemas.tables import GROUP_EVENTS
 
 RECORDS = 1_000_000
 GROUPS = 10_000
-COORDINATOR = "pipeline"
+COORDINATOR = "group_coordinator"
 
 
 class Start(Struct, frozen=True):

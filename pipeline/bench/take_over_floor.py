@@ -1,6 +1,6 @@
 """The floor that a take-over is measured against: Spark reads and groups the same rows.
 
-python -m pipeline.bench.take_over_floor --root ROOT --config FILE
+python -m group_coordinator.pipeline.bench.take_over_floor --root ROOT --config FILE
 
 Prints `ready` when it has grouped the rows, and waits to be stopped, as a coordinator does.
 """
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from pipeline.interrupt import SignalEvent
-from pipeline.session.start import create_session
-from pipeline.settings import load_settings
-from pipeline.tables.store import table_uri
-from schemas.tables import OFFSETS_TOPIC
+from group_coordinator.pipeline.interrupt import SignalEvent
+from group_coordinator.pipeline.session.start import create_session
+from group_coordinator.pipeline.settings import load_settings
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-MODULE = "pipeline.bench.take_over_floor"
+MODULE = "group_coordinator.pipeline.bench.take_over_floor"
 _KEY = ("record_type", "group_id", "topic", "topic_partition")
 
 

@@ -21,14 +21,14 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from pipeline.bench.broker import broker
-from pipeline.bench.fleet import Fleet, Member
-from pipeline.bench.flood import TableFlood
-from pipeline.bench.kafka_libs import ADVICE, kafka_libs
-from pipeline.bench.rebalance import Rebalance, form
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, running
-from pipeline.bench.wire import BrokerPeer, Flood, await_coordinator
+from group_coordinator.pipeline.bench.broker import broker
+from group_coordinator.pipeline.bench.fleet import Fleet, Member
+from group_coordinator.pipeline.bench.flood import TableFlood
+from group_coordinator.pipeline.bench.kafka_libs import ADVICE, kafka_libs
+from group_coordinator.pipeline.bench.rebalance import Rebalance, form
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.bench.running import COORDINATOR, FLOOR, WARM_UP_S, running
+from group_coordinator.pipeline.bench.wire import BrokerPeer, Flood, await_coordinator
 
 GROUPS = 100
 MEMBERS = 100

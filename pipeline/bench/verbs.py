@@ -22,26 +22,26 @@ from kafka.admin import NewTopic
 from kafka.protocol.consumer.group import OffsetCommitRequest, OffsetCommitResponse
 from msgspec import Struct
 
-from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.partition import partition_for
-from pipeline.bench.broker import HOST, Broker, broker
-from pipeline.bench.kafka_libs import ADVICE, java, kafka_libs
-from pipeline.bench.offsets_log import group_names, write_log
-from pipeline.bench.report import Aim, Column, Report
-from pipeline.bench.wire import Connection, await_coordinator, frame
-from pipeline.clock import clock_ms
-from pipeline.delta.open import open_appender
-from pipeline.errors import Failure
-from pipeline.tables.store import ensure_tables, table_uri
-from schemas.errors import ErrorCode
-from schemas.records import (
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.pipeline.bench.broker import HOST, Broker, broker
+from group_coordinator.pipeline.bench.kafka_libs import ADVICE, java, kafka_libs
+from group_coordinator.pipeline.bench.offsets_log import group_names, write_log
+from group_coordinator.pipeline.bench.report import Aim, Column, Report
+from group_coordinator.pipeline.bench.wire import Connection, await_coordinator, frame
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
     GroupMetadataValue,
     OffsetCommitValue,
     Record,
 )
-from schemas.tables import OFFSETS_TOPIC, to_arrow
+from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 
 # The bounds of the issue of a fast command line, s: of up to 1,000 groups, and of 100,000.
 _FEW_GROUPS, _FEW_S, _MANY_S = 1_000, 0.5, 1.5
@@ -155,7 +155,7 @@ def bench_verbs(
         ours = {_PASS: _Times([sys.executable, "-c", "pass"])}
         for verb in verbs:
             words = [*verb.split(), "--root", root]
-            ours[verb] = _Times([sys.executable, "-m", "pipeline", *words])
+            ours[verb] = _Times([sys.executable, "-m", "group_coordinator", *words])
         _run_all("run", ours.values(), runs, say)
     figures = [
         VerbFigures(

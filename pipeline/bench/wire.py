@@ -25,12 +25,12 @@ from kafka.protocol.consumer.group import (
 )
 from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
-from pipeline.bench.broker import HOST, Broker
-from pipeline.bench.fleet import Member
-from pipeline.bench.peer import NOT_YET
-from pipeline.errors import Failure
-from schemas.errors import ErrorCode
-from schemas.messages import RequestEvent
+from group_coordinator.pipeline.bench.broker import HOST, Broker
+from group_coordinator.pipeline.bench.fleet import Member
+from group_coordinator.pipeline.bench.peer import NOT_YET
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import RequestEvent
 
 JOIN_VERSION = 3
 SYNC_VERSION = 3

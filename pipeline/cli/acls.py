@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from msgspec import Struct
 
-from pipeline.cli.options import Json, Root, encoded
+from group_coordinator.pipeline.cli.options import Json, Root, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from schemas.acls import AclBinding
+    from group_coordinator.schemas.acls import AclBinding
 
 acls_app = typer.Typer(help="Who may do what: Kafka's ACLs.", no_args_is_help=True)
 
@@ -114,7 +114,7 @@ def acls_add(asked: _Asked, root: Root) -> None:
 
     A coordinator obeys from its next batch on, a gateway within a second.
     """
-    from pipeline.tables.acls import add_acls, read_acls
+    from group_coordinator.pipeline.tables.acls import add_acls, read_acls
 
     wanted = asked.bindings()
     if not wanted:
@@ -141,8 +141,8 @@ def acls_list(
     json: Json = False,
 ) -> None:
     """List the ACLs in force, all of them or those of some resources."""
-    from pipeline.tables.acls import read_acls
-    from schemas.acls import AclFilter
+    from group_coordinator.pipeline.tables.acls import read_acls
+    from group_coordinator.schemas.acls import AclFilter
 
     resources: list[tuple[str, str | None]] = [
         *_resources(topic, group, cluster, transactional_id),
@@ -174,8 +174,8 @@ def acls_remove(
 
     When none is left, nothing is allowed to anybody but super users.
     """
-    from pipeline.tables.acls import remove_acls
-    from schemas.acls import AclFilter
+    from group_coordinator.pipeline.tables.acls import remove_acls
+    from group_coordinator.schemas.acls import AclFilter
 
     resources = asked.resources()
     if not resources:
@@ -193,7 +193,7 @@ def acls_remove(
 def _resources(
     topics: Names, groups: Names, cluster: bool, transactional_ids: Names
 ) -> list[tuple[str, str]]:
-    from schemas.acls import CLUSTER_NAME
+    from group_coordinator.schemas.acls import CLUSTER_NAME
 
     return [
         *(("TOPIC", name) for name in topics or ()),
@@ -204,7 +204,7 @@ def _resources(
 
 
 def _who(principals: Names, hosts: Names, permission: str) -> list[tuple[str, str, str]]:
-    from schemas.acls import ANY_HOST
+    from group_coordinator.schemas.acls import ANY_HOST
 
     return [
         (principal, host, permission)
@@ -219,7 +219,7 @@ def _bindings(
     operations: Names,
     kinds: Sequence[dict[str, tuple[str, ...]]],
 ) -> list[AclBinding]:
-    from schemas.acls import AclBinding
+    from group_coordinator.schemas.acls import AclBinding
 
     found = []
     for kind, name in resources:
@@ -235,7 +235,7 @@ def _bindings(
 
 def _operation(name: str) -> str:
     """Kafka's name of an operation, which may be written `DescribeConfigs` or DESCRIBE_CONFIGS."""
-    from schemas.acls import Operation
+    from group_coordinator.schemas.acls import Operation
 
     wanted = name.replace("_", "").replace("-", "").upper()
     for each in Operation:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.options import Json, encoded, progress
-from pipeline.errors import Failure
-from pipeline.interrupt import interrupted_by_signals
-from pipeline.terminal import grid, open_console
+from group_coordinator.pipeline.cli.options import Json, encoded, progress
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.interrupt import interrupted_by_signals
+from group_coordinator.pipeline.terminal import grid, open_console
 
 if TYPE_CHECKING:
-    from pipeline.bench.report import Report
+    from group_coordinator.pipeline.bench.report import Report
 
-PACKAGE = "pipeline.bench"
+PACKAGE = "group_coordinator.pipeline.bench"
 
 bench_app = typer.Typer(help="Benchmarks, each beside its floor. They are run from a clone.")
 
@@ -68,7 +68,7 @@ def bench_of_answer(
     json: Json = False,
 ) -> None:
     """Answer times, p50 and p99, beside an empty function with the same sources and sinks."""
-    from pipeline.bench.answer import bench_answer
+    from group_coordinator.pipeline.bench.answer import bench_answer
 
     show(bench_answer(seconds, rounds, progress, warm_up, root), json)
 
@@ -80,7 +80,7 @@ def bench_of_linger(
     json: Json = False,
 ) -> None:
     """Answer times against the producer's linger.ms."""
-    from pipeline.bench.linger import bench_linger
+    from group_coordinator.pipeline.bench.linger import bench_linger
 
     show(bench_linger(seconds, progress, warm_up), json)
 
@@ -95,7 +95,7 @@ def bench_of_throughput(
     json: Json = False,
 ) -> None:
     """Heartbeats a second, beside an empty function on Spark and beside Kafka's broker."""
-    from pipeline.bench.throughput import bench_throughput
+    from group_coordinator.pipeline.bench.throughput import bench_throughput
 
     report = bench_throughput(seconds, kafka_libs, progress, warm_up, groups, members)
     show(report, json)
@@ -112,7 +112,7 @@ def bench_of_gateway(
     json: Json = False,
 ) -> None:
     """Through a gateway: answer time, members held, records/s, beside Kafka's broker."""
-    from pipeline.bench.gateway import Load, bench_gateway
+    from group_coordinator.pipeline.bench.gateway import Load, bench_gateway
 
     load = Load(warm_up=warm_up, seconds=seconds, rounds=rounds, records=records, most=most)
     show(bench_gateway(load, kafka_libs, progress), json)
@@ -131,7 +131,7 @@ def bench_of_held(
     json: Json = False,
 ) -> None:
     """How many members one root holds, by how often they heartbeat."""
-    from pipeline.bench.held import HEARTBEATS_S, HeldLoad, bench_held
+    from group_coordinator.pipeline.bench.held import HEARTBEATS_S, HeldLoad, bench_held
 
     loads = [HeldLoad(each, step, most, seconds) for each in heartbeats or HEARTBEATS_S]
     show(bench_held(loads, warm_up, progress), json)
@@ -145,7 +145,7 @@ def bench_of_rebalance(
     json: Json = False,
 ) -> None:
     """How long 100 members take to be Stable, and one more, beside Kafka's broker."""
-    from pipeline.bench.rebalance import bench_rebalance
+    from group_coordinator.pipeline.bench.rebalance import bench_rebalance
 
     show(bench_rebalance(rounds, kafka_libs, progress, members), json)
 
@@ -157,7 +157,7 @@ def bench_of_machine(
     json: Json = False,
 ) -> None:
     """Requests a second through the pure machine, beside decoding and encoding alone."""
-    from pipeline.bench.machine import bench_machine
+    from group_coordinator.pipeline.bench.machine import bench_machine
 
     show(bench_machine(batches, scale, progress), json)
 
@@ -168,7 +168,7 @@ def bench_of_commit(
     json: Json = False,
 ) -> None:
     """Commits a second through the pure machine, by what the group holds already."""
-    from pipeline.bench.commit import bench_commit
+    from group_coordinator.pipeline.bench.commit import bench_commit
 
     show(bench_commit(batches, progress), json)
 
@@ -180,7 +180,7 @@ def bench_of_producer(
     json: Json = False,
 ) -> None:
     """Requests/s and acknowledgement times against linger.ms, beside bare appends of the same."""
-    from pipeline.bench.producer import bench_producer
+    from group_coordinator.pipeline.bench.producer import bench_producer
 
     show(bench_producer(seconds, progress, in_flight=in_flight), json)
 
@@ -192,7 +192,7 @@ def bench_of_compaction(
     json: Json = False,
 ) -> None:
     """Compaction, beside Spark reading and writing the same rows."""
-    from pipeline.bench.compaction import bench_compaction
+    from group_coordinator.pipeline.bench.compaction import bench_compaction
 
     show(bench_compaction(records, keys, progress), json)
 
@@ -203,7 +203,7 @@ def bench_of_start(
     json: Json = False,
 ) -> None:
     """How long a start takes until `ready`, beside Spark's own start."""
-    from pipeline.bench.start import bench_start
+    from group_coordinator.pipeline.bench.start import bench_start
 
     show(bench_start(rounds, progress), json)
 
@@ -215,7 +215,7 @@ def bench_of_take_over(
     json: Json = False,
 ) -> None:
     """A start without a checkpoint, beside Spark starting, reading and grouping the same rows."""
-    from pipeline.bench.take_over import bench_take_over
+    from group_coordinator.pipeline.bench.take_over import bench_take_over
 
     show(bench_take_over(records, groups, progress), json)
 
@@ -228,7 +228,7 @@ def bench_of_groups(
     json: Json = False,
 ) -> None:
     """What a batch of very many groups takes, beside the empty function."""
-    from pipeline.bench.groups import bench_groups
+    from group_coordinator.pipeline.bench.groups import bench_groups
 
     show(bench_groups(rounds, progress, groups, batches), json)
 
@@ -245,7 +245,7 @@ def bench_of_idle(
     json: Json = False,
 ) -> None:
     """What idle groups add to a batch, beside the empty function."""
-    from pipeline.bench.idle import IDLE, bench_idle
+    from group_coordinator.pipeline.bench.idle import IDLE, bench_idle
 
     show(bench_idle(rounds, progress, idle or IDLE, batches, state_store), json)
 
@@ -263,7 +263,7 @@ def bench_of_nodes(
     json: Json = False,
 ) -> None:
     """CPU a request and answer time of several coordinators of one root, beside the floor."""
-    from pipeline.bench.nodes import NODES, bench_nodes
+    from group_coordinator.pipeline.bench.nodes import NODES, bench_nodes
 
     show(bench_nodes(seconds, progress, nodes or NODES, groups, warm_up, rounds), json)
 
@@ -271,7 +271,7 @@ def bench_of_nodes(
 @bench_app.command("reading")
 def bench_of_reading(json: Json = False) -> None:
     """CPU of reading the requests, of one node and of four, by the shape of commits."""
-    from pipeline.bench.reading import bench_reading
+    from group_coordinator.pipeline.bench.reading import bench_reading
 
     show(bench_reading(progress), json)
 
@@ -293,7 +293,7 @@ def bench_of_moves(
     json: Json = False,
 ) -> None:
     """What a move and a restart cost the other groups, beside windows without."""
-    from pipeline.bench.moves import KINDS, bench_moves
+    from group_coordinator.pipeline.bench.moves import KINDS, bench_moves
 
     for kind in kinds or ():
         if kind not in KINDS:
@@ -315,7 +315,7 @@ def bench_of_limits(
     json: Json = False,
 ) -> None:
     """How many commits a second one table takes."""
-    from pipeline.bench.limits import WRITERS, bench_limits
+    from group_coordinator.pipeline.bench.limits import WRITERS, bench_limits
 
     show(bench_limits(seconds, progress, writers or WRITERS, root, rows), json)
 
@@ -326,7 +326,7 @@ def bench_of_size(
     json: Json = False,
 ) -> None:
     """What a number of members takes on paper, by what was measured."""
-    from pipeline.bench.size import bench_size
+    from group_coordinator.pipeline.bench.size import bench_size
 
     show(bench_size(members), json)
 
@@ -340,7 +340,7 @@ def bench_of_verbs(
     json: Json = False,
 ) -> None:
     """How long verbs take, the whole process, beside Kafka's tool."""
-    from pipeline.bench.verbs import bench_verbs
+    from group_coordinator.pipeline.bench.verbs import bench_verbs
 
     show(bench_verbs(groups, partitions, runs, kafka_libs, progress), json)
 
@@ -352,7 +352,7 @@ def bench_of_soak(
     json: Json = False,
 ) -> None:
     """Whether answer times, memory and files stay what they were, for half an hour."""
-    from pipeline.bench.soak import bench_soak
+    from group_coordinator.pipeline.bench.soak import bench_soak
 
     show(bench_soak(minutes, progress, warm_up), json)
 
@@ -367,7 +367,7 @@ def bench_of_all(
     json: Json = False,
 ) -> None:
     """Run every benchmark, and write one page with what they found: takes an hour and a half."""
-    from pipeline.bench.everything import bench_all, failed
+    from group_coordinator.pipeline.bench.everything import bench_all, failed
 
     run = bench_all(page, quick, progress, kafka_libs)
     typer.echo(encoded(run) if json else f"written to {page}")

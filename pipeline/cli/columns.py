@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 import typer
 
-from pipeline.cli.options import encoded
+from group_coordinator.pipeline.cli.options import encoded
 
 
 class Column(NamedTuple):

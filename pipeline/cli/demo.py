@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline.errors import Failure
-from pipeline.interrupt import interrupted_by_signals
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.interrupt import interrupted_by_signals
 
 
 def demo(
@@ -23,7 +23,7 @@ def demo(
 
     The Kafka clients are confluent-kafka's; without it their scene is left out.
     """
-    from pipeline.replay.demo import run_demo
+    from group_coordinator.pipeline.replay.demo import run_demo
 
     with interrupted_by_signals():
         went_well = run_demo(keep, verbose)

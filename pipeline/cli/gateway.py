@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline import background
-from pipeline.cli.options import Config, LogForm, Root, Verbose
-from pipeline.errors import WrongCall
-from pipeline.logs import LogFormat, ProcessLog
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.cli.options import Config, LogForm, Root, Verbose
+from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
 if TYPE_CHECKING:
-    from coordinator.config import GroupCoordinatorConfig
-    from pipeline.gateway.settings import GatewaySettings
+    from group_coordinator.coordinator.config import GroupCoordinatorConfig
+    from group_coordinator.pipeline.gateway.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
 
@@ -82,9 +82,9 @@ def gateway(
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Serve unmodified Kafka clients: the root's coordinator decides their requests."""
-    from coordinator.config import parse_config
-    from pipeline.gateway.settings import gateway_settings
-    from pipeline.settings import load_settings
+    from group_coordinator.coordinator.config import parse_config
+    from group_coordinator.pipeline.gateway.settings import gateway_settings
+    from group_coordinator.pipeline.settings import load_settings
 
     ProcessLog(log_format, verbose)
     loaded = load_settings(config)
@@ -101,7 +101,7 @@ async def _serve(
     group: GroupCoordinatorConfig,
     until_eof: bool,
 ) -> None:
-    from pipeline.gateway.server import running_gateway
+    from group_coordinator.pipeline.gateway.server import running_gateway
 
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
@@ -153,8 +153,8 @@ def _collect_seldom() -> None:
 
 def _who_may(settings: GatewaySettings, host: str) -> list[tuple[int, str]]:
     """What to say at the start of who may log in, each with its level."""
-    from pipeline.gateway.security.mechanisms import PLAIN
-    from schemas.acls import ANONYMOUS
+    from group_coordinator.pipeline.gateway.security.mechanisms import PLAIN
+    from group_coordinator.schemas.acls import ANONYMOUS
 
     if settings.users_file:
         told = f"{settings.protocol}: clients log in as users of {settings.users_file}"
@@ -176,7 +176,7 @@ def _who_may(settings: GatewaySettings, host: str) -> list[tuple[int, str]]:
 
 def _what_may(root: str) -> str:
     """Say at the start whether there are ACLs."""
-    from pipeline.tables.acls import read_acls
+    from group_coordinator.pipeline.tables.acls import read_acls
 
     acls = read_acls(root)
     if acls is None:
@@ -194,8 +194,8 @@ def is_loopback(host: str) -> bool:
 
 async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:
     """Wait until a coordinator has run on the root; False if the gateway is to stop before that."""
-    from pipeline.tables.store import has_table
-    from schemas.tables import RESPONSES
+    from group_coordinator.pipeline.tables.store import has_table
+    from group_coordinator.schemas.tables import RESPONSES
 
     told = False
     while not has_table(root, RESPONSES):
@@ -220,7 +220,17 @@ def beside(root: str, verb: str, listen: str | None, options: Iterable[str]) -> 
     if listen is None:
         yield
         return
-    command = [sys.executable, "-m", "pipeline", verb, "--root", root, "--listen", listen, *options]
+    command = [
+        sys.executable,
+        "-m",
+        "group_coordinator",
+        verb,
+        "--root",
+        root,
+        "--listen",
+        listen,
+        *options,
+    ]
     process = subprocess.Popen([*command, "--until-eof"], stdin=subprocess.PIPE)
     try:
         yield

@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pipeline.cli.columns import Column, counted, print_columns, print_json, tell
-from pipeline.cli.options import AllGroups, Execute, GroupNames, GroupOption, Json, Root, Timeout
-from pipeline.errors import Failure
+from group_coordinator.pipeline.cli.columns import Column, counted, print_columns, print_json, tell
+from group_coordinator.pipeline.cli.options import (
+    AllGroups,
+    Execute,
+    GroupNames,
+    GroupOption,
+    Json,
+    Root,
+    Timeout,
+)
+from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.admin.described import GroupState, Member
+    from group_coordinator.pipeline.admin.described import GroupState, Member
 
 groups_app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
 
@@ -39,8 +47,8 @@ def groups_list(
     """Every group, its state and its numbers."""
     states = _one_of(state, STATES, "state")
     types = _one_of(type_, TYPES, "type")
-    from pipeline.admin.described import list_groups
-    from pipeline.monitor.catalog import Catalog
+    from group_coordinator.pipeline.admin.described import list_groups
+    from group_coordinator.pipeline.monitor.catalog import Catalog
 
     catalog = Catalog(root)
     found = [] if types and "classic" not in types else list_groups(catalog, states)
@@ -95,9 +103,9 @@ def groups_describe(
     if offsets + members + state > 1:
         raise typer.BadParameter("at most one of --offsets, --members and --state")
     named = named_groups(groups, group, all_groups)
-    from pipeline.admin import described
-    from pipeline.admin.plans import check_groups, known_groups
-    from pipeline.monitor.catalog import Catalog
+    from group_coordinator.pipeline.admin import described
+    from group_coordinator.pipeline.admin.plans import check_groups, known_groups
+    from group_coordinator.pipeline.monitor.catalog import Catalog
 
     catalog = Catalog(root)
     states = check_groups(catalog, named, root) if named else known_groups(catalog, [])
@@ -147,9 +155,9 @@ def groups_delete(
 ) -> None:
     """Delete Empty groups and their offsets, through the running coordinator."""
     named = named_groups(groups, group, all_groups)
-    from pipeline.admin.changes import delete_groups
-    from pipeline.admin.described import list_groups
-    from pipeline.monitor.catalog import Catalog
+    from group_coordinator.pipeline.admin.changes import delete_groups
+    from group_coordinator.pipeline.admin.described import list_groups
+    from group_coordinator.pipeline.monitor.catalog import Catalog
 
     every = list_groups(Catalog(root))
     known = {each.group_id for each in every}

@@ -26,7 +26,7 @@ def keys_add(
     ],
 ) -> None:
     """Make a key. The coordinator knows it from its next start on."""
-    from pipeline.tables.request_keys import KeysError, add_key, new_key
+    from group_coordinator.pipeline.tables.request_keys import KeysError, add_key, new_key
 
     if out.exists():
         raise KeysError(f"{out} is there already")
@@ -39,7 +39,7 @@ def keys_add(
 @keys_app.command("list")
 def keys_list(file: File) -> None:
     """Every key's name, and whose requests it signs."""
-    from pipeline.tables.request_keys import read_keys
+    from group_coordinator.pipeline.tables.request_keys import read_keys
 
     for key in read_keys(file):
         typer.echo(f"{key.name}: {key.principal}")
@@ -48,7 +48,7 @@ def keys_list(file: File) -> None:
 @keys_app.command("remove")
 def keys_remove(name: str, file: File) -> None:
     """Believe a key no more, from the coordinator's next start on."""
-    from pipeline.tables.request_keys import remove_key
+    from group_coordinator.pipeline.tables.request_keys import remove_key
 
     remove_key(file, name)
     typer.echo(f"key {name!r} removed")

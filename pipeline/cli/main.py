@@ -14,9 +14,9 @@ from typing import Any
 
 import typer
 
-from pipeline.cli.without_pandas import hide_pandas
-from pipeline.errors import Failure, WrongCall
-from pipeline.logs import LogFormat, ProcessLog
+from group_coordinator.pipeline.cli.without_pandas import hide_pandas
+from group_coordinator.pipeline.errors import Failure, WrongCall
+from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
 # Each verb's module, and the function in it.
 _VERBS = {
@@ -56,8 +56,8 @@ _OF_COORDINATOR = ("pyspark", "delta", "pandas")
 # imported cannot have been raised, so that none of them is imported for it.
 _FAILURES = (
     ("deltalake.exceptions", "DeltaError"),
-    ("coordinator.config", "ConfigError"),
-    ("coordinator.consumer.errors", "ConsumerError"),
+    ("group_coordinator.coordinator.config", "ConfigError"),
+    ("group_coordinator.coordinator.consumer.errors", "ConsumerError"),
 )
 
 
@@ -84,7 +84,7 @@ def make_app(verb: str | None = None) -> typer.Typer:
 
 
 def _of(module: str, name: str) -> Any:
-    return getattr(import_module(f"pipeline.cli.{module}"), name)
+    return getattr(import_module(f"group_coordinator.pipeline.cli.{module}"), name)
 
 
 def _print_version(asked: bool) -> None:

@@ -11,11 +11,11 @@ from typing import Annotated
 
 import typer
 
-from pipeline import background
-from pipeline.cli.gateway import check_listen, is_loopback, read_address
-from pipeline.cli.options import LogForm, Root, Verbose
-from pipeline.interrupt import SignalEvent
-from pipeline.logs import LogFormat, ProcessLog
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.cli.gateway import check_listen, is_loopback, read_address
+from group_coordinator.pipeline.cli.options import LogForm, Root, Verbose
+from group_coordinator.pipeline.interrupt import SignalEvent
+from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +40,8 @@ def metrics(
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Serve metrics of the groups, topics and tables under http://HOST:PORT/metrics."""
-    from pipeline.monitor.metrics import MetricsSettings
-    from pipeline.monitor.serving import serving_metrics
+    from group_coordinator.pipeline.monitor.metrics import MetricsSettings
+    from group_coordinator.pipeline.monitor.serving import serving_metrics
 
     ProcessLog(log_format, verbose)
     check_listen(listen)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli.columns import Column, counted, print_columns, print_json, tell
-from pipeline.cli.groups import named_groups
-from pipeline.cli.options import (
+from group_coordinator.pipeline.cli.columns import Column, counted, print_columns, print_json, tell
+from group_coordinator.pipeline.cli.groups import named_groups
+from group_coordinator.pipeline.cli.options import (
     AllGroups,
     AllTopics,
     Execute,
@@ -21,12 +21,12 @@ from pipeline.cli.options import (
     Topics,
     encoded,
 )
-from pipeline.errors import Failure
+from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.admin.plans import GroupPlan
+    from group_coordinator.pipeline.admin.plans import GroupPlan
 
 offsets_app = typer.Typer(help="Committed offsets.", no_args_is_help=True)
 
@@ -83,7 +83,7 @@ def offsets_reset(
         raise typer.BadParameter(f"say one of {', '.join(f'--{name}' for name in given)}")
     if all_topics and topic:
         raise typer.BadParameter("either --topic or --all-topics")
-    from pipeline.admin.reset import (
+    from group_coordinator.pipeline.admin.reset import (
         export_offsets,
         parse_aim,
         parse_offsets,
@@ -115,8 +115,8 @@ def offsets_undo(
     json: Json = False,
 ) -> None:
     """Put a group's offsets back to before its last reset, deletion or undo, or to a time."""
-    from pipeline.admin.history import plan_return, plan_undo
-    from pipeline.admin.times import parse_time
+    from group_coordinator.pipeline.admin.history import plan_return, plan_undo
+    from group_coordinator.pipeline.admin.times import parse_time
 
     plan = plan_undo(root, group) if to is None else plan_return(root, group, parse_time(to))
     _change(root, [plan], execute, json, timeout)
@@ -133,7 +133,7 @@ def offsets_clone(
     json: Json = False,
 ) -> None:
     """Give a group, which may be a new one, the committed offsets of another."""
-    from pipeline.admin.history import plan_clone
+    from group_coordinator.pipeline.admin.history import plan_clone
 
     _change(root, [plan_clone(root, group, to, topic or [])], execute, json, timeout)
 
@@ -149,7 +149,7 @@ def offsets_delete(
     json: Json = False,
 ) -> None:
     """Delete committed offsets of topics that no member consumes."""
-    from pipeline.admin.history import plan_deletions
+    from group_coordinator.pipeline.admin.history import plan_deletions
 
     plans = plan_deletions(root, named_groups(groups, group, False), topic or [])
     _change(root, plans, execute, json, timeout)
@@ -164,9 +164,9 @@ def offsets_diff(
     json: Json = False,
 ) -> None:
     """Where a group stood at two times, and how far it went between them."""
-    from pipeline.admin.history import differences
-    from pipeline.admin.times import parse_time
-    from pipeline.clock import clock_ms
+    from group_coordinator.pipeline.admin.history import differences
+    from group_coordinator.pipeline.admin.times import parse_time
+    from group_coordinator.pipeline.clock import clock_ms
 
     later = clock_ms() if to is None else parse_time(to)
     found = differences(root, group, parse_time(from_), later)
@@ -186,9 +186,9 @@ def offsets_diff(
 @offsets_app.command("show")
 def offsets_show(group: str, root: Root, json: Json = False) -> None:
     """The committed offsets of one group, with their metadata and why they are there."""
-    from pipeline.admin.plans import check_groups
-    from pipeline.cli.show import Format, show
-    from pipeline.monitor.catalog import Catalog
+    from group_coordinator.pipeline.admin.plans import check_groups
+    from group_coordinator.pipeline.cli.show import Format, show
+    from group_coordinator.pipeline.monitor.catalog import Catalog
 
     catalog = Catalog(root)
     check_groups(catalog, [group], root)
@@ -218,7 +218,7 @@ def _change(
     possible = [plan for plan in plans if plan.changes]
     count = sum(len(plan.changes) for plan in possible)
     if execute and possible:
-        from pipeline.admin.changes import carry_out_all
+        from group_coordinator.pipeline.admin.changes import carry_out_all
 
         outcomes = carry_out_all(root, possible, timeout_ms / 1000)
         refused = [each.error for each in outcomes if each.error is not None]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from pipeline.logs import LogFormat
+from group_coordinator.pipeline.logs import LogFormat
 
 Root = Annotated[str, typer.Option("--root", help="The folder or URI under which the tables lie.")]
 Config = Annotated[

@@ -19,10 +19,10 @@ def package(
     The command that is printed asks for the jars that Spark needs; with the root of an object
     store also for the store's.
     """
-    from pipeline.node.packaging import write_package
-    from pipeline.node.shipped import ARCHIVE_FOLDER
-    from pipeline.session.checkpoint_location import store_packages
-    from pipeline.session.spark_settings import packages
+    from group_coordinator.pipeline.node.packaging import write_package
+    from group_coordinator.pipeline.node.shipped import ARCHIVE_FOLDER
+    from group_coordinator.pipeline.session.checkpoint_location import store_packages
+    from group_coordinator.pipeline.session.spark_settings import packages
 
     done = write_package(out, lambda line: typer.echo(line, err=True))
     size = done.archive.stat().st_size

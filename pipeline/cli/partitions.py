@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import Json, Root, progress
+from group_coordinator.pipeline.cli.options import Json, Root, progress
 
 partitions_app = typer.Typer(
     help="Offsets partitions and the coordinators that own them.", no_args_is_help=True
@@ -16,8 +16,8 @@ partitions_app = typer.Typer(
 @partitions_app.command("list")
 def partitions_list(root: Root, json: Json = False) -> None:
     """Every offsets partition, the node that owns it, and whether that node is alive."""
-    from pipeline.cli.show import show_structs
-    from pipeline.ownership.listing import list_partitions
+    from group_coordinator.pipeline.cli.show import show_structs
+    from group_coordinator.pipeline.ownership.listing import list_partitions
 
     show_structs(list_partitions(root), json)
 
@@ -33,7 +33,7 @@ def partitions_move(
     ] = 60_000,
 ) -> None:
     """Move a partition to another node, or take the move back before it has begun."""
-    from pipeline.ownership import partitions
+    from group_coordinator.pipeline.ownership import partitions
 
     if cancel == (to is not None):
         raise typer.BadParameter("either --to NODE or --cancel")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from pipeline.cli.options import Config, Json, Root
+from group_coordinator.pipeline.cli.options import Config, Json, Root
 
 if TYPE_CHECKING:
-    from pipeline.records.record_file import Tally
+    from group_coordinator.pipeline.records.record_file import Tally
 
 records_app = typer.Typer(
     help="The offsets topic as Kafka's own binary records.", no_args_is_help=True
@@ -26,7 +26,7 @@ def records_export(
     json: Json = False,
 ) -> None:
     """Write the offsets topic as Kafka's binary keys and values, in the order of its log."""
-    from pipeline.records.exporter import export
+    from group_coordinator.pipeline.records.exporter import export
 
     tally = export(root, file, lambda text: typer.echo(text, err=True))
     # Where the records themselves go to stdout, what is said of them does not.
@@ -54,8 +54,8 @@ def records_import(
     interrupted is completed by running it again; a completed one is not repeated unless --again is
     given.
     """
-    from pipeline.records.importer import import_
-    from pipeline.settings import load_settings
+    from group_coordinator.pipeline.records.importer import import_
+    from group_coordinator.pipeline.settings import load_settings
 
     tally = import_(
         root, file, load_settings(config), again, lambda text: typer.echo(text, err=True)

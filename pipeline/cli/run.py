@@ -7,10 +7,15 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.gateway import beside, check_listen, read_address, read_advertised
-from pipeline.cli.options import Config, LogForm, Root, Verbose
-from pipeline.errors import WrongCall
-from pipeline.logs import LogFormat
+from group_coordinator.pipeline.cli.gateway import (
+    beside,
+    check_listen,
+    read_address,
+    read_advertised,
+)
+from group_coordinator.pipeline.cli.options import Config, LogForm, Root, Verbose
+from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.logs import LogFormat
 
 
 def run(
@@ -42,9 +47,9 @@ def run(
     ] = True,
 ) -> None:
     """Run the coordinator in the foreground, on a local Spark."""
-    from pipeline.gateway.settings import gateway_settings
-    from pipeline.node.preflight import check_start
-    from pipeline.settings import load_settings
+    from group_coordinator.pipeline.gateway.settings import gateway_settings
+    from group_coordinator.pipeline.node.preflight import check_start
+    from group_coordinator.pipeline.settings import load_settings
 
     settings = load_settings(config).with_node_id(node_id)
     check_start(root, settings)
@@ -60,8 +65,8 @@ def run(
         if metrics == gateway and read_address(metrics)[1] != 0:
             raise WrongCall(f"--gateway and --metrics cannot both listen at {metrics}")
     # Only now: it loads Spark.
-    from pipeline.node.job import Logs
-    from pipeline.node.job import run as run_job
+    from group_coordinator.pipeline.node.job import Logs
+    from group_coordinator.pipeline.node.job import run as run_job
 
     logs = Logs(log_format, verbose, log_file)
     shown = ["--log-format", log_format.value, *(["--verbose"] if verbose else [])]

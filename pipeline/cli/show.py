@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from pipeline.cli.options import encoded
-from pipeline.monitor.catalog import Catalog, Result
-from pipeline.terminal import grid, open_console
+from group_coordinator.pipeline.cli.options import encoded
+from group_coordinator.pipeline.monitor.catalog import Catalog, Result
+from group_coordinator.pipeline.terminal import grid, open_console
 
 
 class Format(StrEnum):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.options import Config
+from group_coordinator.pipeline.cli.options import Config
 
 
 def simulate(
@@ -18,9 +18,9 @@ def simulate(
     config: Config = None,
 ) -> None:
     """Drive the coordinator's own state machine on a virtual clock, without Spark."""
-    from coordinator.config import parse_config
-    from pipeline.replay.simulator import simulate as run_scenario
-    from pipeline.settings import read_user_file
+    from group_coordinator.coordinator.config import parse_config
+    from group_coordinator.pipeline.replay.simulator import simulate as run_scenario
+    from group_coordinator.pipeline.settings import read_user_file
 
     settings: dict[str, Any] = {"group.initial.rebalance.delay.ms": 0}
     if config is not None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import Root
+from group_coordinator.pipeline.cli.options import Root
 
 
 def sql(
@@ -22,9 +22,9 @@ def sql(
     format_: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
 ) -> None:
     """Query the tables and views of a root by SQL."""
-    from pipeline.cli.show import Format, show
-    from pipeline.monitor.as_of import read_as_of
-    from pipeline.monitor.catalog import Catalog
+    from group_coordinator.pipeline.cli.show import Format, show
+    from group_coordinator.pipeline.monitor.as_of import read_as_of
+    from group_coordinator.pipeline.monitor.catalog import Catalog
 
     try:
         chosen = Format(format_)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import Json, Root
-from pipeline.errors import Failure
+from group_coordinator.pipeline.cli.options import Json, Root
+from group_coordinator.pipeline.errors import Failure
 
 topics_app = typer.Typer(help="The catalogue of topics.", no_args_is_help=True)
 
@@ -51,8 +51,8 @@ def topics_create(
     Clients produce to it through a gateway, into a Delta table of its own under the root. With
     --table the rows of your Delta table are its records instead.
     """
-    from pipeline.tables.store import has_root
-    from pipeline.topics import create_log_topic, create_table_topic
+    from group_coordinator.pipeline.tables.store import has_root
+    from group_coordinator.pipeline.topics import create_log_topic, create_table_topic
 
     if not create_root and not has_root(root):
         raise Failure(f"there is no root {root}; --create-root makes it")
@@ -103,7 +103,7 @@ def topics_reindex(name: str, root: Root) -> None:
     indexed: the topic ends there until it is begun anew. Groups are then given all rows of the
     table.
     """
-    from pipeline.topics import TableTopics
+    from group_coordinator.pipeline.topics import TableTopics
 
     topics = TableTopics(root, [name])
     topics.catch_up()
@@ -113,7 +113,7 @@ def topics_reindex(name: str, root: Root) -> None:
 
 def _index(root: str, name: str) -> None:
     """Index what a topic's table has now, and tell how much."""
-    from pipeline.topics import TableTopics
+    from group_coordinator.pipeline.topics import TableTopics
 
     topics = TableTopics(root, [name])
     topics.catch_up()
@@ -128,7 +128,7 @@ def _index(root: str, name: str) -> None:
 @topics_app.command("alter")
 def topics_alter(name: str, root: Root, partitions: Partitions) -> None:
     """Give a topic more partitions."""
-    from pipeline.tables.topics import alter_topic
+    from group_coordinator.pipeline.tables.topics import alter_topic
 
     alter_topic(root, name, partitions)
     typer.echo(f"topic {name!r} has {_counted(partitions)}")
@@ -137,8 +137,8 @@ def topics_alter(name: str, root: Root, partitions: Partitions) -> None:
 @topics_app.command("list")
 def topics_list(root: Root, json: Json = False) -> None:
     """Every topic of the catalogue, its number of partitions, and its table if it has one."""
-    from pipeline.cli.show import Format, show
-    from pipeline.monitor.catalog import LOGS, Catalog
+    from group_coordinator.pipeline.cli.show import Format, show
+    from group_coordinator.pipeline.monitor.catalog import LOGS, Catalog
 
     catalog = Catalog(root)
     rows = catalog.query("SELECT * FROM topics ORDER BY topic")
@@ -150,7 +150,7 @@ def topics_list(root: Root, json: Json = False) -> None:
 @topics_app.command("delete")
 def topics_delete(name: str, root: Root) -> None:
     """Delete a topic, and through the coordinator the offsets that groups committed for it."""
-    from pipeline.admin.changes import delete_topic
+    from group_coordinator.pipeline.admin.changes import delete_topic
 
     groups = delete_topic(root, name)
     offsets = f"; the coordinator deletes its offsets of {groups} groups" if groups else ""

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.cli.options import Json, encoded, progress
-from pipeline.errors import Failure
+from group_coordinator.pipeline.cli.options import Json, encoded, progress
+from group_coordinator.pipeline.errors import Failure
 
 trial_app = typer.Typer(
     help="Trials of the coordinator's promises, longer than a test.", no_args_is_help=True
@@ -40,7 +40,7 @@ def trial_simulate(
 
     A run that breaks a promise is shrunk to the faults that it takes, told, and can be run again.
     """
-    from pipeline.trials.simulation.trial import run_trial
+    from group_coordinator.pipeline.trials.simulation.trial import run_trial
 
     left_out = frozenset(int(number) for number in (without or "").split(",") if number)
     at_once = processes or os.cpu_count() or 1
@@ -61,7 +61,7 @@ def trial_malformed(
     record: Record = False,
 ) -> None:
     """Malformed requests by the million: each is answered once or set aside, and nothing stops."""
-    from pipeline.trials.malformed.trial import run_malformed
+    from group_coordinator.pipeline.trials.malformed.trial import run_malformed
 
     _tell("malformed", run_malformed(events, seed, progress), json, record)
 
@@ -83,7 +83,7 @@ def trial_torture(
     """Kill, pause and starve coordinators on Spark under live clients, and check every promise."""
     if kills is None and minutes is None:
         raise typer.BadParameter("--kills, or --minutes, or both")
-    from pipeline.trials.torture.run import torture
+    from group_coordinator.pipeline.trials.torture.run import torture
 
     report = torture(kills, minutes, progress, seed, nodes, kills_a_check)
     _tell("torture", report, json, record)
@@ -92,23 +92,23 @@ def trial_torture(
 @trial_app.command("page")
 def trial_page() -> None:
     """Render the page of figures from the reports that are kept."""
-    from pipeline.trials.page import write_page
+    from group_coordinator.pipeline.trials.page import write_page
 
     typer.echo(str(write_page()))
 
 
 def _tell(name: str, report: Any, json: bool, record: bool) -> None:
     """Print a trial's report, and keep it if it is to be kept."""
-    from pipeline.cli.show import Format, show
-    from pipeline.monitor.catalog import Result
+    from group_coordinator.pipeline.cli.show import Format, show
+    from group_coordinator.pipeline.monitor.catalog import Result
 
     if json:
         typer.echo(encoded(report))
     else:
         show(Result(["what", "how many"], report.rows()), Format.TABLE)
     if record:
-        from pipeline.trials.kept import keep
-        from pipeline.trials.page import write_page
+        from group_coordinator.pipeline.trials.kept import keep
+        from group_coordinator.pipeline.trials.page import write_page
 
         keep(name, shlex.join(["group-coordinator", *sys.argv[1:]]), report)
         write_page()

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.gateway import read_address
-from pipeline.cli.options import Root, progress
-from pipeline.errors import Failure
+from group_coordinator.pipeline.cli.gateway import read_address
+from group_coordinator.pipeline.cli.options import Root, progress
+from group_coordinator.pipeline.errors import Failure
 
 
 def ui(
@@ -29,7 +29,7 @@ def ui(
 ) -> None:
     """Show groups, lag, rebalances and changes as pages for a browser; read only by default."""
     with _extra():
-        from pipeline.ui.server import serve
+        from group_coordinator.pipeline.ui.server import serve
     serve(root, read_address(listen), allow_changes=allow_changes, names=host or (), say=progress)
 
 
@@ -42,7 +42,7 @@ def report(
 ) -> None:
     """Write a group's page as one self-contained HTML file."""
     with _extra():
-        from pipeline.ui.report import write_report
+        from group_coordinator.pipeline.ui.report import write_report
     text = write_report(root, group)
     if out is None:
         typer.echo(text)
@@ -58,7 +58,7 @@ def watch(
     once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
 ) -> None:
     """Show the groups, or one group, in the terminal until Ctrl-C."""
-    from pipeline.ui.watch import watch as run
+    from group_coordinator.pipeline.ui.watch import watch as run
 
     run(root, group, every, once)
 

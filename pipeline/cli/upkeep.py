@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import Config, Json, Root, encoded, progress
-from pipeline.clock import clock_ms
-from pipeline.errors import Failure
+from group_coordinator.pipeline.cli.options import Config, Json, Root, encoded, progress
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.errors import Failure
 
 
 def compact(
@@ -18,8 +18,8 @@ def compact(
     json: Json = False,
 ) -> None:
     """Compact the closed segments of the offsets topic, as Kafka's log cleaner does."""
-    from pipeline.settings import load_settings
-    from pipeline.upkeep.compaction import compact as compact_topic
+    from group_coordinator.pipeline.settings import load_settings
+    from group_coordinator.pipeline.upkeep.compaction import compact as compact_topic
 
     result = compact_topic(root, load_settings(config).upkeep, clock_ms(), progress, force)
     typer.echo(encoded(result) if json else result.line())
@@ -27,9 +27,9 @@ def compact(
 
 def retain(root: Root, config: Config = None, json: Json = False) -> None:
     """Drop what is past its retention from the other tables and the topics; pack and vacuum."""
-    from pipeline.settings import load_settings
-    from pipeline.upkeep.retention import retain as retain_tables
-    from pipeline.upkeep.topic_retention import retain_topics
+    from group_coordinator.pipeline.settings import load_settings
+    from group_coordinator.pipeline.upkeep.retention import retain as retain_tables
+    from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
 
     settings = load_settings(config).upkeep
     results = retain_tables(root, settings, clock_ms(), progress)
@@ -52,7 +52,7 @@ def repair(
 
     What was torn is lost, answered requests among it. It is kept in each table's folder `_torn`.
     """
-    from pipeline.upkeep.repair import repair as repair_tables
+    from group_coordinator.pipeline.upkeep.repair import repair as repair_tables
 
     results = repair_tables(root, execute)
     for result in results:

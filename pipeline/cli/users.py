@@ -26,7 +26,12 @@ def users_add(
     ] = 4096,
 ) -> None:
     """Add a user, or give one another password, which is read from a prompt or standard input."""
-    from pipeline.gateway.security.users import HASHES, UsersError, add_user, new_credential
+    from group_coordinator.pipeline.gateway.security.users import (
+        HASHES,
+        UsersError,
+        add_user,
+        new_credential,
+    )
 
     wanted = mechanism or list(HASHES)
     for each in wanted:
@@ -47,7 +52,7 @@ def _password(name: str) -> str:
 @users_app.command("list")
 def users_list(file: File) -> None:
     """Every user, and by which mechanisms it may log in."""
-    from pipeline.gateway.security.users import read_users
+    from group_coordinator.pipeline.gateway.security.users import read_users
 
     found: dict[str, list[str]] = {}
     for each in read_users(file):
@@ -59,7 +64,7 @@ def users_list(file: File) -> None:
 @users_app.command("remove")
 def users_remove(name: str, file: File) -> None:
     """Let a user log in no more. Its connections stay until they end."""
-    from pipeline.gateway.security.users import remove_user
+    from group_coordinator.pipeline.gateway.security.users import remove_user
 
     remove_user(file, name)
     typer.echo(f"user {name!r} removed")

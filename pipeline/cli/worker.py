@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.cli.options import Root, encoded, progress
+from group_coordinator.pipeline.cli.options import Root, encoded, progress
 
 
 def worker(
@@ -32,7 +32,7 @@ def worker(
     The rows go to stdout as JSON Lines, or to a command; progress goes to stderr. Every row is put
     out at least once.
     """
-    from pipeline.client.worker import run_worker, to_command, to_stdout
+    from group_coordinator.pipeline.client.worker import run_worker, to_command, to_stdout
 
     run_worker(
         root,

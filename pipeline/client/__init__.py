@@ -6,8 +6,8 @@ tables that are topics; it does not know how a coordinator reads or decides, and
 Spark nor pandas.
 """
 
-from coordinator.config import ConfigError
-from coordinator.consumer.errors import (
+from group_coordinator.coordinator.config import ConfigError
+from group_coordinator.coordinator.consumer.errors import (
     CommitFailedError,
     ConsumerError,
     CoordinatorTimeoutError,
@@ -28,15 +28,15 @@ from coordinator.consumer.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedVersionError,
 )
-from coordinator.consumer.positions import OffsetAndMetadata
-from coordinator.consumer.protocol import TopicPartition
-from coordinator.consumer.settings import AutoOffsetReset, ConsumerSettings
-from coordinator.consumer.state import GroupMembershipOperation
-from coordinator.consumer.subscription import SubscriptionError
-from pipeline.client.consumer_record import ConsumerRecord
-from pipeline.client.member import GroupMember, MemberClosed, NoCatalogue
-from pipeline.client.offset_lookup import OffsetAndTimestamp
-from pipeline.client.producer import (
+from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, ConsumerSettings
+from group_coordinator.coordinator.consumer.state import GroupMembershipOperation
+from group_coordinator.coordinator.consumer.subscription import SubscriptionError
+from group_coordinator.pipeline.client.consumer_record import ConsumerRecord
+from group_coordinator.pipeline.client.member import GroupMember, MemberClosed, NoCatalogue
+from group_coordinator.pipeline.client.offset_lookup import OffsetAndTimestamp
+from group_coordinator.pipeline.client.producer import (
     BufferExhausted,
     DeliveryFailed,
     DeliveryTimeout,
@@ -45,13 +45,17 @@ from pipeline.client.producer import (
     RequestTooLarge,
     UnwritableRequest,
 )
-from pipeline.client.producer_settings import ProducerSettings, parse_producer
-from pipeline.client.request_client import NoAnswer, RequestClient
-from pipeline.client.response_reader import NoTables, ResponseReader, ResponsesLost
-from pipeline.errors import Failure
-from pipeline.settings import SettingsError
-from pipeline.tables.columns import LaterRelease, SchemaMismatch
-from pipeline.topics import CannotFollow, TableReplaced
+from group_coordinator.pipeline.client.producer_settings import ProducerSettings, parse_producer
+from group_coordinator.pipeline.client.request_client import NoAnswer, RequestClient
+from group_coordinator.pipeline.client.response_reader import (
+    NoTables,
+    ResponseReader,
+    ResponsesLost,
+)
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.settings import SettingsError
+from group_coordinator.pipeline.tables.columns import LaterRelease, SchemaMismatch
+from group_coordinator.pipeline.topics import CannotFollow, TableReplaced
 
 __all__ = [
     "AutoOffsetReset",

@@ -12,8 +12,8 @@ from typing import Protocol
 
 import msgspec
 
-from schemas.messages import RequestEvent
-from schemas.tables import MOST_NUMBERED
+from group_coordinator.schemas.messages import RequestEvent
+from group_coordinator.schemas.tables import MOST_NUMBERED
 
 
 class Delivery(Protocol):

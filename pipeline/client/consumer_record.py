@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from coordinator.consumer.protocol import TopicPartition
-    from pipeline.topics import Record
+    from group_coordinator.coordinator.consumer.protocol import TopicPartition
+    from group_coordinator.pipeline.topics import Record
 
 
 class ConsumerRecord(Struct, frozen=True, gc=False):

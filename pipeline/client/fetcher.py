@@ -18,25 +18,30 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
-from coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.errors import (
     CoordinatorTimeoutError,
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from coordinator.consumer.fetch_buffer import CompletedFetch, FetchBuffer
-from coordinator.consumer.settings import AutoOffsetReset
-from pipeline import background
-from pipeline.client.member_driver import now_ms
-from pipeline.client.offset_lookup import bounds_of
-from pipeline.clock import sleep
-from pipeline.errors import Failure
-from pipeline.topics import CannotFollow, OffsetOutOfRange, TableTopics, UnknownTopicOrPartition
+from group_coordinator.coordinator.consumer.fetch_buffer import CompletedFetch, FetchBuffer
+from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.client.member_driver import now_ms
+from group_coordinator.pipeline.client.offset_lookup import bounds_of
+from group_coordinator.pipeline.clock import sleep
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.topics import (
+    CannotFollow,
+    OffsetOutOfRange,
+    TableTopics,
+    UnknownTopicOrPartition,
+)
 
 if TYPE_CHECKING:
-    from coordinator.consumer.protocol import TopicPartition
-    from coordinator.consumer.settings import ConsumerSettings
-    from coordinator.consumer.subscription import SubscriptionState
-    from pipeline.topics import Record
+    from group_coordinator.coordinator.consumer.protocol import TopicPartition
+    from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+    from group_coordinator.coordinator.consumer.subscription import SubscriptionState
+    from group_coordinator.pipeline.topics import Record
 
 log = logging.getLogger(__name__)
 

@@ -28,22 +28,22 @@ from itertools import count
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from coordinator.config import ConfigError
-from coordinator.consumer.errors import UnknownTopicOrPartitionError
-from coordinator.consumer.positions import OffsetAndMetadata
-from coordinator.consumer.protocol import TopicPartition
-from coordinator.consumer.settings import AutoOffsetReset, parse_settings
-from coordinator.consumer.state import GroupMembershipOperation
-from pipeline.client.consumer_record import ConsumerRecord
-from pipeline.client.member_driver import now_ms
-from pipeline.client.member_events import MemberEvents, OnCommit, OnPartitions
-from pipeline.client.member_hub import acquire, release
-from pipeline.client.member_records import MemberRecords
-from pipeline.client.offset_lookup import OffsetAndTimestamp
-from pipeline.errors import Failure
+from group_coordinator.coordinator.config import ConfigError
+from group_coordinator.coordinator.consumer.errors import UnknownTopicOrPartitionError
+from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, parse_settings
+from group_coordinator.coordinator.consumer.state import GroupMembershipOperation
+from group_coordinator.pipeline.client.consumer_record import ConsumerRecord
+from group_coordinator.pipeline.client.member_driver import now_ms
+from group_coordinator.pipeline.client.member_events import MemberEvents, OnCommit, OnPartitions
+from group_coordinator.pipeline.client.member_hub import acquire, release
+from group_coordinator.pipeline.client.member_records import MemberRecords
+from group_coordinator.pipeline.client.offset_lookup import OffsetAndTimestamp
+from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
-    from pipeline.client.request_client import RequestClient
+    from group_coordinator.pipeline.client.request_client import RequestClient
 
 T = TypeVar("T")
 Topics = Iterable[str] | Mapping[str, int] | re.Pattern[str]

@@ -22,14 +22,14 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from coordinator.consumer.calls import Operation
-from coordinator.consumer.coordinator import ConsumerCoordinator
-from coordinator.consumer.errors import CoordinatorTimeoutError
-from coordinator.consumer.events import Event
-from coordinator.consumer.settings import ConsumerSettings
-from coordinator.consumer.state import MemberState
-from pipeline.errors import Failure
-from schemas.messages import RequestEvent, Response
+from group_coordinator.coordinator.consumer.calls import Operation
+from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
+from group_coordinator.coordinator.consumer.errors import CoordinatorTimeoutError
+from group_coordinator.coordinator.consumer.events import Event
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.coordinator.consumer.state import MemberState
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.schemas.messages import RequestEvent, Response
 
 log = logging.getLogger(__name__)
 

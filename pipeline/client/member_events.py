@@ -8,17 +8,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from coordinator.consumer.errors import ConsumerError
-from coordinator.consumer.events import (
+from group_coordinator.coordinator.consumer.errors import ConsumerError
+from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
     CommitDone,
     Event,
     LosePartitions,
     RevokePartitions,
 )
-from coordinator.consumer.positions import OffsetAndMetadata
-from coordinator.consumer.protocol import TopicPartition
-from pipeline.client.member_driver import MemberDriver, now_ms
+from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.pipeline.client.member_driver import MemberDriver, now_ms
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
-from pipeline import background
-from pipeline.client.member_driver import MemberDriver, now_ms
-from pipeline.client.request_client import RequestClient
-from pipeline.tables.topic_watcher import TopicWatcher
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.client.member_driver import MemberDriver, now_ms
+from group_coordinator.pipeline.client.request_client import RequestClient
+from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
 
 if TYPE_CHECKING:
-    from coordinator.consumer.settings import ConsumerSettings
+    from group_coordinator.coordinator.consumer.settings import ConsumerSettings
 
 log = logging.getLogger(__name__)
 

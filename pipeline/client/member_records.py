@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from coordinator.consumer.protocol import TopicPartition
-from coordinator.consumer.settings import ConsumerSettings
-from pipeline.client.consumer_record import ConsumerRecord, consumer_records
-from pipeline.client.fetcher import Fetcher
-from pipeline.client.member_driver import MemberDriver
-from pipeline.client.offset_lookup import OffsetAndTimestamp, at_time, bounds_of
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.settings import ConsumerSettings
+from group_coordinator.pipeline.client.consumer_record import ConsumerRecord, consumer_records
+from group_coordinator.pipeline.client.fetcher import Fetcher
+from group_coordinator.pipeline.client.member_driver import MemberDriver
+from group_coordinator.pipeline.client.offset_lookup import OffsetAndTimestamp, at_time, bounds_of
 
 if TYPE_CHECKING:
-    from pipeline.topics import TableTopics
+    from group_coordinator.pipeline.topics import TableTopics
 
 T = TypeVar("T")
 

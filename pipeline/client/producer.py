@@ -32,21 +32,21 @@ import msgspec
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from pipeline import background
-from pipeline.client.accumulator import Accumulator, Batch, Delivery
-from pipeline.client.pace import Pace
-from pipeline.client.producer_settings import ProducerSettings
-from pipeline.client.sender import Sender
-from pipeline.clock import clock_ms
-from pipeline.delta.appender import AppendConflict
-from pipeline.errors import Failure
-from pipeline.tables.request_log import open_requests
-from pipeline.tables.store import ensure_table, table_uri
-from schemas.messages import RequestEvent
-from schemas.tables import REQUESTS, to_requests
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.client.accumulator import Accumulator, Batch, Delivery
+from group_coordinator.pipeline.client.pace import Pace
+from group_coordinator.pipeline.client.producer_settings import ProducerSettings
+from group_coordinator.pipeline.client.sender import Sender
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.appender import AppendConflict
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.request_log import open_requests
+from group_coordinator.pipeline.tables.store import ensure_table, table_uri
+from group_coordinator.schemas.messages import RequestEvent
+from group_coordinator.schemas.tables import REQUESTS, to_requests
 
 if TYPE_CHECKING:
-    from pipeline.delta.appender import Appender
+    from group_coordinator.pipeline.delta.appender import Appender
 
 log = logging.getLogger(__name__)
 

@@ -17,15 +17,15 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING
 
-from pipeline.client.answer_rhythm import AnswerRhythm
-from pipeline.client.producer import RequestProducer
-from pipeline.client.response_reader import ResponseReader
-from pipeline.errors import Failure
-from schemas.messages import RequestEvent, Response
+from group_coordinator.pipeline.client.answer_rhythm import AnswerRhythm
+from group_coordinator.pipeline.client.producer import RequestProducer
+from group_coordinator.pipeline.client.response_reader import ResponseReader
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
-    from pipeline.client.producer_settings import ProducerSettings
-    from pipeline.client.response_reader import Waiter
+    from group_coordinator.pipeline.client.producer_settings import ProducerSettings
+    from group_coordinator.pipeline.client.response_reader import Waiter
 
 REQUEST_TIMEOUT_MS = 30_000
 

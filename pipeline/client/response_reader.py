@@ -20,20 +20,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from pipeline import background
-from pipeline.delta.log import LogGone
-from pipeline.delta.scan import newest_first
-from pipeline.delta.table import is_table, local_folder
-from pipeline.delta.tail import follow
-from pipeline.errors import Failure
-from pipeline.tables.store import table_uri
-from schemas.messages import Response
-from schemas.tables import RESPONSES, from_arrow
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.scan import newest_first
+from group_coordinator.pipeline.delta.table import is_table, local_folder
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.messages import Response
+from group_coordinator.schemas.tables import RESPONSES, from_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.delta.tail import Tail
+    from group_coordinator.pipeline.delta.tail import Tail
 
 log = logging.getLogger(__name__)
 

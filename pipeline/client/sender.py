@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from coordinator.signatures import signed
-from pipeline.tables.request_keys import read_key
+from group_coordinator.coordinator.signatures import signed
+from group_coordinator.pipeline.tables.request_keys import read_key
 
 if TYPE_CHECKING:
-    from schemas.messages import RequestEvent
+    from group_coordinator.schemas.messages import RequestEvent
 
 PRINCIPAL = "GROUP_COORDINATOR_PRINCIPAL"
 KEY_FILE = "GROUP_COORDINATOR_KEY_FILE"

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from pipeline.client.member import GroupMember
-from pipeline.errors import Failure
-from pipeline.interrupt import SignalEvent
-from pipeline.tables.topics import UnknownTopic
-from pipeline.topics import TableTopics
+from group_coordinator.pipeline.client.member import GroupMember
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.interrupt import SignalEvent
+from group_coordinator.pipeline.tables.topics import UnknownTopic
+from group_coordinator.pipeline.topics import TableTopics
 
 if TYPE_CHECKING:
-    from coordinator.consumer.protocol import TopicPartition
-    from pipeline.client.consumer_record import ConsumerRecord
+    from group_coordinator.coordinator.consumer.protocol import TopicPartition
+    from group_coordinator.pipeline.client.consumer_record import ConsumerRecord
 
 DEFAULT_BATCH_ROWS = 1_000
 # How long a worker without work waits before it looks whether it is to stop, or at the end, ms.

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline.clock import clock_ms
+from group_coordinator.pipeline.clock import clock_ms
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta.data_files import DataFile
 
 _ENGINE = "group-coordinator"
 # The field of commitInfo that tells one commit from any other, as in Spark's commits.

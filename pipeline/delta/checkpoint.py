@@ -8,9 +8,9 @@ from pathlib import Path
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipeline.delta.flush import flush
-from pipeline.delta.log import last_checkpoint
-from pipeline.delta.table import local_folder, open_delta, refresh
+from group_coordinator.pipeline.delta.flush import flush
+from group_coordinator.pipeline.delta.log import last_checkpoint
+from group_coordinator.pipeline.delta.table import local_folder, open_delta, refresh
 
 log = logging.getLogger(__name__)
 

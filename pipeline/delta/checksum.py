@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline.delta.commit import write_partial
+from group_coordinator.pipeline.delta.commit import write_partial
 
 if TYPE_CHECKING:
-    from pipeline.delta.snapshot import Snapshot
+    from group_coordinator.pipeline.delta.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.delta.actions import commit_info, encode_commit
-from pipeline.delta.flush import flush
-from pipeline.delta.log import commit_path, last_checkpoint
+from group_coordinator.pipeline.delta.actions import commit_info, encode_commit
+from group_coordinator.pipeline.delta.flush import flush
+from group_coordinator.pipeline.delta.log import commit_path, last_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

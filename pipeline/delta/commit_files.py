@@ -18,10 +18,10 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
-from pipeline import background
-from pipeline.delta.actions import parse_commit
-from pipeline.delta.commit_reader import is_in_store, read_commit
-from pipeline.delta.side_by_side import AT_ONCE
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.delta.actions import parse_commit
+from group_coordinator.pipeline.delta.commit_reader import is_in_store, read_commit
+from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
 
 # Which row groups of a file are wanted, by its commit's version and its tags; None: the tags do not
 # say, so that all are.

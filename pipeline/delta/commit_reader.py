@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
-from pipeline.clock import monotonic
-from pipeline.delta.log import LastCheckpoint, LogGone, decode_last_checkpoint
-from pipeline.delta.object_store import StoreFiles
-from pipeline.delta.store_log import CLEANED_S, Freshness
-from pipeline.delta.table import local_folder
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.delta.log import LastCheckpoint, LogGone, decode_last_checkpoint
+from group_coordinator.pipeline.delta.object_store import StoreFiles
+from group_coordinator.pipeline.delta.store_log import CLEANED_S, Freshness
+from group_coordinator.pipeline.delta.table import local_folder
 
 # How often a reader that finds no commit asks whether it was cleaned up, s.
 GONE_CHECK_S = 1.0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec import Struct
 
-from pipeline.delta.arrow import to_table
+from group_coordinator.pipeline.delta.arrow import to_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 
-from pipeline.delta.log import commit_path, last_checkpoint
+from group_coordinator.pipeline.delta.log import commit_path, last_checkpoint
 
 _ACTIONS = ("metaData", "protocol")
 _MAPS = ("configuration", "options")

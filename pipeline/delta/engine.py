@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import duckdb
 
-from pipeline.errors import Failure, first_line
-from pipeline.interrupt import duckdb_interrupted
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.interrupt import duckdb_interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
 
-    from pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta.data_files import DataFile
 
 
 class Readable(Protocol):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from pipeline.errors import Failure
+from group_coordinator.pipeline.errors import Failure
 
 
 class Epoch(msgspec.Struct, frozen=True):

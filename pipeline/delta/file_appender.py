@@ -9,21 +9,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from pipeline.delta.actions import add_action, txn_action
-from pipeline.delta.appender import AppendConflict
-from pipeline.delta.commit import Commit
-from pipeline.delta.protocol import UnsupportedTable
-from pipeline.delta.snapshot import Snapshot
-from pipeline.delta.table import ATTEMPTS, back_off
+from group_coordinator.pipeline.delta.actions import add_action, txn_action
+from group_coordinator.pipeline.delta.appender import AppendConflict
+from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.protocol import UnsupportedTable
+from group_coordinator.pipeline.delta.snapshot import Snapshot
+from group_coordinator.pipeline.delta.table import ATTEMPTS, back_off
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     import pyarrow as pa
 
-    from pipeline.delta.data_files import DataFile
-    from pipeline.delta.epoch import Epoch
-    from pipeline.delta.layout import LayOut
+    from group_coordinator.pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.delta.layout import LayOut
 
 
 class FileAppender(ABC):

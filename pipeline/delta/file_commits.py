@@ -6,18 +6,22 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pipeline import background
-from pipeline.delta.checkpoint import checkpoint
-from pipeline.delta.local_appender import CHECKPOINT_EVERY
-from pipeline.delta.log_trim import trim_log
-from pipeline.delta.protocol import writer_features
-from pipeline.delta.rewrite import RewriteConflict, commit_elsewhere, commit_to_log
-from pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
-from pipeline.delta.table import local_folder, open_delta, refresh
-from pipeline.delta.table_log import open_log
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.delta.checkpoint import checkpoint
+from group_coordinator.pipeline.delta.local_appender import CHECKPOINT_EVERY
+from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.protocol import writer_features
+from group_coordinator.pipeline.delta.rewrite import (
+    RewriteConflict,
+    commit_elsewhere,
+    commit_to_log,
+)
+from group_coordinator.pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
+from group_coordinator.pipeline.delta.table import local_folder, open_delta, refresh
+from group_coordinator.pipeline.delta.table_log import open_log
 
 if TYPE_CHECKING:
-    from pipeline.delta.rewrite import Rewrite
+    from group_coordinator.pipeline.delta.rewrite import Rewrite
 
 log = logging.getLogger(__name__)
 

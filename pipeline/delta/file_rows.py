@@ -9,8 +9,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.delta.commit_reader import is_in_store
-from pipeline.delta.side_by_side import side_by_side
+from group_coordinator.pipeline.delta.commit_reader import is_in_store
+from group_coordinator.pipeline.delta.side_by_side import side_by_side
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

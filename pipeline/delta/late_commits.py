@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from pipeline.delta.actions import Action, parse_commit
-from pipeline.delta.commit import Commit
-from pipeline.delta.data_files import data_files
-from pipeline.delta.log import commit_path
-from pipeline.delta.table import open_delta
-from pipeline.delta.table_log import FolderLog, commit_after
+from group_coordinator.pipeline.delta.actions import Action, parse_commit
+from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.log import commit_path
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta.table_log import FolderLog, commit_after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.delta.data_files import row_group_rows
+from group_coordinator.pipeline.delta.data_files import row_group_rows
 
 if TYPE_CHECKING:
     from pathlib import Path

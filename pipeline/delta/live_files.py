@@ -13,10 +13,15 @@ import msgspec
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from pipeline.delta.commit_reader import GoneCheck, noted_checkpoint, open_files, read_commit
-from pipeline.delta.file_actions import FileAction, LiveFile
-from pipeline.delta.log import LogGone
-from pipeline.errors import Failure
+from group_coordinator.pipeline.delta.commit_reader import (
+    GoneCheck,
+    noted_checkpoint,
+    open_files,
+    read_commit,
+)
+from group_coordinator.pipeline.delta.file_actions import FileAction, LiveFile
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline import background
-from pipeline.delta.checkpoint import checkpoint
-from pipeline.delta.checksum import write_checksum
-from pipeline.delta.data_files import DataFile, new_path
-from pipeline.delta.epoch import Epoch
-from pipeline.delta.file_appender import FileAppender
-from pipeline.delta.flush import flush
-from pipeline.delta.layout import LayOut, Layout, write_parquet
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.delta.checkpoint import checkpoint
+from group_coordinator.pipeline.delta.checksum import write_checksum
+from group_coordinator.pipeline.delta.data_files import DataFile, new_path
+from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.file_appender import FileAppender
+from group_coordinator.pipeline.delta.flush import flush
+from group_coordinator.pipeline.delta.layout import LayOut, Layout, write_parquet
 
 # Every so many versions a Delta checkpoint may be due.
 CHECKPOINT_EVERY = 100

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline.delta.actions import Action, parse_commit
-from pipeline.delta.table import ATTEMPTS, back_off
-from pipeline.errors import Failure
+from group_coordinator.pipeline.delta.actions import Action, parse_commit
+from group_coordinator.pipeline.delta.table import ATTEMPTS, back_off
+from group_coordinator.pipeline.errors import Failure
 
 
 class LogGone(Exception):

@@ -20,7 +20,7 @@ import logging
 import os
 from pathlib import Path
 
-from pipeline.delta.late_commits import bring, late_commits
+from group_coordinator.pipeline.delta.late_commits import bring, late_commits
 
 log = logging.getLogger(__name__)
 

@@ -31,9 +31,9 @@ from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
 from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
 
-from pipeline.clock import monotonic, sleep
-from pipeline.delta.store_errors import StoreError, meant
-from pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.clock import monotonic, sleep
+from group_coordinator.pipeline.delta.store_errors import StoreError, meant
+from group_coordinator.pipeline.errors import Failure, first_line
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pipeline.delta.epoch import Epoch
-from pipeline.delta.layout import LayOut, Layout
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.protocol import UnsupportedTable
-from pipeline.delta.remote_appender import RemoteAppender
-from pipeline.delta.store_appender import StoreAppender
-from pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.layout import LayOut, Layout
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.protocol import UnsupportedTable
+from group_coordinator.pipeline.delta.remote_appender import RemoteAppender
+from group_coordinator.pipeline.delta.store_appender import StoreAppender
+from group_coordinator.pipeline.delta.table import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from pipeline.delta.appender import TableAppender
+    from group_coordinator.pipeline.delta.appender import TableAppender
 
 log = logging.getLogger(__name__)
 

@@ -14,9 +14,9 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from pipeline.delta.file_actions import FileAction, LiveFile, Transaction
-from pipeline.delta.log import LogGone, last_checkpoint, next_content
-from pipeline.errors import Failure
+from group_coordinator.pipeline.delta.file_actions import FileAction, LiveFile, Transaction
+from group_coordinator.pipeline.delta.log import LogGone, last_checkpoint, next_content
+from group_coordinator.pipeline.errors import Failure
 
 # Runs one query of DuckDB's SQL and returns its rows.
 Ask = Callable[[str], list[tuple[Any, ...]]]

@@ -9,13 +9,13 @@ import pyarrow as pa
 from deltalake import Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from pipeline.clock import clock_ms
-from pipeline.delta.appender import AppendConflict
-from pipeline.delta.data_files import row_group_rows
-from pipeline.delta.epoch import Epoch
-from pipeline.delta.protocol import UnsupportedTable, writer_features
-from pipeline.delta.remote_commit import RemoteCommit
-from pipeline.delta.table import ATTEMPTS, back_off, open_delta, refresh
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.appender import AppendConflict
+from group_coordinator.pipeline.delta.data_files import row_group_rows
+from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.protocol import UnsupportedTable, writer_features
+from group_coordinator.pipeline.delta.remote_commit import RemoteCommit
+from group_coordinator.pipeline.delta.table import ATTEMPTS, back_off, open_delta, refresh
 
 log = logging.getLogger(__name__)
 

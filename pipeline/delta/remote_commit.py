@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from deltalake import CommitProperties
 from deltalake.exceptions import DeltaError
 
-from pipeline.delta.actions import COMMIT_ID
-from pipeline.delta.commit import CommitStateUnknown
-from pipeline.delta.table import refresh
-from pipeline.errors import first_line
+from group_coordinator.pipeline.delta.actions import COMMIT_ID
+from group_coordinator.pipeline.delta.commit import CommitStateUnknown
+from group_coordinator.pipeline.delta.table import refresh
+from group_coordinator.pipeline.errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

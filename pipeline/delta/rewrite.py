@@ -17,18 +17,18 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 from msgspec import Struct
 
-from pipeline.clock import clock_ms
-from pipeline.delta.actions import (
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.actions import (
     add_action,
     encode_stats,
     remove_action,
     txn_action,
 )
-from pipeline.delta.commit import Commit
-from pipeline.delta.log import LogGone
-from pipeline.delta.remote_commit import RemoteCommit
-from pipeline.delta.table_log import FolderLog, TableLog, commit_after
-from pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.remote_commit import RemoteCommit
+from group_coordinator.pipeline.delta.table_log import FolderLog, TableLog, commit_after
+from group_coordinator.pipeline.errors import Failure, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from deltalake import DeltaTable
 
-    from pipeline.delta.actions import Action
-    from pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta.actions import Action
+    from group_coordinator.pipeline.delta.data_files import DataFile
 
 # A commit by delta-rs loses an attempt to each append that comes first. With delta-rs' default of
 # 15 attempts, 3 of 56 rewrites beside 40 appends a second were given up.

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.delta.commit_reader import open_files
-from pipeline.delta.data_files import data_files
-from pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.table import open_delta
 
 
 def newest_first(uri: str, columns: Sequence[str]) -> Iterator[pa.Table]:

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from pipeline import background
+from group_coordinator.pipeline import background
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pipeline.delta.actions import Action
-from pipeline.delta.arrow import to_table
-from pipeline.delta.data_files import DataFile
-from pipeline.delta.description import read_description
-from pipeline.delta.log import LogGone
-from pipeline.delta.protocol import writer_features
-from pipeline.delta.table import local_folder, open_delta
-from pipeline.delta.table_log import TableLog, open_log
+from group_coordinator.pipeline.delta.actions import Action
+from group_coordinator.pipeline.delta.arrow import to_table
+from group_coordinator.pipeline.delta.data_files import DataFile
+from group_coordinator.pipeline.delta.description import read_description
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.protocol import writer_features
+from group_coordinator.pipeline.delta.table import local_folder, open_delta
+from group_coordinator.pipeline.delta.table_log import TableLog, open_log
 
 
 class Snapshot:

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pipeline import background
-from pipeline.clock import clock_ms, monotonic
-from pipeline.delta.data_files import DataFile, new_path
-from pipeline.delta.file_appender import FileAppender
-from pipeline.delta.layout import LayOut, Layout, write_parquet
-from pipeline.delta.object_store import Folder
-from pipeline.delta.store_log import StoreLog
-from pipeline.delta.store_trim import CLEAN_UP_S, checkpoint_in_store
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.delta.data_files import DataFile, new_path
+from group_coordinator.pipeline.delta.file_appender import FileAppender
+from group_coordinator.pipeline.delta.layout import LayOut, Layout, write_parquet
+from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.store_log import StoreLog
+from group_coordinator.pipeline.delta.store_trim import CLEAN_UP_S, checkpoint_in_store
 
 if TYPE_CHECKING:
-    from pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.delta.epoch import Epoch
 
 # Every so many versions a Delta checkpoint may be due.
 CHECKPOINT_EVERY = 100

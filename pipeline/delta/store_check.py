@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import uuid
 
-from pipeline.delta.object_store import Folder
-from pipeline.delta.table import local_folder
-from pipeline.errors import WrongCall
+from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.errors import WrongCall
 
 # Readers of Delta, and VACUUM, pass over names that begin so.
 _NAME = "_create-twice-{}"

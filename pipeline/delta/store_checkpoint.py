@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from pipeline.delta.log import decode_last_checkpoint
-from pipeline.errors import Failure
+from group_coordinator.pipeline.delta.log import decode_last_checkpoint
+from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
-    from pipeline.delta.object_store import Folder
+    from group_coordinator.pipeline.delta.object_store import Folder
 
 NOTE = "_last_checkpoint"
 

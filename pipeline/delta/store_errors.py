@@ -12,7 +12,7 @@ import re
 from msgspec import Struct
 from obstore.exceptions import AlreadyExistsError
 
-from pipeline.errors import first_line
+from group_coordinator.pipeline.errors import first_line
 
 _ANSWERED = re.compile(
     r"Error performing (?P<verb>[A-Z]+) (?P<uri>\S+) in .*?"

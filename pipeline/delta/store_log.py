@@ -18,17 +18,17 @@ import itertools
 import logging
 from typing import TYPE_CHECKING
 
-from pipeline.clock import clock_ms, monotonic
-from pipeline.delta.actions import parse_commit
-from pipeline.delta.commit import CommitStateUnknown
-from pipeline.delta.log import LogGone, decode_last_checkpoint
-from pipeline.delta.object_store import PATIENCE_S, Folder
-from pipeline.delta.table import back_off
-from pipeline.errors import Failure
+from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.delta.actions import parse_commit
+from group_coordinator.pipeline.delta.commit import CommitStateUnknown
+from group_coordinator.pipeline.delta.log import LogGone, decode_last_checkpoint
+from group_coordinator.pipeline.delta.object_store import PATIENCE_S, Folder
+from group_coordinator.pipeline.delta.table import back_off
+from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
-    from pipeline.delta.actions import Action
-    from pipeline.delta.commit import Commit
+    from group_coordinator.pipeline.delta.actions import Action
+    from group_coordinator.pipeline.delta.commit import Commit
 
 log = logging.getLogger(__name__)
 

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.delta.checkpoint import ACTIONS_PER_COMMIT
-from pipeline.delta.log import decode_last_checkpoint
-from pipeline.delta.object_store import Folder
-from pipeline.delta.store_checkpoint import NOTE, write_checkpoint
-from pipeline.delta.table import open_delta
-from pipeline.errors import Failure
+from group_coordinator.pipeline.delta.checkpoint import ACTIONS_PER_COMMIT
+from group_coordinator.pipeline.delta.log import decode_last_checkpoint
+from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.store_checkpoint import NOTE, write_checkpoint
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.errors import Failure
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlparse
 
-from pipeline.clock import sleep
+from group_coordinator.pipeline.clock import sleep
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -43,7 +43,7 @@ def is_table(uri: str) -> bool:
     if folder is not None:
         return any(_versions(folder))
     # Of a table in a local folder nobody waits for the import of a store's client, 30 ms of CPU.
-    from pipeline.delta.object_store import Folder
+    from group_coordinator.pipeline.delta.object_store import Folder
 
     log = Folder(f"{uri.rstrip('/')}/_delta_log")
     # Version 0 is cleaned up only once there is a Delta checkpoint.

@@ -17,24 +17,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from pipeline.clock import clock_ms
-from pipeline.delta.data_files import DataFile, data_files, new_path
-from pipeline.delta.engine import quoted
-from pipeline.delta.flush import flush
-from pipeline.delta.object_store import Folder
-from pipeline.delta.parquet_file import why_damaged
-from pipeline.delta.protocol import check_readable, check_removable, writer_features
-from pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_elsewhere, commit_to_log
-from pipeline.delta.side_by_side import side_by_side
-from pipeline.delta.table import local_folder, refresh
-from pipeline.delta.table_log import TableLog, open_log
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.data_files import DataFile, data_files, new_path
+from group_coordinator.pipeline.delta.engine import quoted
+from group_coordinator.pipeline.delta.flush import flush
+from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.parquet_file import why_damaged
+from group_coordinator.pipeline.delta.protocol import (
+    check_readable,
+    check_removable,
+    writer_features,
+)
+from group_coordinator.pipeline.delta.rewrite import (
+    Rewrite,
+    RewriteConflict,
+    commit_elsewhere,
+    commit_to_log,
+)
+from group_coordinator.pipeline.delta.side_by_side import side_by_side
+from group_coordinator.pipeline.delta.table import local_folder, refresh
+from group_coordinator.pipeline.delta.table_log import TableLog, open_log
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deltalake import DeltaTable, Transaction
 
-    from pipeline.delta.engine import Engine
+    from group_coordinator.pipeline.delta.engine import Engine
 
 # Rows of a row group: as many as a reader may have to hold at once.
 _ROW_GROUP = 122_880

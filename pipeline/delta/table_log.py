@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.delta.log import next_commit
-from pipeline.delta.store_log import StoreLog
-from pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta.log import next_commit
+from group_coordinator.pipeline.delta.store_log import StoreLog
+from group_coordinator.pipeline.delta.table import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pipeline.delta.actions import Action
-    from pipeline.delta.commit import Commit
+    from group_coordinator.pipeline.delta.actions import Action
+    from group_coordinator.pipeline.delta.commit import Commit
 
 
 class TableLog(Protocol):

@@ -13,11 +13,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from pipeline.delta.commit_files import NewFile, Wanted, new_files
-from pipeline.delta.commit_reader import GoneCheck, open_files
-from pipeline.delta.log import LogGone
-from pipeline.delta.parquet_file import UNREAD, Substitute, open_parquet, why_undecodable
-from pipeline.delta.table import newest_version
+from group_coordinator.pipeline.delta.commit_files import NewFile, Wanted, new_files
+from group_coordinator.pipeline.delta.commit_reader import GoneCheck, open_files
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.parquet_file import (
+    UNREAD,
+    Substitute,
+    open_parquet,
+    why_undecodable,
+)
+from group_coordinator.pipeline.delta.table import newest_version
 
 
 class Position(NamedTuple):

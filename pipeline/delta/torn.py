@@ -22,11 +22,16 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
-from pipeline.delta.actions import Action, commit_info, encode_commit, parse_whole_commit
-from pipeline.delta.commit import write_partial
-from pipeline.delta.flush import flush
-from pipeline.delta.log import commit_path, last_checkpoint
-from pipeline.errors import Failure
+from group_coordinator.pipeline.delta.actions import (
+    Action,
+    commit_info,
+    encode_commit,
+    parse_whole_commit,
+)
+from group_coordinator.pipeline.delta.commit import write_partial
+from group_coordinator.pipeline.delta.flush import flush
+from group_coordinator.pipeline.delta.log import commit_path, last_checkpoint
+from group_coordinator.pipeline.errors import Failure
 
 # What is torn is kept here, below the table's root: VACUUM passes over names that begin so.
 KEPT = "_torn"

@@ -5,7 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from schemas.acls import AclFilter, Operation, PatternType, Permission, ResourceType
+from group_coordinator.schemas.acls import (
+    AclFilter,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
 
 if TYPE_CHECKING:
     from enum import IntEnum

@@ -11,13 +11,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from coordinator.authorization import Authorizer, super_users_of
-from pipeline.gateway.looking import keep_looking
-from pipeline.tables.acls import AclWatcher
+from group_coordinator.coordinator.authorization import Authorizer, super_users_of
+from group_coordinator.pipeline.gateway.looking import keep_looking
+from group_coordinator.pipeline.tables.acls import AclWatcher
 
 if TYPE_CHECKING:
-    from coordinator.config import GroupCoordinatorConfig
-    from schemas.acls import AclBinding
+    from group_coordinator.coordinator.config import GroupCoordinatorConfig
+    from group_coordinator.schemas.acls import AclBinding
 
 log = logging.getLogger(__name__)
 

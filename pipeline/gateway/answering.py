@@ -9,15 +9,15 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pipeline.gateway.api import Decided
-from pipeline.gateway.wire import response_frame
+from group_coordinator.pipeline.gateway.api import Decided
+from group_coordinator.pipeline.gateway.wire import response_frame
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from pipeline.gateway.api import Api
-    from pipeline.gateway.call import Call
-    from schemas.messages import Response
+    from group_coordinator.pipeline.gateway.api import Api
+    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.schemas.messages import Response
 
 
 class Client(Protocol):

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     from kafka.protocol.api_message import ApiMessage
 
-    from pipeline.gateway.call import Call
-    from schemas.messages import RequestEvent, Response
+    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.schemas.messages import RequestEvent, Response
 
 
 class Codec(NamedTuple):

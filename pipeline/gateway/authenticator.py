@@ -15,24 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
-from pipeline.gateway.fields import InvalidFrame
-from pipeline.gateway.security.mechanisms import AuthenticationFailed, begin
-from pipeline.gateway.wire import (
+from group_coordinator.pipeline.gateway.fields import InvalidFrame
+from group_coordinator.pipeline.gateway.security.mechanisms import AuthenticationFailed, begin
+from group_coordinator.pipeline.gateway.wire import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     Refused,
     bare_frame,
     response_frame,
 )
-from schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.gateway.api import Api
-    from pipeline.gateway.security.mechanisms import Mechanism
-    from pipeline.gateway.security.users import Users
-    from pipeline.gateway.wire import RequestHeader
+    from group_coordinator.pipeline.gateway.api import Api
+    from group_coordinator.pipeline.gateway.security.mechanisms import Mechanism
+    from group_coordinator.pipeline.gateway.security.users import Users
+    from group_coordinator.pipeline.gateway.wire import RequestHeader
 
 # How late a refusal is answered, s, so that passwords cannot be tried fast: Kafka's default of
 # connection.failed.authentication.delay.ms.

@@ -17,14 +17,14 @@ from zlib import crc32
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.clock import clock_ms
-from pipeline.delta.open import open_appender
-from pipeline.delta.table import open_delta
-from pipeline.errors import Failure
-from pipeline.ownership.lease import SignWatch, renew
-from pipeline.tables.store import ensure_table, open_table, table_uri
-from schemas.rows import GatewayEvent
-from schemas.tables import GATEWAYS, REQUESTS, from_arrow, to_arrow
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.ownership.lease import SignWatch, renew
+from group_coordinator.pipeline.tables.store import ensure_table, open_table, table_uri
+from group_coordinator.schemas.rows import GatewayEvent
+from group_coordinator.schemas.tables import GATEWAYS, REQUESTS, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from coordinator.authorization import host_of
-from pipeline.gateway.coordinator_link import failed
-from pipeline.gateway.room import Room
-from schemas.errors import ErrorCode
-from schemas.messages import FindCoordinatorRequest, RequestEvent, Response
+from group_coordinator.coordinator.authorization import host_of
+from group_coordinator.pipeline.gateway.coordinator_link import failed
+from group_coordinator.pipeline.gateway.room import Room
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import FindCoordinatorRequest, RequestEvent, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pipeline.gateway.acls import Acls
-    from pipeline.gateway.brokers import Brokers
-    from pipeline.gateway.coordinator_link import CoordinatorLink
-    from pipeline.gateway.producing import Producing
-    from pipeline.gateway.settings import GatewaySettings
-    from pipeline.gateway.topics import Topics
+    from group_coordinator.pipeline.gateway.acls import Acls
+    from group_coordinator.pipeline.gateway.brokers import Brokers
+    from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
+    from group_coordinator.pipeline.gateway.producing import Producing
+    from group_coordinator.pipeline.gateway.settings import GatewaySettings
+    from group_coordinator.pipeline.gateway.topics import Topics
 
 # How long an operator's request may take: request.timeout.ms of Kafka's admin client.
 ADMIN_TIMEOUT_S = 30.0

@@ -8,15 +8,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.errors import Failure
-from pipeline.tables.topics import InvalidPartitions, InvalidTopic, TopicExists, UnknownTopic
-from pipeline.topics import InvalidConfig
-from schemas.errors import ErrorCode
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.topics import (
+    InvalidPartitions,
+    InvalidTopic,
+    TopicExists,
+    UnknownTopic,
+)
+from group_coordinator.pipeline.topics import InvalidConfig
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.gateway.topics import Topics
+    from group_coordinator.pipeline.gateway.topics import Topics
 
 log = logging.getLogger(__name__)
 

@@ -22,16 +22,16 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from pipeline.gateway.fields import InvalidFrame
-from pipeline.gateway.room import FREE_BYTES
-from pipeline.gateway.wire import Refused, frame_size
+from group_coordinator.pipeline.gateway.fields import InvalidFrame
+from group_coordinator.pipeline.gateway.room import FREE_BYTES
+from group_coordinator.pipeline.gateway.wire import Refused, frame_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.gateway.answering import Running
-    from pipeline.gateway.room import Room
-    from pipeline.gateway.session import Session
+    from group_coordinator.pipeline.gateway.answering import Running
+    from group_coordinator.pipeline.gateway.room import Room
+    from group_coordinator.pipeline.gateway.session import Session
 
 log = logging.getLogger(__name__)
 

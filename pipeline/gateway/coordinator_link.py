@@ -11,19 +11,19 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
-from pipeline.client import (
+from group_coordinator.pipeline.client import (
     BufferExhausted,
     Failure,
     RequestTooLarge,
     UnwritableRequest,
 )
-from schemas.errors import ERROR_NAMES, ErrorCode
-from schemas.messages import RequestEvent, Response
+from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
+from group_coordinator.schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.client import RequestClient
+    from group_coordinator.pipeline.client import RequestClient
 
 log = logging.getLogger(__name__)
 

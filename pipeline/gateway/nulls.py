@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, NamedTuple
 
-from pipeline.gateway.fields import InvalidFrame
+from group_coordinator.pipeline.gateway.fields import InvalidFrame
 
 # Types that have no null: numbers, and ids of 16 bytes.
 _NEVER_NULL = frozenset(

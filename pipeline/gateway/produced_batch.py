@@ -9,10 +9,10 @@ import struct
 
 import google_crc32c
 
-from pipeline.errors import Failure
-from pipeline.gateway.compression import Undecodable, decompress
-from pipeline.topics import NewBatch, TopicConfig
-from schemas.errors import ErrorCode
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.gateway.compression import Undecodable, decompress
+from group_coordinator.pipeline.topics import NewBatch, TopicConfig
+from group_coordinator.schemas.errors import ErrorCode
 
 _HEAD = struct.Struct(">qiibI")
 _COVERED = struct.Struct(">hiqqqhii")

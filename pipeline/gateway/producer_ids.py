@@ -8,10 +8,10 @@ Source: Apache Kafka, ProducerIdManager, whose blocks have 1000 ids, too.
 
 from __future__ import annotations
 
-from pipeline.delta.commit import CommitStateUnknown
-from pipeline.delta.open import open_appender
-from pipeline.tables.store import ensure_table, table_uri
-from schemas.tables import GATEWAYS
+from group_coordinator.pipeline.delta.commit import CommitStateUnknown
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.tables.store import ensure_table, table_uri
+from group_coordinator.schemas.tables import GATEWAYS
 
 _APP_ID = "producer-ids"
 _BLOCK = 1_000

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.clock import clock_ms
-from pipeline.errors import Failure, first_line
-from pipeline.gateway.produced_batch import Refused, read_batch
-from pipeline.gateway.producer_ids import ProducerIds
-from pipeline.topics import LogAppender, NewBatch, decode_config
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.gateway.produced_batch import Refused, read_batch
+from group_coordinator.pipeline.gateway.producer_ids import ProducerIds
+from group_coordinator.pipeline.topics import LogAppender, NewBatch, decode_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pipeline.gateway.topics import Topics
-    from pipeline.topics import Outcome
-    from schemas.rows import TopicTable
+    from group_coordinator.pipeline.gateway.topics import Topics
+    from group_coordinator.pipeline.topics import Outcome
+    from group_coordinator.schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
 

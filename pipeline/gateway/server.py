@@ -10,22 +10,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from coordinator.config import GroupCoordinatorConfig
-from pipeline.client import ProducerSettings, RequestClient
-from pipeline.errors import Failure
-from pipeline.gateway.acls import Acls
-from pipeline.gateway.apis import VERSIONS
-from pipeline.gateway.brokers import LOOK_EVERY_S, Broker, Brokers, cluster_id
-from pipeline.gateway.call import Services
-from pipeline.gateway.connection import Connection
-from pipeline.gateway.coordinator_link import CoordinatorLink
-from pipeline.gateway.producing import Producing
-from pipeline.gateway.room import Room
-from pipeline.gateway.security.tls import server_context
-from pipeline.gateway.security.users import Users
-from pipeline.gateway.session import Repeated, Session
-from pipeline.gateway.settings import GatewaySettings
-from pipeline.gateway.topics import Topics
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.pipeline.client import ProducerSettings, RequestClient
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.gateway.acls import Acls
+from group_coordinator.pipeline.gateway.apis import VERSIONS
+from group_coordinator.pipeline.gateway.brokers import LOOK_EVERY_S, Broker, Brokers, cluster_id
+from group_coordinator.pipeline.gateway.call import Services
+from group_coordinator.pipeline.gateway.connection import Connection
+from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
+from group_coordinator.pipeline.gateway.producing import Producing
+from group_coordinator.pipeline.gateway.room import Room
+from group_coordinator.pipeline.gateway.security.tls import server_context
+from group_coordinator.pipeline.gateway.security.users import Users
+from group_coordinator.pipeline.gateway.session import Repeated, Session
+from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.gateway.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

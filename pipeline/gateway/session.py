@@ -7,26 +7,26 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.gateway.answering import Answering, tell
-from pipeline.gateway.apis import APIS, VERSIONS
-from pipeline.gateway.apis.api_versions import supported, unsupported
-from pipeline.gateway.authenticator import Authenticator
-from pipeline.gateway.call import Call
-from pipeline.gateway.fields import InvalidFrame
-from pipeline.gateway.wire import (
+from group_coordinator.pipeline.gateway.answering import Answering, tell
+from group_coordinator.pipeline.gateway.apis import APIS, VERSIONS
+from group_coordinator.pipeline.gateway.apis.api_versions import supported, unsupported
+from group_coordinator.pipeline.gateway.authenticator import Authenticator
+from group_coordinator.pipeline.gateway.call import Call
+from group_coordinator.pipeline.gateway.fields import InvalidFrame
+from group_coordinator.pipeline.gateway.wire import (
     API_VERSIONS,
     RequestHeader,
     read_body,
     read_header,
     response_frame,
 )
-from schemas.acls import ANONYMOUS
+from group_coordinator.schemas.acls import ANONYMOUS
 
 if TYPE_CHECKING:
-    from pipeline.gateway.answering import Client, Running
-    from pipeline.gateway.api import Api
-    from pipeline.gateway.call import Services
-    from pipeline.gateway.security.users import Users
+    from group_coordinator.pipeline.gateway.answering import Client, Running
+    from group_coordinator.pipeline.gateway.api import Api
+    from group_coordinator.pipeline.gateway.call import Services
+    from group_coordinator.pipeline.gateway.security.users import Users
 
 
 # How the frames of APIs that repeat begin.

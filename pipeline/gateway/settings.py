@@ -6,8 +6,8 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct, field
 
-from pipeline.gateway.security.mechanisms import MECHANISMS
-from pipeline.settings import Settings, SettingsError, typed_section
+from group_coordinator.pipeline.gateway.security.mechanisms import MECHANISMS
+from group_coordinator.pipeline.settings import Settings, SettingsError, typed_section
 
 Positive = Annotated[int, Meta(ge=1)]
 

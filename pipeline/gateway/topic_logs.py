@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.topics import OffsetOutOfRange, TableTopics, UnknownTopicOrPartition
+from group_coordinator.pipeline.topics import OffsetOutOfRange, TableTopics, UnknownTopicOrPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pipeline.topics import Record
-    from schemas.rows import TopicTable
+    from group_coordinator.pipeline.topics import Record
+    from group_coordinator.schemas.rows import TopicTable
 
 # So many records are read at once at most, however small they are.
 _MOST_RECORDS = 50_000

@@ -7,13 +7,13 @@ import logging
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
-from pipeline.gateway.looking import keep_looking
-from pipeline.gateway.topic_logs import TopicLogs
+from group_coordinator.pipeline.gateway.looking import keep_looking
+from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from schemas.rows import TopicTable
+    from group_coordinator.schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
 

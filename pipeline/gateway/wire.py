@@ -13,13 +13,13 @@ import struct
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from pipeline.gateway.fields import FlexibleReader, InvalidFrame
-from pipeline.gateway.nulls import check_nulls
+from group_coordinator.pipeline.gateway.fields import FlexibleReader, InvalidFrame
+from group_coordinator.pipeline.gateway.nulls import check_nulls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.gateway.api import Api
+    from group_coordinator.pipeline.gateway.api import Api
 
 _SIZE = struct.Struct(">i")
 _NO_TAGS = b"\0"

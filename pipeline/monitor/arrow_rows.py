@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.delta.table import open_delta
-from pipeline.monitor.as_of import open_as_of
-from pipeline.tables.columns import dataset
-from pipeline.tables.store import table_uri
-from schemas.tables import ON_DEMAND, TABLES
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.monitor.as_of import open_as_of
+from group_coordinator.pipeline.tables.columns import dataset
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 
 if TYPE_CHECKING:
     from datetime import datetime

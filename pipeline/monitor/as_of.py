@@ -10,8 +10,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from pyarrow.fs import FileSelector
 
-from pipeline.delta.commit_reader import open_files
-from pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.errors import Failure, first_line
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COMMIT = re.compile(r"(\d{20})\.json")

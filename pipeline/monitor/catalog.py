@@ -8,17 +8,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import duckdb
 from msgspec import Struct
 
-from pipeline.clock import clock_ms
-from pipeline.delta.table import is_table
-from pipeline.errors import Failure
-from pipeline.interrupt import duckdb_interrupted
-from pipeline.monitor import log_segments, unindexed
-from pipeline.monitor.log_segments import read_log_segments, read_past_log_segments
-from pipeline.monitor.table_files import files_query
-from pipeline.monitor.unindexed import read_unindexed
-from pipeline.monitor.view_text import Statement, read_statements, words_of
-from schemas import rows as stored
-from schemas.rows import TableRows, sql_columns
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.table import is_table
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.interrupt import duckdb_interrupted
+from group_coordinator.pipeline.monitor import log_segments, unindexed
+from group_coordinator.pipeline.monitor.log_segments import (
+    read_log_segments,
+    read_past_log_segments,
+)
+from group_coordinator.pipeline.monitor.table_files import files_query
+from group_coordinator.pipeline.monitor.unindexed import read_unindexed
+from group_coordinator.pipeline.monitor.view_text import Statement, read_statements, words_of
+from group_coordinator.schemas import rows as stored
+from group_coordinator.schemas.rows import TableRows, sql_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -95,7 +98,7 @@ class Catalog:
         self._by_files: list[str] = []
         now = clock_ms()
         if isinstance(as_of, datetime):
-            from pipeline.monitor.as_of import to_ms
+            from group_coordinator.pipeline.monitor.as_of import to_ms
 
             now = to_ms(as_of)
         self._connection = duckdb.connect(":memory:")
@@ -234,7 +237,7 @@ class Catalog:
 
     def _show_rows(self, name: str, rows: TableRows) -> None:
         """Show a table as delta-rs and Arrow read it: from any store, of any release, or as was."""
-        from pipeline.monitor.arrow_rows import table_rows
+        from group_coordinator.pipeline.monitor.arrow_rows import table_rows
 
         self._connection.register(f"{name}_rows", table_rows(self._root, rows.name, self._as_of))
         self._show_plain(name, rows, f"FROM {name}_rows")

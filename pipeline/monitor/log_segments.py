@@ -8,13 +8,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pipeline.delta.plain_table import read_plain_table
-from pipeline.delta.table import is_table, local_folder
-from pipeline.tables.segment_stats import decode_bounds, log_end_id, partition_of
-from schemas.rows import TOPIC_TABLES, TopicTable
+from group_coordinator.pipeline.delta.plain_table import read_plain_table
+from group_coordinator.pipeline.delta.table import is_table, local_folder
+from group_coordinator.pipeline.tables.segment_stats import decode_bounds, log_end_id, partition_of
+from group_coordinator.schemas.rows import TOPIC_TABLES, TopicTable
 
 if TYPE_CHECKING:
-    from pipeline.delta.plain_table import Ask
+    from group_coordinator.pipeline.delta.plain_table import Ask
 
 # The columns of the rows, in DuckDB's types; times in ms.
 COLUMNS = {
@@ -52,7 +52,7 @@ def read_past_log_segments(root: str, as_of: datetime | int) -> list[_Row]:
     """
     if not is_table(f"{root.rstrip('/')}/{TOPIC_TABLES.name}"):
         return []
-    from pipeline.topics import log_topics
+    from group_coordinator.pipeline.topics import log_topics
 
     in_force, _ = log_topics(root)
     return [row for topic in in_force for row in _past(topic, as_of)]
@@ -82,7 +82,7 @@ def _of_plain_log(topic: str, uri: str, ask: Ask) -> list[_Row] | None:
 
 
 def _of_any_log(topic: str, uri: str) -> list[_Row]:
-    from pipeline.topics import Segments
+    from group_coordinator.pipeline.topics import Segments
 
     rows: list[_Row] = []
     segments = Segments(uri)
@@ -100,8 +100,8 @@ def _past(topic: TopicTable, as_of: datetime | int) -> list[_Row]:
     """By what delta-rs tells of an earlier version: `Segments` follow the newest one alone."""
     import pyarrow as pa
 
-    from pipeline.delta.arrow import to_table
-    from pipeline.monitor.as_of import open_as_of
+    from group_coordinator.pipeline.delta.arrow import to_table
+    from group_coordinator.pipeline.monitor.as_of import open_as_of
 
     handle = open_as_of(topic.table, as_of)
     if handle is None:

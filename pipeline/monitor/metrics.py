@@ -16,16 +16,16 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from pipeline import background
-from pipeline.clock import monotonic
-from pipeline.delta.arrow import to_table
-from pipeline.delta.table import open_delta
-from pipeline.errors import Failure, first_line
-from pipeline.monitor.catalog import Catalog
-from pipeline.monitor.metric_queries import GAUGES, HELD, Gauge
-from pipeline.monitor.traffic import BATCH_BOUNDS_S, Traffic
-from pipeline.tables.store import has_table, table_uri
-from schemas.tables import ON_DEMAND, TABLES
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.delta.arrow import to_table
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.monitor.metric_queries import GAUGES, HELD, Gauge
+from group_coordinator.pipeline.monitor.traffic import BATCH_BOUNDS_S, Traffic
+from group_coordinator.pipeline.tables.store import has_table, table_uri
+from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

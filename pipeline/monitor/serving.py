@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, start_http_server
 
-from pipeline.monitor.metrics import MetricsSettings, RootMetrics
+from group_coordinator.pipeline.monitor.metrics import MetricsSettings, RootMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

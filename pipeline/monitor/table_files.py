@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.delta.plain_table import PlainTable, read_plain_table
-from pipeline.delta.table import local_folder
-from pipeline.tables.format import is_known
-from schemas.rows import REQUESTS, TableRows, sql_columns, sql_columns_of_delta
+from group_coordinator.pipeline.delta.plain_table import PlainTable, read_plain_table
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.tables.format import is_known
+from group_coordinator.schemas.rows import REQUESTS, TableRows, sql_columns, sql_columns_of_delta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pipeline.delta.plain_table import Ask
+    from group_coordinator.pipeline.delta.plain_table import Ask
 
 # DuckDB takes these for patterns in a file's path, and `=` for a value of a column.
 _PATTERNS = "*?[="

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import TableNotFoundError
 
-from pipeline.delta.commit_reader import GoneCheck, open_files
-from pipeline.delta.log import LogGone
-from pipeline.delta.table import open_delta
-from pipeline.delta.tail import Position, appended
-from pipeline.tables.store import table_uri
-from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES, Table
+from group_coordinator.pipeline.delta.commit_reader import GoneCheck, open_files
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta.tail import Position, appended
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES, Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta.table import local_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline.delta.plain_table import Ask
+    from group_coordinator.pipeline.delta.plain_table import Ask
 
 # The columns of the rows, in DuckDB's types; `since` in ms.
 COLUMNS = {"topic": "VARCHAR", "since": "BIGINT"}
@@ -74,7 +74,7 @@ def _commits_after(uri: str, version: int) -> Iterator[bytes]:
     folder = local_folder(uri)
     if folder is None:
         # Imported for a table elsewhere: it needs Arrow and a store's client.
-        from pipeline.delta.commit_reader import open_files, read_commit
+        from group_coordinator.pipeline.delta.commit_reader import open_files, read_commit
 
         files = open_files(uri)
         while (content := read_commit(files, version + 1)) is not None:

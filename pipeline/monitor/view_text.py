@@ -23,7 +23,7 @@ class Statement(Struct, frozen=True):
 @cache
 def read_statements(file: str) -> dict[str, Statement]:
     """Return the statements of a file of the package `schemas` by name, in the file's order."""
-    text = resources.files("schemas").joinpath(file).read_text("utf-8")
+    text = resources.files("group_coordinator.schemas").joinpath(file).read_text("utf-8")
     plain = "\n".join(line for line in text.splitlines() if not line.startswith("--"))
     statements = {}
     for sql in filter(None, map(str.strip, re.split(r";$", plain, flags=re.MULTILINE))):

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from coordinator.group.dedup import IDEMPOTENT
-from pipeline.delta.data_files import data_files, modified_within
-from pipeline.delta.engine import quoted
-from pipeline.delta.side_by_side import AT_ONCE
-from pipeline.delta.table import local_folder
-from pipeline.node.shown_table import ShownTable
-from pipeline.node.table_scan import TableScan
-from schemas.messages import APIS
-from schemas.tables import RESPONSES
+from group_coordinator.coordinator.group.dedup import IDEMPOTENT
+from group_coordinator.pipeline.delta.data_files import data_files, modified_within
+from group_coordinator.pipeline.delta.engine import quoted
+from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.node.shown_table import ShownTable
+from group_coordinator.pipeline.node.table_scan import TableScan
+from group_coordinator.schemas.messages import APIS
+from group_coordinator.schemas.tables import RESPONSES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltalake import DeltaTable
 
-    from pipeline.delta.data_files import DataFile
-    from pipeline.delta.engine import Engine
+    from group_coordinator.pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta.engine import Engine
 
 _EARLY = pa.schema([RESPONSES.schema.field("request_id")])
 _LATE = pa.schema(

@@ -1,6 +1,6 @@
 """Makes the archive of Spark's classes, beside a running coordinator: a start of another one.
 
-    python -m pipeline.node.archive_maker ARCHIVE
+    python -m group_coordinator.pipeline.node.archive_maker ARCHIVE
 
 It runs a coordinator on an empty root of its own, whose JVM writes down which classes it loaded as
 it ends. It takes the CPU time that nobody else wants (SCHED_IDLE), ends with its input, and leaves
@@ -22,11 +22,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from pipeline import background
-from pipeline.errors import Failure
-from pipeline.node.process import CoordinatorProcess
-from pipeline.session.class_archive import QUIET, VARIABLE
-from pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.session.class_archive import QUIET, VARIABLE
+from group_coordinator.pipeline.tables.store import ensure_tables
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ Record: TypeAlias = "Callable[[Path, str], None]"
 class ArchiveMaker:
     """A process that makes an archive; `stop` ends it, done or not. It runs `module`."""
 
-    def __init__(self, module: str = "pipeline.node.archive_maker") -> None:
+    def __init__(self, module: str = "group_coordinator.pipeline.node.archive_maker") -> None:
         self._module = module
         self._process: subprocess.Popen[bytes] | None = None
 

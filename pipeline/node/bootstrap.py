@@ -20,22 +20,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import Transaction, write_deltalake
 
-from pipeline.clock import monotonic
-from pipeline.delta.table import open_delta
-from pipeline.delta.table_files import TableFiles
-from pipeline.node.load_events import write_load_events
-from pipeline.node.read_ahead import ReadAhead
-from pipeline.node.remembered import write_remembered
-from pipeline.node.waiting_requests import write_waiting_requests
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.bootstrap import Bootstrap
-from pipeline.stream.packed import PACKED_SCHEMA
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.node.load_events import write_load_events
+from group_coordinator.pipeline.node.read_ahead import ReadAhead
+from group_coordinator.pipeline.node.remembered import write_remembered
+from group_coordinator.pipeline.node.waiting_requests import write_waiting_requests
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.group.partition import PartitionSet
-    from pipeline.delta.data_files import DataFile
+    from group_coordinator.coordinator.group.partition import PartitionSet
+    from group_coordinator.pipeline.delta.data_files import DataFile
 
 log = logging.getLogger(__name__)
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
-from coordinator.config import ConfigError
-from coordinator.group.machine import BatchMachine
-from pipeline.clock import clock_ms, monotonic
-from pipeline.errors import Failure
-from pipeline.node.archive_maker import ArchiveMaker
-from pipeline.node.node import CoordinatorNode, start
-from pipeline.node.shutdown import HandOver
-from pipeline.session.start import missing_archive, with_location
-from pipeline.stream.spark_engine import SparkEngine
-from pipeline.tables.request_keys import read_keys
-from pipeline.upkeep.schedule import Upkeep
+from group_coordinator.coordinator.config import ConfigError
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.archive_maker import ArchiveMaker
+from group_coordinator.pipeline.node.node import CoordinatorNode, start
+from group_coordinator.pipeline.node.shutdown import HandOver
+from group_coordinator.pipeline.session.start import missing_archive, with_location
+from group_coordinator.pipeline.stream.spark_engine import SparkEngine
+from group_coordinator.pipeline.tables.request_keys import read_keys
+from group_coordinator.pipeline.upkeep.schedule import Upkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from coordinator.signatures import RequestKey
-    from pipeline.node.stop_request import StopRequest
-    from pipeline.settings import Settings
-    from pipeline.stream.stateful import MachineFactory
+    from group_coordinator.coordinator.signatures import RequestKey
+    from group_coordinator.pipeline.node.stop_request import StopRequest
+    from group_coordinator.pipeline.settings import Settings
+    from group_coordinator.pipeline.stream.stateful import MachineFactory
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ import re
 import shutil
 from pathlib import Path
 
-from pipeline.delta.table import local_folder
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.schemas.tables import REQUESTS
 
 # A disk with less than this may refuse a file and still have room for a smaller one.
 _FULL_BYTES = 64 * 1024

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from coordinator.group.batch import BatchSettings
-    from pipeline.delta.epoch import Epoch
-    from pipeline.stream.bootstrap import Bootstrap
-    from pipeline.stream.offset import Planned, Selection
+    from group_coordinator.coordinator.group.batch import BatchSettings
+    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+    from group_coordinator.pipeline.stream.offset import Planned, Selection
 
 
 class RunningQuery(Protocol):

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 
-from pipeline.errors import Failure
-from pipeline.node import shipped
-from pipeline.node.diagnosis import in_one_line
-from pipeline.session.driver_jvm import by_value
-from pipeline.session.guard import unless_missing
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node import shipped
+from group_coordinator.pipeline.node.diagnosis import in_one_line
+from group_coordinator.pipeline.session.driver_jvm import by_value
+from group_coordinator.pipeline.session.guard import unless_missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

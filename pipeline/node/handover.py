@@ -19,29 +19,29 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import Transaction
 
-from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
-from pipeline.delta.open import open_appender
-from pipeline.delta.table import is_table, open_delta
-from pipeline.node.bootstrap import (
+from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.table import is_table, open_delta
+from group_coordinator.pipeline.node.bootstrap import (
     DEFAULTS,
     append_bootstrap,
     prepare_bootstrap,
     prepared_bootstrap,
 )
-from pipeline.node.load_events import groups_with_records
-from pipeline.node.scan_engine import open_engine
-from pipeline.stream.change import Change, change_row
-from pipeline.stream.offset import Selection, offset_of
-from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
+from group_coordinator.pipeline.node.load_events import groups_with_records
+from group_coordinator.pipeline.node.scan_engine import open_engine
+from group_coordinator.pipeline.stream.change import Change, change_row
+from group_coordinator.pipeline.stream.offset import Selection, offset_of
+from group_coordinator.pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from coordinator.group.partition import PartitionSet
-    from pipeline.node.engine import StreamEngine
-    from pipeline.node.read_ahead import ReadAhead
-    from pipeline.settings import CoordinatorSettings
-    from pipeline.stream.bootstrap import Bootstrap
+    from group_coordinator.coordinator.group.partition import PartitionSet
+    from group_coordinator.pipeline.node.engine import StreamEngine
+    from group_coordinator.pipeline.node.read_ahead import ReadAhead
+    from group_coordinator.pipeline.settings import CoordinatorSettings
+    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 
 log = logging.getLogger(__name__)
 

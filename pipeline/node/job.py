@@ -18,28 +18,28 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pipeline.clock import monotonic
-from pipeline.errors import WrongCall
-from pipeline.logs import LogFormat, ProcessLog, default_file
-from pipeline.node.executors import NoTask, PackagesMissing, check_executors
-from pipeline.node.preflight import check_start
-from pipeline.node.process_tree import jvm_of
-from pipeline.node.stop_request import StopRequest
-from pipeline.session.driver_jvm import before_jvm_ends, end_quietly
-from pipeline.session.guard import unless_missing
-from pipeline.session.java import JavaMissing
-from pipeline.session.jvm_log import JvmLog
-from pipeline.session.start import SessionStart, SparkNotStarted
-from pipeline.settings import load_settings
-from pipeline.stream import WORKER_IMPORTS
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.logs import LogFormat, ProcessLog, default_file
+from group_coordinator.pipeline.node.executors import NoTask, PackagesMissing, check_executors
+from group_coordinator.pipeline.node.preflight import check_start
+from group_coordinator.pipeline.node.process_tree import jvm_of
+from group_coordinator.pipeline.node.stop_request import StopRequest
+from group_coordinator.pipeline.session.driver_jvm import before_jvm_ends, end_quietly
+from group_coordinator.pipeline.session.guard import unless_missing
+from group_coordinator.pipeline.session.java import JavaMissing
+from group_coordinator.pipeline.session.jvm_log import JvmLog
+from group_coordinator.pipeline.session.start import SessionStart, SparkNotStarted
+from group_coordinator.pipeline.settings import load_settings
+from group_coordinator.pipeline.stream import WORKER_IMPORTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
-    from pipeline.settings import Settings
-    from pipeline.stream.stateful import MachineFactory
+    from group_coordinator.pipeline.settings import Settings
+    from group_coordinator.pipeline.stream.stateful import MachineFactory
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ def run(
         begun = SessionStart(settings, root, master, jvm_log, imports=WORKER_IMPORTS)
         with stop.held():
             # Imports of 0.7 s of CPU, while the JVM starts.
-            from pipeline.node import coordinating
+            from group_coordinator.pipeline.node import coordinating
 
         spark = begun.finish()
         jvm = jvm_of(os.getpid())
@@ -185,7 +185,7 @@ def run(
             # What came of it, such as a refused connection, says less.
             process_log.fail("Spark's JVM has ended: it was killed, or had no memory", str(error))
             return 1
-        from pipeline.node.diagnosis import one_line
+        from group_coordinator.pipeline.node.diagnosis import one_line
 
         # Before the first task there are no tables, whose state would say more.
         told = str(error) if isinstance(error, NoTask) else one_line(error, root)
@@ -212,7 +212,7 @@ def _end_jvm() -> None:
 
 def _what_ends_it() -> tuple[type[Exception], ...]:
     """What ends a coordinator with one line rather than a traceback."""
-    from pipeline.node.coordinating import ERRORS
+    from group_coordinator.pipeline.node.coordinating import ERRORS
 
     return ERRORS
 

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from coordinator.group.control import PREFIX
-from pipeline.delta.data_files import count_bytes, count_records
-from pipeline.delta.engine import Engine, quoted
-from pipeline.errors import Failure
-from pipeline.node.shown_table import ShownTable
-from pipeline.stream.packed import FIRST_KEY
-from pipeline.tables.store import open_table
-from schemas.records import GROUP_METADATA, OFFSET_COMMIT
-from schemas.tables import OFFSETS_TOPIC
+from group_coordinator.coordinator.group.control import PREFIX
+from group_coordinator.pipeline.delta.data_files import count_bytes, count_records
+from group_coordinator.pipeline.delta.engine import Engine, quoted
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.shown_table import ShownTable
+from group_coordinator.pipeline.stream.packed import FIRST_KEY
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT
+from group_coordinator.schemas.tables import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-    from pipeline.delta.data_files import DataFile
-    from pipeline.delta.table_files import TableFiles
+    from group_coordinator.pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta.table_files import TableFiles
 
 log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from coordinator.config import parse_config
-from coordinator.group.coordinator import Node
-from coordinator.ownership import (
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.coordinator import Node
+from group_coordinator.coordinator.ownership import (
     CLAIMED,
     MOVE,
     NO_EPOCH,
@@ -39,24 +39,29 @@ from coordinator.ownership import (
     decide,
     takers,
 )
-from pipeline.clock import clock_ms, monotonic
-from pipeline.delta.epoch import Epoch, FencedError
-from pipeline.delta.table import local_folder
-from pipeline.errors import Failure
-from pipeline.node.query import NodeQuery, named
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.ownership.fencing import fence, fence_dead
-from pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch, longest_gap_s
-from pipeline.ownership.prepared import Preparations
-from pipeline.tables.store import ensure_tables, open_table
-from schemas.records import CoordinatorEvent
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.query import NodeQuery, named
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.fencing import fence, fence_dead
+from group_coordinator.pipeline.ownership.lease import (
+    LeaseRenewal,
+    Observer,
+    ProgressWatch,
+    longest_gap_s,
+)
+from group_coordinator.pipeline.ownership.prepared import Preparations
+from group_coordinator.pipeline.tables.store import ensure_tables, open_table
+from group_coordinator.schemas.records import CoordinatorEvent
+from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
-    from pipeline.node.engine import RunningQuery, StreamEngine
-    from pipeline.settings import Settings
+    from group_coordinator.pipeline.node.engine import RunningQuery, StreamEngine
+    from group_coordinator.pipeline.settings import Settings
 
 log = logging.getLogger(__name__)
 

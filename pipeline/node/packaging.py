@@ -10,8 +10,8 @@ Package Management"). pyspark and py4j are left out: the cluster's Spark brings 
 
 from __future__ import annotations
 
-import importlib.util
 import io
+import os
 import tarfile
 from collections.abc import Callable, Iterator
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
@@ -22,11 +22,12 @@ from msgspec import Struct
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pipeline.errors import Failure
-from pipeline.node import shipped
+from group_coordinator import pipeline
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node import shipped
 
 PROJECT = "lakehouse-group-coordinator"
-OWN_PACKAGES = ("schemas", "coordinator", "pipeline", "conf")
+OWN_PACKAGE = "group_coordinator"
 _OF_SPARK = frozenset({"pyspark", "py4j"})
 # gzip at 1 takes a third of the time that it takes at 6, for a tenth more bytes.
 _LEVEL = 1
@@ -124,7 +125,7 @@ def _files(one: Distribution) -> Iterator[tuple[PurePosixPath, Path]]:
         )
     for file in one.files:
         top = file.parts[0]
-        is_own = top in OWN_PACKAGES or top.startswith("__editable__")
+        is_own = top == OWN_PACKAGE or top.startswith("__editable__")
         if is_own or ".." in file.parts or file.suffix in (".pyc", ".pth"):
             continue
         path = Path(str(file.locate()))
@@ -133,12 +134,9 @@ def _files(one: Distribution) -> Iterator[tuple[PurePosixPath, Path]]:
 
 
 def own_files() -> Iterator[tuple[PurePosixPath, Path]]:
-    """This project's packages, also where they are imported from a checkout."""
-    for name in OWN_PACKAGES:
-        spec = importlib.util.find_spec(name)
-        if spec is None or not spec.submodule_search_locations:
-            raise NotInstalled(f"the package {name} of this project cannot be imported")
-        (folder,) = spec.submodule_search_locations
-        for path in sorted(Path(folder).rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
-                yield PurePosixPath(name) / path.relative_to(folder).as_posix(), path
+    """This project's package, also where it is imported from a checkout: by links to folders."""
+    folder = Path(pipeline.__file__).parents[1]
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(each for each in folders if each != "__pycache__")
+        for path in (Path(parent, each) for each in sorted(files)):
+            yield PurePosixPath(OWN_PACKAGE) / path.relative_to(folder).as_posix(), path

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.config import ConfigError, parse_config
-from pipeline.delta.table import local_folder
-from pipeline.errors import WrongCall
-from pipeline.settings import SettingsError
+from group_coordinator.coordinator.config import ConfigError, parse_config
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.settings import SettingsError
 
 if TYPE_CHECKING:
-    from pipeline.settings import Settings
+    from group_coordinator.pipeline.settings import Settings
 
 
 def check_start(root: str, settings: Settings) -> None:
@@ -27,7 +27,7 @@ def check_start(root: str, settings: Settings) -> None:
     folder = local_folder(root)
     if folder is None:
         # Of a root in a local folder nobody waits for the import of a store's client.
-        from pipeline.delta.store_check import check_store
+        from group_coordinator.pipeline.delta.store_check import check_store
 
         check_store(root.rstrip("/"))
         return

@@ -12,8 +12,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.errors import Failure
+from group_coordinator.pipeline.errors import Failure
 
+# The command, as a module.
+COMMAND = "group_coordinator"
 READY_TIMEOUT_S = 600.0
 _STOP_TIMEOUT_S = 60.0
 _LAST_LINES = 15
@@ -30,11 +32,11 @@ class CoordinatorProcess:
         root: str,
         config: Path | None,
         log_path: Path,
-        module: str = "pipeline",
+        module: str = COMMAND,
         node_id: int | None = None,
     ) -> None:
         # Whoever runs one as a child measures it, or soon stops it.
-        verb = ["run", "--no-new-archive"] if module == "pipeline" else []
+        verb = ["run", "--no-new-archive"] if module == COMMAND else []
         command = [sys.executable, "-m", module, *verb, "--root", root]
         if config is not None:
             command += ["--config", str(config)]

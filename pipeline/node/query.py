@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coordinator.config import parse_config
-from coordinator.group.batch import BatchSettings
-from coordinator.group.partition import PartitionSet
-from coordinator.ownership import NO_EPOCH, ClusterState, PartitionState
-from pipeline.clock import monotonic
-from pipeline.node.handover import (
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.batch import BatchSettings
+from group_coordinator.coordinator.group.partition import PartitionSet
+from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, PartitionState
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.node.handover import (
     begin_afresh,
     begun_with,
     bootstrap_end,
@@ -39,18 +39,23 @@ from pipeline.node.handover import (
     select,
     wake,
 )
-from pipeline.node.read_ahead import AheadOfClaims, ReadAhead
-from pipeline.node.start_folder import bootstrap_uri, stream_uri, tables_folder, take_folder
+from group_coordinator.pipeline.node.read_ahead import AheadOfClaims, ReadAhead
+from group_coordinator.pipeline.node.start_folder import (
+    bootstrap_uri,
+    stream_uri,
+    tables_folder,
+    take_folder,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from coordinator.config import GroupCoordinatorConfig
-    from coordinator.group.coordinator import Node
-    from pipeline.delta.epoch import Epoch
-    from pipeline.node.engine import RunningQuery, StreamEngine
-    from pipeline.settings import CoordinatorSettings, Settings
-    from pipeline.stream.bootstrap import Bootstrap
+    from group_coordinator.coordinator.config import GroupCoordinatorConfig
+    from group_coordinator.coordinator.group.coordinator import Node
+    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.node.engine import RunningQuery, StreamEngine
+    from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
+    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 
 log = logging.getLogger(__name__)
 

@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.clock import clock_ms, monotonic
-from pipeline.delta.side_by_side import AT_ONCE
-from pipeline.delta.table import refresh
-from pipeline.errors import Failure
-from pipeline.node.answers import Answers
-from pipeline.node.remembered import AnsweredLately
-from pipeline.node.scan_engine import open_engine
-from pipeline.node.waiting_requests import WaitingRequests
-from pipeline.tables.store import open_table
-from schemas.tables import REQUESTS, RESPONSES
+from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
+from group_coordinator.pipeline.delta.table import refresh
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.answers import Answers
+from group_coordinator.pipeline.node.remembered import AnsweredLately
+from group_coordinator.pipeline.node.scan_engine import open_engine
+from group_coordinator.pipeline.node.waiting_requests import WaitingRequests
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.tables import REQUESTS, RESPONSES
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from pipeline.settings import CoordinatorSettings
-    from schemas.tables import Table
+    from group_coordinator.pipeline.settings import CoordinatorSettings
+    from group_coordinator.schemas.tables import Table
 
 log = logging.getLogger(__name__)
 

@@ -23,19 +23,19 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from coordinator.group.control import remember_event
-from coordinator.group.dedup import digest_bytes
-from pipeline.clock import clock_ms
-from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA, of_partitions
+from group_coordinator.coordinator.group.control import remember_event
+from group_coordinator.coordinator.group.dedup import digest_bytes
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA, of_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from coordinator.group.partition import PartitionSet
-    from pipeline.delta.data_files import DataFile
-    from pipeline.delta.engine import Engine
-    from pipeline.delta.table_files import TableFiles
-    from pipeline.settings import CoordinatorSettings
+    from group_coordinator.coordinator.group.partition import PartitionSet
+    from group_coordinator.pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta.engine import Engine
+    from group_coordinator.pipeline.delta.table_files import TableFiles
+    from group_coordinator.pipeline.settings import CoordinatorSettings
 
 _EVENTS_BYTES = 16 << 20
 

@@ -6,8 +6,8 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from pipeline.delta.engine import Engine
-from pipeline.session.scratch import ScratchFolder
+from group_coordinator.pipeline.delta.engine import Engine
+from group_coordinator.pipeline.session.scratch import ScratchFolder
 
 # A bucket of the offsets topic's records takes a quarter of it (`pipeline.node.load_events`).
 _MEMORY = 1 << 30

@@ -14,10 +14,7 @@ from collections.abc import Sequence
 
 # The modules that the job imports, on the driver and, through the stateful step, on executors.
 NEEDED = (
-    "pipeline",
-    "coordinator",
-    "schemas",
-    "conf",
+    "group_coordinator",
     "deltalake",
     "duckdb",
     "msgspec",
@@ -64,7 +61,7 @@ def main() -> int:
         print(f"group-coordinator: {advice('driver', missing)}", file=sys.stderr)
         return 1
     # By its name, because it imports what may be missing.
-    return int(importlib.import_module("pipeline.node.job").main())
+    return int(importlib.import_module("group_coordinator.pipeline.node.job").main())
 
 
 if __name__ == "__main__":

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.delta.data_files import data_files
-from pipeline.delta.table_files import TableFiles
-from pipeline.errors import Failure
-from pipeline.stream.utf8 import is_valid_utf8, valid_utf8
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.stream.utf8 import is_valid_utf8, valid_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from deltalake import DeltaTable
 
-    from pipeline.delta.data_files import DataFile
-    from pipeline.delta.engine import Engine
+    from group_coordinator.pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta.engine import Engine
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.clock import monotonic
-from pipeline.errors import Failure
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
-    from pipeline.node.node import CoordinatorNode
+    from group_coordinator.pipeline.node.node import CoordinatorNode
 
 log = logging.getLogger(__name__)
 

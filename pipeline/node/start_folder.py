@@ -37,15 +37,15 @@ from urllib.parse import urlparse
 
 from deltalake import write_deltalake
 
-from pipeline.delta.object_store import Folder
-from pipeline.delta.table import local_folder
-from pipeline.stream.packed import PACKED_SCHEMA
+from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipeline.delta.epoch import Epoch
-    from pipeline.node.engine import StreamEngine
+    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.node.engine import StreamEngine
 
 # Hadoop's own stores, by their schemes, which only Spark reaches.
 _SPARK_ONLY = ("hdfs", "viewfs")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.clock import monotonic
-from pipeline.interrupt import SignalEvent
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.interrupt import SignalEvent
 
 # Whoever asks a second time wants the node to stop at once. But `timeout` asks a process and then
 # its group: the process is asked twice within a moment.

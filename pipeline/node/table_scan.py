@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.delta.commit_reader import is_in_store, open_files
-from pipeline.delta.data_files import data_files
-from pipeline.delta.parquet_file import UNREAD, open_parquet, why_undecodable
-from pipeline.delta.side_by_side import AT_ONCE, side_by_side
-from pipeline.stream.utf8 import valid_utf8
+from group_coordinator.pipeline.delta.commit_reader import is_in_store, open_files
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.parquet_file import UNREAD, open_parquet, why_undecodable
+from group_coordinator.pipeline.delta.side_by_side import AT_ONCE, side_by_side
+from group_coordinator.pipeline.stream.utf8 import valid_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from deltalake import DeltaTable
 
-    from pipeline.delta.data_files import DataFile
-    from pipeline.delta.parquet_file import Substitute
+    from group_coordinator.pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta.parquet_file import Substitute
 
 # Of a row group's bytes, uncompressed: a request may hold a megabyte of assignments.
 _PAGE_BYTES = 16 << 20

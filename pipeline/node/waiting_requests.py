@@ -14,25 +14,25 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.delta.side_by_side import AT_ONCE
-from pipeline.node.table_scan import TableScan
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.contract_types import in_contract_types, texts
-from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
-from pipeline.stream.packing import pack_rows
-from pipeline.stream.request_pages import LONGEST_ID, RefusedRequests, bounded
-from pipeline.tables.store import open_table
-from schemas.tables import REJECTED_REQUESTS, REQUESTS
+from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
+from group_coordinator.pipeline.node.table_scan import TableScan
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
+from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.pipeline.stream.request_pages import LONGEST_ID, RefusedRequests, bounded
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.tables import REJECTED_REQUESTS, REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from deltalake import DeltaTable
 
-    from coordinator.group.partition import PartitionSet
-    from pipeline.delta.data_files import DataFile
-    from pipeline.delta.engine import Engine
-    from pipeline.delta.table_files import TableFiles
+    from group_coordinator.coordinator.group.partition import PartitionSet
+    from group_coordinator.pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.delta.engine import Engine
+    from group_coordinator.pipeline.delta.table_files import TableFiles
 
     # Gives a table at its newest version by now.
     NewestVersion = Callable[[], DeltaTable]

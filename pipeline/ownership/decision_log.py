@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 from deltalake import QueryBuilder
 from msgspec.structs import replace
 
-from coordinator.ownership import STARTED, ClusterState, fold
-from pipeline.delta.appender import TableAppender
-from pipeline.delta.arrow import to_table
-from pipeline.delta.commit_reader import open_files
-from pipeline.delta.file_rows import read_files
-from pipeline.delta.open import open_appender
-from pipeline.ownership.lease_ids import lease_app_id
-from pipeline.tables.store import open_table, table_uri
-from schemas.records import CoordinatorEvent
-from schemas.tables import COORDINATORS, from_arrow, to_arrow
+from group_coordinator.coordinator.ownership import STARTED, ClusterState, fold
+from group_coordinator.pipeline.delta.appender import TableAppender
+from group_coordinator.pipeline.delta.arrow import to_table
+from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.file_rows import read_files
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.ownership.lease_ids import lease_app_id
+from group_coordinator.pipeline.tables.store import open_table, table_uri
+from group_coordinator.schemas.records import CoordinatorEvent
+from group_coordinator.schemas.tables import COORDINATORS, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.delta.epoch import Epoch, FencedError
-from pipeline.delta.open import raise_epoch
-from pipeline.tables.store import WRITTEN, table_uri
+from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.open import raise_epoch
+from group_coordinator.pipeline.tables.store import WRITTEN, table_uri
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from coordinator.ownership import ClusterState
+    from group_coordinator.coordinator.ownership import ClusterState
 
 
 def fence(root: str, epoch: Epoch) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from coordinator.ownership import (
+from group_coordinator.coordinator.ownership import (
     CANCELLED,
     CLAIMED,
     MOVE,
@@ -21,13 +21,13 @@ from coordinator.ownership import (
     ClusterState,
     decide,
 )
-from pipeline.clock import clock_ms, sleep
-from pipeline.delta.epoch import Epoch, FencedError
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.ownership.fencing import fence, fence_dead
-from pipeline.ownership.lease import LeaseRenewal, Observer
-from pipeline.tables.store import ensure_tables
-from schemas.records import CoordinatorEvent
+from group_coordinator.pipeline.clock import clock_ms, sleep
+from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.fencing import fence, fence_dead
+from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer
+from group_coordinator.pipeline.tables.store import ensure_tables
+from group_coordinator.schemas.records import CoordinatorEvent
 
 HOLDER = -2
 _POLL_S = 0.1

@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from pipeline import background
-from pipeline.clock import clock_ms, monotonic
-from pipeline.delta.open import open_appender
-from pipeline.errors import Failure
-from pipeline.ownership.lease_ids import lease_app_id
-from pipeline.tables.store import table_uri
-from schemas.tables import COORDINATORS
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.ownership.lease_ids import lease_app_id
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import COORDINATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coordinator.ownership import ClusterState
-    from pipeline.delta.appender import Appender
+    from group_coordinator.coordinator.ownership import ClusterState
+    from group_coordinator.pipeline.delta.appender import Appender
 
 log = logging.getLogger(__name__)
 

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 import duckdb
 from msgspec import Struct, convert
 
-from coordinator.ownership import ClusterState, fold
-from pipeline.clock import clock_ms
-from pipeline.delta.plain_table import read_plain_table
-from pipeline.delta.table import local_folder
-from pipeline.errors import Failure, first_line
-from pipeline.interrupt import duckdb_interrupted
-from pipeline.monitor.catalog import LOGS, Catalog
-from pipeline.ownership.lease_ids import lease_app_id
-from schemas.records import CoordinatorEvent
-from schemas.rows import COORDINATORS
+from group_coordinator.coordinator.ownership import ClusterState, fold
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.plain_table import read_plain_table
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.interrupt import duckdb_interrupted
+from group_coordinator.pipeline.monitor.catalog import LOGS, Catalog
+from group_coordinator.pipeline.ownership.lease_ids import lease_app_id
+from group_coordinator.schemas.records import CoordinatorEvent
+from group_coordinator.schemas.rows import COORDINATORS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,7 +89,7 @@ def _leases(root: str) -> Callable[[int], int]:
             raise Failure(f"the log of {folder} cannot be read: {first_line(error)}") from error
     if table is None:
         # Imported for a root elsewhere: it needs Arrow, delta-rs and a store's client.
-        from pipeline.ownership.decision_log import DecisionLog
+        from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 
         return DecisionLog(root).lease_of
     transactions = table.transactions

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from coordinator.ownership import CANCELLED, MOVE, ClusterState, PartitionState
-from pipeline.clock import clock_ms, monotonic, sleep
-from pipeline.delta.table import is_table
-from pipeline.errors import Failure
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.tables.store import table_uri
-from schemas.records import CoordinatorEvent
-from schemas.tables import COORDINATORS
+from group_coordinator.coordinator.ownership import CANCELLED, MOVE, ClusterState, PartitionState
+from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
+from group_coordinator.pipeline.delta.table import is_table
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.records import CoordinatorEvent
+from group_coordinator.schemas.tables import COORDINATORS
 
 _POLL_S = 0.1
 # Whoever decides here is no node.

@@ -15,12 +15,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.clock import monotonic
+from group_coordinator.pipeline.clock import monotonic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from coordinator.ownership import ClusterState, PartitionState
+    from group_coordinator.coordinator.ownership import ClusterState, PartitionState
 
 MOST_S = 20.0
 

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 
-from pipeline.delta.table import is_table
-from pipeline.errors import Failure
-from pipeline.records.record_file import (
+from group_coordinator.pipeline.delta.table import is_table
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.records.record_file import (
     MILLIS,
     RAW_RECORDS,
     STANDARD,
@@ -27,12 +27,12 @@ from pipeline.records.record_file import (
     is_parquet,
     to_stderr,
 )
-from pipeline.tables.columns import dataset
-from pipeline.tables.store import open_table, table_uri
-from schemas.kafka.codec import NotEncodable, encode_key, encode_value
-from schemas.messages import Int64
-from schemas.records import GROUP_METADATA, OFFSET_COMMIT, Record
-from schemas.tables import OFFSETS_TOPIC, to_arrow
+from group_coordinator.pipeline.tables.columns import dataset
+from group_coordinator.pipeline.tables.store import open_table, table_uri
+from group_coordinator.schemas.kafka.codec import NotEncodable, encode_key, encode_value
+from group_coordinator.schemas.messages import Int64
+from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT, Record
+from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 
 _LOG_COLUMNS = {
     "partition": "partition",

@@ -16,15 +16,15 @@ import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from coordinator.config import parse_config
-from coordinator.group.partition import partition_for
-from pipeline.clock import clock_ms
-from pipeline.delta.appender import Appender
-from pipeline.delta.epoch import Epoch
-from pipeline.delta.open import open_appender
-from pipeline.errors import Failure
-from pipeline.ownership.hold import holding_partitions
-from pipeline.records.record_file import (
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.ownership.hold import holding_partitions
+from group_coordinator.pipeline.records.record_file import (
     MILLIS,
     STANDARD,
     Progress,
@@ -37,14 +37,14 @@ from pipeline.records.record_file import (
     is_parquet,
     to_stderr,
 )
-from pipeline.tables.offsets_log import OffsetsLog
-from pipeline.tables.store import open_table, table_uri
-from schemas.kafka.codec import Corrupt, UnknownKey, decode
-from schemas.records import Record
-from schemas.tables import OFFSETS_TOPIC
+from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
+from group_coordinator.pipeline.tables.store import open_table, table_uri
+from group_coordinator.schemas.kafka.codec import Corrupt, UnknownKey, decode
+from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.tables import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
-    from pipeline.settings import Settings
+    from group_coordinator.pipeline.settings import Settings
 
 REASON = "imported"
 # The records of a source, each with its place in it, for messages.

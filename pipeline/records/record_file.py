@@ -19,10 +19,10 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from msgspec import Struct
 
-from pipeline.errors import Failure
-from pipeline.interrupt import duckdb_interrupted
-from schemas.messages import Int32, Int64, Timestamp
-from schemas.tables import Table, arrow_schema
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.interrupt import duckdb_interrupted
+from group_coordinator.schemas.messages import Int32, Int64, Timestamp
+from group_coordinator.schemas.tables import Table, arrow_schema
 
 T = TypeVar("T")
 

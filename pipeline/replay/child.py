@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from pipeline.errors import Failure
+from group_coordinator.pipeline.errors import Failure
 
 _END_S = 30.0
 

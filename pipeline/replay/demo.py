@@ -21,18 +21,18 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from pipeline.delta.tail import Tail, follow
-from pipeline.monitor.catalog import Catalog
-from pipeline.node.process import CoordinatorProcess
-from pipeline.replay.demo_consumers import ConsumersScene
-from pipeline.replay.demo_workers import WorkersScene
-from pipeline.replay.trace import TOPICS, load_trace, trace_names
-from pipeline.replay.trace_replay import TraceReplay, to_answers
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import ensure_tables, table_uri
-from pipeline.tables.topics import create_topic
-from pipeline.terminal import grid, open_console
-from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES
+from group_coordinator.pipeline.delta.tail import Tail, follow
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.replay.demo_consumers import ConsumersScene
+from group_coordinator.pipeline.replay.demo_workers import WorkersScene
+from group_coordinator.pipeline.replay.trace import TOPICS, load_trace, trace_names
+from group_coordinator.pipeline.replay.trace_replay import TraceReplay, to_answers
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
+from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.terminal import grid, open_console
+from group_coordinator.schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES
 
 # The recordings were made with these broker settings.
 _CONFIG = """\

@@ -17,11 +17,11 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from pipeline.errors import Failure
-from pipeline.monitor.catalog import Catalog
-from pipeline.replay.child import Child
-from pipeline.terminal import grid
-from pipeline.topics import create_table_topic
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.replay.child import Child
+from group_coordinator.pipeline.terminal import grid
+from group_coordinator.pipeline.topics import create_table_topic
 
 TOPIC = "orders"
 GROUP = "billing"
@@ -51,7 +51,7 @@ class _Consumer(Child):
     def __init__(self, number: int, broker: str, folder: Path) -> None:
         self.partitions: set[int] = set()
         self.records: list[list[Any]] = []
-        module = "pipeline.replay.kafka_consumer"
+        module = "group_coordinator.pipeline.replay.kafka_consumer"
         super().__init__(f"consumer {number}", [module, broker, GROUP, TOPIC], folder)
 
     def listen(self) -> list[str]:
@@ -82,7 +82,7 @@ class ConsumersScene:
         root: str,
         folder: Path,
         console: Console,
-        writer: str = "pipeline.replay.spark_orders",
+        writer: str = "group_coordinator.pipeline.replay.spark_orders",
         verbose: bool = False,
     ) -> None:
         self._verbose = verbose
@@ -120,7 +120,15 @@ class ConsumersScene:
         self._began = time.monotonic()
         gateway = Child(
             "gateway",
-            ["pipeline", "gateway", "--root", self._root, "--listen", "127.0.0.1:0", "--until-eof"],
+            [
+                "group_coordinator",
+                "gateway",
+                "--root",
+                self._root,
+                "--listen",
+                "127.0.0.1:0",
+                "--until-eof",
+            ],
             self._folder,
         )
         try:

@@ -19,11 +19,11 @@ import pyarrow as pa
 from deltalake import write_deltalake
 from rich.console import Console
 
-from pipeline.monitor.catalog import Catalog
-from pipeline.replay.child import Child
-from pipeline.replay.trace import load_trace, trace_names
-from pipeline.terminal import grid
-from pipeline.topics import create_table_topic
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.replay.child import Child
+from group_coordinator.pipeline.replay.trace import load_trace, trace_names
+from group_coordinator.pipeline.terminal import grid
+from group_coordinator.pipeline.topics import create_table_topic
 
 TOPIC = "recorded"
 GROUP = "workers"
@@ -70,7 +70,7 @@ class _Worker(Child):
         options = ["--root", root, "--group", GROUP, "--topic", TOPIC, "--json"]
         for key, value in _SETTINGS.items():
             options += ["--consumer-property", f"{key}={value}"]
-        super().__init__(f"worker {number}", ["pipeline", "worker", *options], folder)
+        super().__init__(f"worker {number}", ["group_coordinator", "worker", *options], folder)
 
     def kill(self) -> None:
         """Kill the process: it neither commits nor leaves the group."""

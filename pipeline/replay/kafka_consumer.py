@@ -1,6 +1,6 @@
 """A consumer of the demo's, as any user of confluent-kafka writes it; it knows nothing of ours.
 
-    python -m pipeline.replay.kafka_consumer BOOTSTRAP GROUP TOPIC
+    python -m group_coordinator.pipeline.replay.kafka_consumer BOOTSTRAP GROUP TOPIC
 
 A line on stdout says which partitions it was assigned or revoked, or which records it was given.
 """

@@ -16,16 +16,21 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from coordinator.config import ConfigError, GroupCoordinatorConfig, parse_config
-from coordinator.group.batch import answer_malformed, new_member_uuid
-from coordinator.group.coordinator import GroupCoordinator, Node, Ownership, refuse
-from coordinator.group.group import Group
-from coordinator.group.partition import partition_for
-from coordinator.group.step import Step
-from coordinator.group.timers import next_deadline
-from schemas.errors import ErrorCode
-from schemas.messages import Malformed, RequestEvent, Response, decode_request
-from schemas.records import GroupEvent, Record
+from group_coordinator.coordinator.config import ConfigError, GroupCoordinatorConfig, parse_config
+from group_coordinator.coordinator.group.batch import answer_malformed, new_member_uuid
+from group_coordinator.coordinator.group.coordinator import (
+    GroupCoordinator,
+    Node,
+    Ownership,
+    refuse,
+)
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.group.step import Step
+from group_coordinator.coordinator.group.timers import next_deadline
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import Malformed, RequestEvent, Response, decode_request
+from group_coordinator.schemas.records import GroupEvent, Record
 
 _log = logging.getLogger(__name__)
 

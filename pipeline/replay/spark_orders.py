@@ -1,6 +1,6 @@
 """A Spark job of the demo's: it writes a Delta table of orders, and appends more when told to.
 
-    python -m pipeline.replay.spark_orders TABLE ROWS
+    python -m group_coordinator.pipeline.replay.spark_orders TABLE ROWS
 
 writes ROWS orders, tells so by a line on stdout, and appends as many for each line of its input.
 It ends with its input.
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline.session.start import create_session
-from pipeline.settings import load_settings
+from group_coordinator.pipeline.session.start import create_session
+from group_coordinator.pipeline.settings import load_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -54,14 +54,18 @@ TOPICS: dict[str, int] = {"t4": 4, "t6": 6, "t24": 24}
 
 def trace_names() -> list[str]:
     """The names of the recorded traces, sorted."""
-    folder = resources.files("pipeline.replay").joinpath("traces")
+    folder = resources.files("group_coordinator.pipeline.replay").joinpath("traces")
     names = (entry.name for entry in folder.iterdir())
     return sorted(name.removesuffix(".jsonl") for name in names if name.endswith(".jsonl"))
 
 
 def load_trace(name: str) -> Trace:
     """Read one recorded trace. Raises FileNotFoundError for an unknown name."""
-    path = resources.files("pipeline.replay").joinpath("traces").joinpath(f"{name}.jsonl")
+    path = (
+        resources.files("group_coordinator.pipeline.replay")
+        .joinpath("traces")
+        .joinpath(f"{name}.jsonl")
+    )
     header, *lines = path.read_bytes().splitlines()
     decoded = [msgspec.json.decode(line, type=TraceLine) for line in lines]
     facts = msgspec.json.decode(header)

@@ -21,12 +21,18 @@ from typing import Any
 
 import msgspec
 
-from coordinator.config import parse_config
-from pipeline.clock import clock_ms
-from pipeline.replay.simulator import Simulator
-from pipeline.replay.trace import Json, MemberIds, Trace, mentioned_ids, same_answer
-from schemas.messages import RequestEvent, decode_request
-from schemas.records import GroupEvent
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.replay.simulator import Simulator
+from group_coordinator.pipeline.replay.trace import (
+    Json,
+    MemberIds,
+    Trace,
+    mentioned_ids,
+    same_answer,
+)
+from group_coordinator.schemas.messages import RequestEvent, decode_request
+from group_coordinator.schemas.records import GroupEvent
 
 # How often a member heartbeats while the replay waits.
 _KEEP_ALIVE_MS = 1000

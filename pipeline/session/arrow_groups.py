@@ -31,7 +31,7 @@ import msgspec
 import pyarrow as pa
 import pyspark
 
-from pipeline.session import group_stream
+from group_coordinator.pipeline.session import group_stream
 
 SETTING = "spark.group-coordinator.arrow.groups"
 

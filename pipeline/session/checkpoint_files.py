@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 from py4j.protocol import Py4JError
 
-from pipeline.session.driver_jvm import hadoop_properties, jvm
+from group_coordinator.pipeline.session.driver_jvm import hadoop_properties, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,10 +18,10 @@ from urllib.parse import urlparse
 
 import pyspark
 
-from pipeline.user_folders import state_folder
+from group_coordinator.pipeline.user_folders import state_folder
 
 if TYPE_CHECKING:
-    from pipeline.settings import Settings
+    from group_coordinator.pipeline.settings import Settings
 
 LOCAL_SCHEMES = ("", "file")
 

@@ -14,7 +14,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from pipeline.user_folders import cache_folder
+from group_coordinator.pipeline.user_folders import cache_folder
 
 SETTING = "spark.group-coordinator.class.archive"
 # Options of every JVM that the user starts; they may contradict the archive's own.

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark import SparkContext
 
-from pipeline.session.group_stream import replace
-from pipeline.session.scratch import ScratchFolder
+from group_coordinator.pipeline.session.group_stream import replace
+from group_coordinator.pipeline.session.scratch import ScratchFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa

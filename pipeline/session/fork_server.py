@@ -37,8 +37,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NoReturn
 
-from pipeline.session.driver_jvm import ignore_interrupts
-from pipeline.session.scratch import ScratchFolder
+from group_coordinator.pipeline.session.driver_jvm import ignore_interrupts
+from group_coordinator.pipeline.session.scratch import ScratchFolder
 
 # What the Python processes of a query import. Not the modules that they run (`pyspark.daemon`, and
 # of a stream's source `python_streaming_source_runner`): Python warns of a module that is to be run

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from pipeline.session.driver_jvm import hadoop_properties, has_class, jvm
+from group_coordinator.pipeline.session.driver_jvm import hadoop_properties, has_class, jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

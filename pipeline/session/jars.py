@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlparse
 
 import msgspec
 
-from pipeline.session.driver_jvm import runs_jvm
+from group_coordinator.pipeline.session.driver_jvm import runs_jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

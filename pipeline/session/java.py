@@ -6,8 +6,8 @@ import re
 import subprocess
 from pathlib import Path
 
-from pipeline.errors import Failure
-from pipeline.host import find_java
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.host import find_java
 
 OLDEST_JAVA = 17
 

@@ -21,8 +21,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from pipeline import background
-from pipeline.session.scratch import ScratchFolder
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.session.scratch import ScratchFolder
 
 _HEAD = re.compile(
     r"(?:\d\d/\d\d/\d\d )?\d\d:\d\d:\d\d (TRACE|DEBUG|INFO|WARN|ERROR|FATAL)"

@@ -21,12 +21,16 @@ from typing import TYPE_CHECKING
 
 import pyspark
 
-from pipeline.session.checkpoint_location import is_local, store_packages, store_settings
-from pipeline.session.hadoop import FILE_MANAGER
-from pipeline.session.jars import EXCLUDES, PACKAGES
+from group_coordinator.pipeline.session.checkpoint_location import (
+    is_local,
+    store_packages,
+    store_settings,
+)
+from group_coordinator.pipeline.session.hadoop import FILE_MANAGER
+from group_coordinator.pipeline.session.jars import EXCLUDES, PACKAGES
 
 if TYPE_CHECKING:
-    from pipeline.settings import Settings
+    from group_coordinator.pipeline.settings import Settings
 
 _SCALA = "2.13"
 # 9 kB that spare a batch on a local disk its forks of chmod (`spare_forks`).
@@ -98,7 +102,9 @@ def packages(delta: bool = False) -> str:
 
 def read_defaults() -> dict[str, str]:
     """Read conf/spark-defaults.conf: a key, blanks and a value a line; # begins a comment."""
-    text = resources.files("conf").joinpath("spark-defaults.conf").read_text("utf-8")
+    text = (
+        resources.files("group_coordinator.conf").joinpath("spark-defaults.conf").read_text("utf-8")
+    )
     pairs: dict[str, str] = {}
     for line in text.splitlines():
         if line.strip() and not line.startswith("#"):

@@ -28,14 +28,15 @@ from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from pipeline.errors import Failure
-from pipeline.session import class_archive, fork_server
-from pipeline.session.checkpoint_location import (
+from group_coordinator import pipeline
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.session import class_archive, fork_server
+from group_coordinator.pipeline.session.checkpoint_location import (
     checkpoint_location,
     is_local,
     store_class,
 )
-from pipeline.session.driver_jvm import (
+from group_coordinator.pipeline.session.driver_jvm import (
     BegunJvm,
     JvmEnded,
     begin_jvm,
@@ -45,17 +46,31 @@ from pipeline.session.driver_jvm import (
     launch_jvm,
     runs_jvm,
 )
-from pipeline.session.guard import is_known_spark, say_if_unknown, unless_missing
-from pipeline.session.hadoop import forget_clusters, keep_file_manager, spare_forks
-from pipeline.session.jars import PACKAGES, start_with_jars, with_known_jars
-from pipeline.session.java import check_java
-from pipeline.session.scratch import sweep
-from pipeline.session.spark_settings import BARE_FILES, DELTA_CLASS, packages, spark_settings
-from pipeline.session.submitted import apply, is_submitted, session_of_submit, ship_package
+from group_coordinator.pipeline.session.guard import is_known_spark, say_if_unknown, unless_missing
+from group_coordinator.pipeline.session.hadoop import (
+    forget_clusters,
+    keep_file_manager,
+    spare_forks,
+)
+from group_coordinator.pipeline.session.jars import PACKAGES, start_with_jars, with_known_jars
+from group_coordinator.pipeline.session.java import check_java
+from group_coordinator.pipeline.session.scratch import sweep
+from group_coordinator.pipeline.session.spark_settings import (
+    BARE_FILES,
+    DELTA_CLASS,
+    packages,
+    spark_settings,
+)
+from group_coordinator.pipeline.session.submitted import (
+    apply,
+    is_submitted,
+    session_of_submit,
+    ship_package,
+)
 
 if TYPE_CHECKING:
-    from pipeline.session.jvm_log import JvmLog
-    from pipeline.settings import Settings
+    from group_coordinator.pipeline.session.jvm_log import JvmLog
+    from group_coordinator.pipeline.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -257,14 +272,16 @@ def _prepare(wanted: dict[str, str], master: str, imports: tuple[str, ...]) -> N
     archive = class_archive.archive_path(java)
     if class_archive.may_use(wanted) and archive.exists():
         options.append(class_archive.use(archive))
-    with resources.as_file(resources.files("conf") / "log4j2.properties") as log4j2:
+    with resources.as_file(
+        resources.files("group_coordinator.conf") / "log4j2.properties"
+    ) as log4j2:
         options.append(f"-Dlog4j2.configurationFile={log4j2.as_uri()}")
     wanted[class_archive.DRIVER_OPTIONS] = " ".join(filter(None, options))
     wanted |= {"spark.app.name": APP_NAME, "spark.master": master}
 
 
 def _prepare_workers(wanted: dict[str, str], master: str, imports: tuple[str, ...]) -> None:
-    here = str(Path(__file__).resolve().parents[2])
+    here = str(Path(pipeline.__file__).parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     if here not in paths:
         os.environ["PYTHONPATH"] = os.pathsep.join([here, *filter(None, paths)])

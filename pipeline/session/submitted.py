@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from pyspark import SparkConf
 from pyspark.sql import SparkSession
 
-from pipeline.session.driver_jvm import log_as, logs_by_default, stderr_to
-from pipeline.session.guard import unless_missing
+from group_coordinator import pipeline
+from group_coordinator.pipeline.session.driver_jvm import log_as, logs_by_default, stderr_to
+from group_coordinator.pipeline.session.guard import unless_missing
 
 if TYPE_CHECKING:
-    from pipeline.session.jvm_log import JvmLog
+    from group_coordinator.pipeline.session.jvm_log import JvmLog
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +60,9 @@ def session_of_submit(wanted: dict[str, str], jvm_log: JvmLog | None) -> SparkSe
     spark = builder.getOrCreate()
     if by_default:
         with (
-            resources.as_file(resources.files("conf") / "log4j2.properties") as log4j2,
+            resources.as_file(
+                resources.files("group_coordinator.conf") / "log4j2.properties"
+            ) as log4j2,
             unless_missing("Spark logs by its own profile"),
         ):
             log_as(log4j2.as_uri())
@@ -77,7 +80,7 @@ def ship_package(spark: SparkSession) -> None:
     (PYSPARK_PYTHON), which may have no packages. It runs beside the driver, so PYTHONPATH leads it
     to the driver's own packages. Executors of other machines do not have these folders.
     """
-    package = Path(__file__).parents[2]
+    package = Path(pipeline.__file__).parents[2]
     installed = [each for each in sys.path if Path(each).name in ("site-packages", "dist-packages")]
     folders = dict.fromkeys([str(package), *installed])
     spark.sparkContext.environment["PYTHONPATH"] = os.pathsep.join(folders)

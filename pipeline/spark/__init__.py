@@ -3,7 +3,7 @@
 The only package beside the stream, the job and what measures them that imports Spark.
 """
 
-from pipeline.spark.progress_commits import ProgressCommits
-from pipeline.spark.views import register_views
+from group_coordinator.pipeline.spark.progress_commits import ProgressCommits
+from group_coordinator.pipeline.spark.views import register_views
 
 __all__ = ["ProgressCommits", "register_views"]

@@ -11,14 +11,14 @@ from deltalake.exceptions import DeltaError
 from msgspec import Struct
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pipeline import background
-from pipeline.client import RequestClient
-from pipeline.clock import clock_ms, monotonic
-from pipeline.errors import Failure, first_line
-from pipeline.spark.source_offsets import DeltaPosition, read_source
-from pipeline.spark.table_offsets import TableOffsets
-from schemas.errors import ErrorCode
-from schemas.messages import (
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.client import RequestClient
+from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.spark.source_offsets import DeltaPosition, read_source
+from group_coordinator.pipeline.spark.table_offsets import TableOffsets
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
-    from schemas.messages import Response
+    from group_coordinator.schemas.messages import Response
 
 log = logging.getLogger(__name__)
 

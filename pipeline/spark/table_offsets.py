@@ -7,11 +7,11 @@ import re
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from pipeline.delta.table import local_folder
-from pipeline.monitor.catalog import Catalog
-from pipeline.spark.source_offsets import DeltaPosition
-from pipeline.tables.segment_stats import log_end_id
-from pipeline.topics import TableTopics, log_topics
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.spark.source_offsets import DeltaPosition
+from group_coordinator.pipeline.tables.segment_stats import log_end_id
+from group_coordinator.pipeline.topics import TableTopics, log_topics
 
 _TOPICS = 'SELECT topic, "table", topic_id, partitions FROM topics WHERE "table" IS NOT NULL'
 _ENDS = (

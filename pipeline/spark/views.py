@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from pipeline.monitor.catalog import Catalog
-from pipeline.session.driver_jvm import from_arrow_schema
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.session.driver_jvm import from_arrow_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

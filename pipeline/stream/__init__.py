@@ -10,4 +10,7 @@ or why.
 """
 
 # What Spark's Python processes import of this package, as the query's source and its functions do.
-WORKER_IMPORTS = ("pipeline.stream.event_source", "pipeline.stream.stateful")
+WORKER_IMPORTS = (
+    "group_coordinator.pipeline.stream.event_source",
+    "group_coordinator.pipeline.stream.stateful",
+)

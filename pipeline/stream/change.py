@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from coordinator.group.control import PREFIX
-from pipeline.stream.offset import Selection
-from pipeline.stream.packed import FIRST_KEY, KEY_WIDTH
+from group_coordinator.coordinator.group.control import PREFIX
+from group_coordinator.pipeline.stream.offset import Selection
+from group_coordinator.pipeline.stream.packed import FIRST_KEY, KEY_WIDTH
 
 # The group of the event: nobody's, for the source keeps the event to itself.
 CHANGE_GROUP = "__coordinator_change"

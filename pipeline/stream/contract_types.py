@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.stream.utf8 import is_valid_utf8, valid_array
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.stream.utf8 import is_valid_utf8, valid_array
+from group_coordinator.schemas.tables import REQUESTS
 
 _FOREIGN = pa.list_(pa.string())
 # A nested type's name may be as long as a file's schema.

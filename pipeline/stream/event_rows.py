@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.stream.packed import STREAM_COLUMNS
+from group_coordinator.pipeline.stream.packed import STREAM_COLUMNS
 
 STREAM_SCHEMA = pa.schema([(name, pa.string()) for name in STREAM_COLUMNS])
 

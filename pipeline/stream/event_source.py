@@ -31,26 +31,26 @@ import pyarrow as pa
 from msgspec.structs import replace
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 
-from pipeline.clock import sleep
-from pipeline.delta.table import local_folder
-from pipeline.delta.tail import Position
-from pipeline.stream.event_rows import stream_batches
-from pipeline.stream.event_tables import EventTables, Input, Page
-from pipeline.stream.lingering import Lingering, Patience
-from pipeline.stream.offset import Offset, Selection, from_plain
-from pipeline.stream.packed import STREAM_COLUMNS
-from pipeline.stream.packing import pack_together
-from pipeline.stream.waiting import Waiting
-from pipeline.stream.wake_file import WakeFile
-from pipeline.tables.store import table_uri
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.clock import sleep
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta.tail import Position
+from group_coordinator.pipeline.stream.event_rows import stream_batches
+from group_coordinator.pipeline.stream.event_tables import EventTables, Input, Page
+from group_coordinator.pipeline.stream.lingering import Lingering, Patience
+from group_coordinator.pipeline.stream.offset import Offset, Selection, from_plain
+from group_coordinator.pipeline.stream.packed import STREAM_COLUMNS
+from group_coordinator.pipeline.stream.packing import pack_together
+from group_coordinator.pipeline.stream.waiting import Waiting
+from group_coordinator.pipeline.stream.wake_file import WakeFile
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from pipeline.settings import CoordinatorSettings
-    from pipeline.stream.bootstrap import Bootstrap
+    from group_coordinator.pipeline.settings import CoordinatorSettings
+    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 
 FORMAT = "group-coordinator-events"
 

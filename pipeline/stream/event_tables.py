@@ -15,17 +15,21 @@ from typing import NamedTuple
 import pyarrow as pa
 from msgspec import Struct
 
-from pipeline.delta.commit_reader import GoneCheck, open_files
-from pipeline.delta.log import LogGone
-from pipeline.delta.tail import Position, appended
-from pipeline.stream.change import Change, taken_out
-from pipeline.stream.lingering import Patience, patience
-from pipeline.stream.offset import Offset, Selection
-from pipeline.stream.packed import AFTER_BOOTSTRAP, AFTER_MISSED, PACKED_SCHEMA
-from pipeline.stream.packing import MOST_GROWTH, pack_together, select_rows
-from pipeline.stream.request_pages import RefusedRequests, read_pages, refuse_packed
-from pipeline.tables.request_lanes import wanted_row_groups
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.delta.commit_reader import GoneCheck, open_files
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.tail import Position, appended
+from group_coordinator.pipeline.stream.change import Change, taken_out
+from group_coordinator.pipeline.stream.lingering import Patience, patience
+from group_coordinator.pipeline.stream.offset import Offset, Selection
+from group_coordinator.pipeline.stream.packed import AFTER_BOOTSTRAP, AFTER_MISSED, PACKED_SCHEMA
+from group_coordinator.pipeline.stream.packing import MOST_GROWTH, pack_together, select_rows
+from group_coordinator.pipeline.stream.request_pages import (
+    RefusedRequests,
+    read_pages,
+    refuse_packed,
+)
+from group_coordinator.pipeline.tables.request_lanes import wanted_row_groups
+from group_coordinator.schemas.tables import REQUESTS
 
 # Pages of requests that take up to this much, bytes, are packed together with others.
 _SMALL_BYTES = 1 << 18

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from coordinator.group.partition import partition_for
+from group_coordinator.coordinator.group.partition import partition_for
 
 if TYPE_CHECKING:
-    from coordinator.group.partition import PartitionSet
+    from group_coordinator.coordinator.group.partition import PartitionSet
 
 # The longest id, bytes, that is summed up with the others.
 _LONGEST = 256

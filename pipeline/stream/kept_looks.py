@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from pipeline.stream.timer_looks import HORIZON_MS, TimerLooks
+from group_coordinator.pipeline.stream.timer_looks import HORIZON_MS, TimerLooks
 
 if TYPE_CHECKING:
-    from pipeline.stream.offset import Planned
+    from group_coordinator.pipeline.stream.offset import Planned
 
 # What the text is called in a streaming checkpoint; Spark passes over it.
 NAME = "timer-looks"

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
-from pipeline.clock import monotonic
-from pipeline.stream.contract_types import in_contract_types, texts
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pipeline.stream.offset import Selection
+    from group_coordinator.pipeline.stream.offset import Selection
 
 
 class Patience(IntEnum):

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coordinator.group.partition import PartitionSet
-from pipeline.delta.tail import Position
+from group_coordinator.coordinator.group.partition import PartitionSet
+from group_coordinator.pipeline.delta.tail import Position
 
 
 class Selection(Struct, frozen=True):

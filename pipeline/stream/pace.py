@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from pipeline.stream.kept_looks import kept_text
-from pipeline.stream.wake_file import WakeFile
+from group_coordinator.pipeline.stream.kept_looks import kept_text
+from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 if TYPE_CHECKING:
-    from coordinator.group.batch import GroupOutput
-    from pipeline.stream.timer_looks import TimerLooks
+    from group_coordinator.coordinator.group.batch import GroupOutput
+    from group_coordinator.pipeline.stream.timer_looks import TimerLooks
 
 
 class Pace:

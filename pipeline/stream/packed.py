@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pipeline.stream.group_partitions import in_partitions
+from group_coordinator.pipeline.stream.group_partitions import in_partitions
 
 if TYPE_CHECKING:
-    from coordinator.group.partition import PartitionSet
+    from group_coordinator.coordinator.group.partition import PartitionSet
 
 # The digits of a row's number, and of the microseconds since 1970 of any timestamp of Spark's.
 KEY_WIDTH = 18

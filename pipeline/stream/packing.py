@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.stream.contract_types import in_contract_types, texts
-from pipeline.stream.group_partitions import in_partitions
-from pipeline.stream.packed import KEY_WIDTH, NO_TIME, PACKED_SCHEMA
-from schemas.messages import REFUSED
+from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
+from group_coordinator.pipeline.stream.group_partitions import in_partitions
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH, NO_TIME, PACKED_SCHEMA
+from group_coordinator.schemas.messages import REFUSED
 
 if TYPE_CHECKING:
-    from coordinator.group.partition import PartitionSet
+    from group_coordinator.coordinator.group.partition import PartitionSet
 
 _MICROS = pa.timestamp("us", tz="UTC")
 # Times that need more digits than a key has are ordered as the last one before `NO_TIME`.

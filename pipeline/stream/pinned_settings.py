@@ -34,23 +34,23 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coordinator.group.batch import BatchSettings
-from pipeline.delta.open import open_appender, raise_epoch
-from pipeline.delta.table import open_delta
-from pipeline.errors import Failure
-from pipeline.stream.offset import offset_of
-from pipeline.tables.acls import AclWatcher
-from pipeline.tables.store import Looks, ensure_table, table_uri
-from pipeline.tables.topic_watcher import TopicWatcher
-from schemas.acls import AclBinding
-from schemas.catalogue import Catalogue
-from schemas.messages import Int64
-from schemas.rows import TableRows
-from schemas.tables import from_arrow, table_of, to_arrow
+from group_coordinator.coordinator.group.batch import BatchSettings
+from group_coordinator.pipeline.delta.open import open_appender, raise_epoch
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.stream.offset import offset_of
+from group_coordinator.pipeline.tables.acls import AclWatcher
+from group_coordinator.pipeline.tables.store import Looks, ensure_table, table_uri
+from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
+from group_coordinator.schemas.acls import AclBinding
+from group_coordinator.schemas.catalogue import Catalogue
+from group_coordinator.schemas.messages import Int64
+from group_coordinator.schemas.rows import TableRows
+from group_coordinator.schemas.tables import from_arrow, table_of, to_arrow
 
 if TYPE_CHECKING:
-    from pipeline.delta.epoch import Epoch
-    from pipeline.stream.offset import Planned, Selection
+    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.stream.offset import Planned, Selection
 
 # The transaction of the table whose version is the number of the newest run.
 _RUNS = "runs"

@@ -28,14 +28,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from coordinator.group.control import is_control
-from pipeline.delta.parquet_file import why_undecodable
-from pipeline.delta.tail import RowGroups
-from pipeline.stream.contract_types import in_contract_types, texts
-from pipeline.stream.event_size import event_sizes
-from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
-from pipeline.stream.packing import pack_rows
-from schemas.messages import REFUSED, decode_request
+from group_coordinator.coordinator.group.control import is_control
+from group_coordinator.pipeline.delta.parquet_file import why_undecodable
+from group_coordinator.pipeline.delta.tail import RowGroups
+from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
+from group_coordinator.pipeline.stream.event_size import event_sizes
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
+from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.schemas.messages import REFUSED, decode_request
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
-from pipeline.clock import monotonic, sleep
-from pipeline.delta.log import LogGone
-from pipeline.delta.log_trim import trim_log
-from pipeline.delta.store_trim import trim_store_log
-from pipeline.delta.table import local_folder, open_delta
-from pipeline.errors import Failure
-from pipeline.stream.event_source import read_events
-from pipeline.stream.offset import offset_of
-from pipeline.stream.sink import Sink
-from pipeline.stream.stateful import answer
-from pipeline.tables.store import table_uri
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.clock import monotonic, sleep
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.store_trim import trim_store_log
+from group_coordinator.pipeline.delta.table import local_folder, open_delta
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.stream.event_source import read_events
+from group_coordinator.pipeline.stream.offset import offset_of
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.stream.stateful import answer
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from coordinator.group.batch import BatchSettings
-    from pipeline.settings import CoordinatorSettings
-    from pipeline.stream.bootstrap import Bootstrap
-    from pipeline.stream.offset import Offset, Selection
-    from pipeline.stream.stateful import MachineFactory
+    from group_coordinator.coordinator.group.batch import BatchSettings
+    from group_coordinator.pipeline.settings import CoordinatorSettings
+    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+    from group_coordinator.pipeline.stream.offset import Offset, Selection
+    from group_coordinator.pipeline.stream.stateful import MachineFactory
 
 log = logging.getLogger(__name__)
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from coordinator.group.batch import GroupOutput
-from pipeline.clock import clock_ms
-from pipeline.delta.epoch import Epoch
-from pipeline.delta.open import open_appender
-from pipeline.stream.stateful import SETTINGS_PROPERTY
-from pipeline.tables.offsets_log import OffsetsLog
-from pipeline.tables.store import WRITTEN, open_table, table_uri
-from schemas.tables import (
+from group_coordinator.coordinator.group.batch import GroupOutput
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY
+from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
+from group_coordinator.pipeline.tables.store import WRITTEN, open_table, table_uri
+from group_coordinator.schemas.tables import (
     GROUP_EVENTS,
     OFFSETS_TOPIC,
     REJECTED_REQUESTS,
@@ -39,10 +39,10 @@ from schemas.tables import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from coordinator.group.batch import BatchSettings
-    from pipeline.settings import CoordinatorSettings
-    from pipeline.stream.pace import Pace
-    from pipeline.stream.pinned_settings import PinnedSettings
+    from group_coordinator.coordinator.group.batch import BatchSettings
+    from group_coordinator.pipeline.settings import CoordinatorSettings
+    from group_coordinator.pipeline.stream.pace import Pace
+    from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
 
 _decode = msgspec.msgpack.Decoder(GroupOutput).decode
 # The rows at which a piece of a batch is ended.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from coordinator.group.machine import BatchMachine
-from coordinator.signatures import Signatures
-from pipeline.clock import clock_ms
-from pipeline.session.checkpoint_files import (
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.signatures import Signatures
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.session.checkpoint_files import (
     delete_checkpoint,
     keep_text,
     last_planned,
@@ -19,26 +19,26 @@ from pipeline.session.checkpoint_files import (
     planned_offset,
     text_kept,
 )
-from pipeline.session.checkpoint_location import hadoop_uri
-from pipeline.stream.kept_looks import NAME, looks_after
-from pipeline.stream.offset import Planned
-from pipeline.stream.pace import Pace
-from pipeline.stream.pinned_settings import PinnedSettings
-from pipeline.stream.serving import Serving, serve
-from pipeline.stream.sink import Sink
+from group_coordinator.pipeline.session.checkpoint_location import hadoop_uri
+from group_coordinator.pipeline.stream.kept_looks import NAME, looks_after
+from group_coordinator.pipeline.stream.offset import Planned
+from group_coordinator.pipeline.stream.pace import Pace
+from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
+from group_coordinator.pipeline.stream.serving import Serving, serve
+from group_coordinator.pipeline.stream.sink import Sink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
 
-    from coordinator.group.batch import BatchSettings
-    from coordinator.signatures import RequestKey
-    from pipeline.delta.epoch import Epoch
-    from pipeline.settings import CoordinatorSettings
-    from pipeline.stream.bootstrap import Bootstrap
-    from pipeline.stream.offset import Selection
-    from pipeline.stream.stateful import MachineFactory
+    from group_coordinator.coordinator.group.batch import BatchSettings
+    from group_coordinator.coordinator.signatures import RequestKey
+    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.settings import CoordinatorSettings
+    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+    from group_coordinator.pipeline.stream.offset import Selection
+    from group_coordinator.pipeline.stream.stateful import MachineFactory
 
 
 class SparkEngine:

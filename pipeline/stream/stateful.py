@@ -26,18 +26,18 @@ import pyspark
 from pyspark import TaskContext
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from coordinator.group.batch import BatchSettings, GroupOutput
-from pipeline.session import arrow_groups
-from pipeline.session.guard import is_known_spark
-from pipeline.stream.packed import STREAM_COLUMNS, unpack
-from pipeline.stream.timer_looks import timer_of, wake_at
+from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput
+from group_coordinator.pipeline.session import arrow_groups
+from group_coordinator.pipeline.session.guard import is_known_spark
+from group_coordinator.pipeline.stream.packed import STREAM_COLUMNS, unpack
+from group_coordinator.pipeline.stream.timer_looks import timer_of, wake_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.state import GroupState
 
-    from coordinator.group.batch import BatchResult
-    from pipeline.session.arrow_groups import ArrowGroupState
+    from group_coordinator.coordinator.group.batch import BatchResult
+    from group_coordinator.pipeline.session.arrow_groups import ArrowGroupState
 
 # Lower case: Spark lower-cases a state's schema on its way to Python.
 STATE_SCHEMA = "state binary"

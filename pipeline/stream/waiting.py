@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.clock import clock_ms, monotonic
 
 if TYPE_CHECKING:
-    from pipeline.stream.wake_file import WakeFile
+    from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 # The time between two looks, s.
 _LOOK_S, _LONGEST_LOOK_S, _SHARE = 0.002, 0.025, 0.01

@@ -13,7 +13,7 @@ import logging
 import mmap
 from pathlib import Path
 
-from pipeline.session.scratch import ScratchFolder
+from group_coordinator.pipeline.session.scratch import ScratchFolder
 
 log = logging.getLogger(__name__)
 

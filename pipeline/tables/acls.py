@@ -11,20 +11,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.clock import clock_ms
-from pipeline.delta.log import LogGone
-from pipeline.delta.open import open_appender
-from pipeline.delta.tail import follow
-from pipeline.errors import Failure
-from pipeline.tables.store import Absent, ensure_table, has_table, open_table, table_uri
-from schemas.acls import AclBinding, AclFilter, problem_of
-from schemas.rows import AclChange
-from schemas.tables import ACLS, from_arrow, to_arrow
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.store import (
+    Absent,
+    ensure_table,
+    has_table,
+    open_table,
+    table_uri,
+)
+from group_coordinator.schemas.acls import AclBinding, AclFilter, problem_of
+from group_coordinator.schemas.rows import AclChange
+from group_coordinator.schemas.tables import ACLS, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pipeline.delta.tail import Tail
+    from group_coordinator.pipeline.delta.tail import Tail
 
 _APP_ID = "acls"
 

@@ -21,9 +21,9 @@ import pyarrow as pa
 from deltalake import Schema
 from deltalake.exceptions import CommitFailedError
 
-from pipeline.delta.table import ATTEMPTS, back_off, refresh
-from pipeline.errors import Failure
-from pipeline.tables.format import FORMAT, FORMAT_PROPERTY, is_known
+from group_coordinator.pipeline.delta.table import ATTEMPTS, back_off, refresh
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.format import FORMAT, FORMAT_PROPERTY, is_known
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
     from pyarrow import dataset as ds
 
-    from schemas.tables import Table
+    from group_coordinator.schemas.tables import Table
 
 log = logging.getLogger(__name__)
 

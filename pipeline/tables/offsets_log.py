@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import QueryBuilder
 
-from pipeline.delta.arrow import to_table
-from schemas.tables import OFFSETS_TOPIC, to_arrow
+from group_coordinator.pipeline.delta.arrow import to_table
+from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from schemas.records import Record
+    from group_coordinator.schemas.records import Record
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from coordinator.signatures import RequestKey
-from pipeline.errors import Failure
-from pipeline.tables.private_file import write_private
+from group_coordinator.coordinator.signatures import RequestKey
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.private_file import write_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

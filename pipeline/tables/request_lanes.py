@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from coordinator.group.partition import PartitionSet, partition_for
-from pipeline.delta.layout import Layout
+from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
+from group_coordinator.pipeline.delta.layout import Layout
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.delta.open import open_appender
-from pipeline.tables.request_lanes import in_lanes
-from pipeline.tables.store import ensure_table, table_uri
-from schemas.tables import REQUESTS, to_requests
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.tables.request_lanes import in_lanes
+from group_coordinator.pipeline.tables.store import ensure_table, table_uri
+from group_coordinator.schemas.tables import REQUESTS, to_requests
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.delta.appender import Appender
-    from schemas.messages import RequestEvent
+    from group_coordinator.pipeline.delta.appender import Appender
+    from group_coordinator.schemas.messages import RequestEvent
 
 
 def open_requests(uri: str) -> Appender:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from pipeline.clock import monotonic
-from pipeline.delta.object_store import Folder
-from pipeline.delta.store_check import check_store
-from pipeline.delta.table import is_table, local_folder, open_delta
-from pipeline.delta.torn import TornTable, check_whole
-from pipeline.errors import Failure
-from pipeline.tables.columns import add_missing_columns
-from pipeline.upkeep_settings import UpkeepSettings
-from schemas.tables import (
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.store_check import check_store
+from group_coordinator.pipeline.delta.table import is_table, local_folder, open_delta
+from group_coordinator.pipeline.delta.torn import TornTable, check_whole
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.columns import add_missing_columns
+from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+from group_coordinator.schemas.tables import (
     GROUP_EVENTS,
     OFFSETS_TOPIC,
     ON_DEMAND,

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.delta.log import LogGone
-from pipeline.delta.tail import follow
-from pipeline.tables.store import Absent, table_uri
-from pipeline.tables.topics import counts_of, creations_of, newest_of, read_changes
-from schemas.catalogue import Catalogue
-from schemas.rows import TopicChange
-from schemas.tables import TOPICS, from_arrow
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.tables.store import Absent, table_uri
+from group_coordinator.pipeline.tables.topics import (
+    counts_of,
+    creations_of,
+    newest_of,
+    read_changes,
+)
+from group_coordinator.schemas.catalogue import Catalogue
+from group_coordinator.schemas.rows import TopicChange
+from group_coordinator.schemas.tables import TOPICS, from_arrow
 
 if TYPE_CHECKING:
-    from pipeline.delta.tail import Tail
+    from group_coordinator.pipeline.delta.tail import Tail
 
 
 # How many deletions a coordinator is told of. A group misses a deletion only if it is not decided

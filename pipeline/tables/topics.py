@@ -15,12 +15,12 @@ from collections.abc import Callable
 
 from deltalake.exceptions import TableNotFoundError
 
-from pipeline.clock import clock_ms
-from pipeline.delta.open import open_appender
-from pipeline.errors import Failure
-from pipeline.tables.store import ensure_table, has_table, open_table, table_uri
-from schemas.rows import TopicChange
-from schemas.tables import TOPICS, from_arrow, to_arrow
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.store import ensure_table, has_table, open_table, table_uri
+from group_coordinator.schemas.rows import TopicChange
+from group_coordinator.schemas.tables import TOPICS, from_arrow, to_arrow
 
 CATALOGUE_APP_ID = "topics-catalogue"
 LONGEST_NAME = 249

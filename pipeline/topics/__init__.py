@@ -16,32 +16,36 @@ So a consumer may lag as long as VACUUM keeps files (`delta.deletedFileRetention
 default). DELETE, UPDATE, MERGE and overwrites end the topic before their commit, by name.
 """
 
-from pipeline.topics.definition import (
+from group_coordinator.pipeline.topics.definition import (
     check_log_topic,
     create_log_topic,
     create_table_topic,
     give_table,
     log_topics,
 )
-from pipeline.topics.errors import (
+from group_coordinator.pipeline.topics.errors import (
     CannotFollow,
     InvalidTable,
     OffsetOutOfRange,
     TableReplaced,
     UnknownTopicOrPartition,
 )
-from pipeline.topics.log_appender import Appended, LogAppender, NewBatch, Outcome
-from pipeline.topics.log_reader import plain_rows
-from pipeline.topics.producer_state import InvalidProducerEpoch, OutOfOrderSequence, merged
-from pipeline.topics.record import LOG_APPEND_TIME, Record
-from pipeline.topics.segments import (
+from group_coordinator.pipeline.topics.log_appender import Appended, LogAppender, NewBatch, Outcome
+from group_coordinator.pipeline.topics.log_reader import plain_rows
+from group_coordinator.pipeline.topics.producer_state import (
+    InvalidProducerEpoch,
+    OutOfOrderSequence,
+    merged,
+)
+from group_coordinator.pipeline.topics.record import LOG_APPEND_TIME, Record
+from group_coordinator.pipeline.topics.segments import (
     PartitionSegments,
     Segment,
     Segments,
     encode_segment_stats,
 )
-from pipeline.topics.table_topics import TableTopics
-from pipeline.topics.topic_config import InvalidConfig, TopicConfig, decode_config
+from group_coordinator.pipeline.topics.table_topics import TableTopics
+from group_coordinator.pipeline.topics.topic_config import InvalidConfig, TopicConfig, decode_config
 
 __all__ = [
     "LOG_APPEND_TIME",

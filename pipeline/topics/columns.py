@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Struct
 
-from pipeline.topics.errors import InvalidTable
-from pipeline.topics.murmur2 import Array, positive_hashes
+from group_coordinator.pipeline.topics.errors import InvalidTable
+from group_coordinator.pipeline.topics.murmur2 import Array, positive_hashes
 
 if TYPE_CHECKING:
-    from schemas.rows import TopicTable
+    from group_coordinator.schemas.rows import TopicTable
 
 _decode_values = msgspec.json.Decoder(dict[str, str | None]).decode
 

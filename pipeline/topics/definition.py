@@ -15,11 +15,16 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from msgspec import structs
 
-from pipeline.delta.open import open_appender
-from pipeline.delta.table import local_folder, open_delta
-from pipeline.tables.store import CHECKPOINT_INTERVAL, ensure_table, open_table, table_uri
-from pipeline.tables.topic_watcher import TopicWatcher
-from pipeline.tables.topics import (
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.table import local_folder, open_delta
+from group_coordinator.pipeline.tables.store import (
+    CHECKPOINT_INTERVAL,
+    ensure_table,
+    open_table,
+    table_uri,
+)
+from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
+from group_coordinator.pipeline.tables.topics import (
     check_name,
     check_new_topic,
     create_topic,
@@ -29,12 +34,12 @@ from pipeline.tables.topics import (
     read_changes,
     touch_topic,
 )
-from pipeline.topics.columns import Columns
-from pipeline.topics.errors import InvalidTable
-from pipeline.topics.table_log import check_readable, first_version
-from pipeline.topics.topic_config import encode_config
-from schemas.rows import TopicTable
-from schemas.tables import TOPIC_RECORDS, TOPIC_TABLES, from_arrow, to_arrow
+from group_coordinator.pipeline.topics.columns import Columns
+from group_coordinator.pipeline.topics.errors import InvalidTable
+from group_coordinator.pipeline.topics.table_log import check_readable, first_version
+from group_coordinator.pipeline.topics.topic_config import encode_config
+from group_coordinator.schemas.rows import TopicTable
+from group_coordinator.schemas.tables import TOPIC_RECORDS, TOPIC_TABLES, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.errors import Failure
+from group_coordinator.pipeline.errors import Failure
 
 
 class InvalidTable(Failure):

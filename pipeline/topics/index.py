@@ -19,17 +19,17 @@ import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
-from pipeline.delta.log import LogGone
-from pipeline.delta.open import open_appender
-from pipeline.delta.tail import follow
-from pipeline.errors import Failure
-from pipeline.tables.store import ensure_table, open_table, table_uri
-from schemas.rows import TopicIndexEntry
-from schemas.tables import TOPIC_INDEX, to_arrow
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.store import ensure_table, open_table, table_uri
+from group_coordinator.schemas.rows import TopicIndexEntry
+from group_coordinator.schemas.tables import TOPIC_INDEX, to_arrow
 
 if TYPE_CHECKING:
-    from pipeline.delta.appender import Appender
-    from pipeline.delta.tail import Tail
+    from group_coordinator.pipeline.delta.appender import Appender
+    from group_coordinator.pipeline.delta.tail import Tail
 
 log = logging.getLogger(__name__)
 

@@ -16,15 +16,20 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pipeline.topics.columns import Columns
-from pipeline.topics.errors import BrokenFile, CannotFollow, InvalidTable, TableReplaced
-from pipeline.topics.row_groups import OpenFile
-from pipeline.topics.table_log import TableLog
-from schemas.rows import TopicIndexEntry, TopicTable
+from group_coordinator.pipeline.topics.columns import Columns
+from group_coordinator.pipeline.topics.errors import (
+    BrokenFile,
+    CannotFollow,
+    InvalidTable,
+    TableReplaced,
+)
+from group_coordinator.pipeline.topics.row_groups import OpenFile
+from group_coordinator.pipeline.topics.table_log import TableLog
+from group_coordinator.schemas.rows import TopicIndexEntry, TopicTable
 
 if TYPE_CHECKING:
-    from pipeline.topics.index import Index, TopicIndex
-    from pipeline.topics.table_log import AddedFile, Commit
+    from group_coordinator.pipeline.topics.index import Index, TopicIndex
+    from group_coordinator.pipeline.topics.table_log import AddedFile, Commit
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.errors import Failure, first_line
 
 _TIME = "%Y-%m-%dT%H:%M:%S.%f"
 

@@ -24,15 +24,15 @@ from deltalake import Transaction
 from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
-from pipeline.clock import clock_ms, monotonic
-from pipeline.delta.commit import CommitStateUnknown
-from pipeline.delta.data_files import DataFile, new_path, row_group_rows
-from pipeline.delta.file_commits import FileCommits
-from pipeline.delta.rewrite import Rewrite, RewriteConflict
-from pipeline.delta.table import back_off
-from pipeline.errors import Failure
-from pipeline.tables.segment_stats import log_end_id
-from pipeline.topics.producer_state import (
+from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.delta.commit import CommitStateUnknown
+from group_coordinator.pipeline.delta.data_files import DataFile, new_path, row_group_rows
+from group_coordinator.pipeline.delta.file_commits import FileCommits
+from group_coordinator.pipeline.delta.rewrite import Rewrite, RewriteConflict
+from group_coordinator.pipeline.delta.table import back_off
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.segment_stats import log_end_id
+from group_coordinator.pipeline.topics.producer_state import (
     NO_PRODUCER,
     InvalidProducerEpoch,
     OutOfOrderSequence,
@@ -41,14 +41,14 @@ from pipeline.topics.producer_state import (
     last_sequence,
     merged,
 )
-from pipeline.topics.record import CREATE_TIME, LOG_APPEND_TIME
-from pipeline.topics.segments import Segments, encode_segment_stats
-from schemas.tables import TIMESTAMP, TOPIC_RECORDS
+from group_coordinator.pipeline.topics.record import CREATE_TIME, LOG_APPEND_TIME
+from group_coordinator.pipeline.topics.segments import Segments, encode_segment_stats
+from group_coordinator.schemas.tables import TIMESTAMP, TOPIC_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from schemas.rows import TopicTable
+    from group_coordinator.schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
 

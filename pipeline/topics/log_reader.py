@@ -12,20 +12,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from pipeline.topics.errors import check_range
-from pipeline.topics.record import Record
-from pipeline.topics.row_groups import plain_types
-from pipeline.topics.segments import PartitionSegments, Segments
-from schemas.tables import TOPIC_RECORDS
+from group_coordinator.pipeline.topics.errors import check_range
+from group_coordinator.pipeline.topics.record import Record
+from group_coordinator.pipeline.topics.row_groups import plain_types
+from group_coordinator.pipeline.topics.segments import PartitionSegments, Segments
+from group_coordinator.schemas.tables import TOPIC_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline.topics.json_values import JsonRows
-    from pipeline.topics.murmur2 import Array
-    from pipeline.topics.row_groups import RowGroupCache
-    from pipeline.topics.segments import Segment
-    from schemas.rows import TopicTable
+    from group_coordinator.pipeline.topics.json_values import JsonRows
+    from group_coordinator.pipeline.topics.murmur2 import Array
+    from group_coordinator.pipeline.topics.row_groups import RowGroupCache
+    from group_coordinator.pipeline.topics.segments import Segment
+    from group_coordinator.schemas.rows import TopicTable
 
 # How many files one `read` opens at most: each costs a millisecond and more.
 MOST_OPENED = 64

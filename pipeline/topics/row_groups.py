@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.errors import first_line
-from pipeline.topics.columns import Columns
-from pipeline.topics.errors import BrokenFile
+from group_coordinator.pipeline.errors import first_line
+from group_coordinator.pipeline.topics.columns import Columns
+from group_coordinator.pipeline.topics.errors import BrokenFile
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from pyarrow.fs import FileSystem
 
-    from pipeline.topics.murmur2 import Array
+    from group_coordinator.pipeline.topics.murmur2 import Array
 
 
 _SMALL_ROWS = 10_000

@@ -22,16 +22,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from pipeline.delta.data_files import DataFile
-from pipeline.delta.live_files import LiveFiles
-from pipeline.tables.segment_stats import SegmentBounds, partition_of
-from pipeline.topics.producer_state import ProducerBatch, Producers
+from group_coordinator.pipeline.delta.data_files import DataFile
+from group_coordinator.pipeline.delta.live_files import LiveFiles
+from group_coordinator.pipeline.tables.segment_stats import SegmentBounds, partition_of
+from group_coordinator.pipeline.topics.producer_state import ProducerBatch, Producers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pipeline.delta.file_actions import LiveFile
-    from pipeline.delta.live_files import Change
+    from group_coordinator.pipeline.delta.file_actions import LiveFile
+    from group_coordinator.pipeline.delta.live_files import Change
 
 
 class Segment(Struct, frozen=True):

@@ -13,12 +13,12 @@ import msgspec
 from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
-from pipeline.clock import monotonic
-from pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
-from pipeline.delta.data_files import data_files
-from pipeline.delta.log import LogGone
-from pipeline.delta.table import open_delta
-from pipeline.topics.errors import CannotFollow, InvalidTable, TableReplaced
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.topics.errors import CannotFollow, InvalidTable, TableReplaced
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

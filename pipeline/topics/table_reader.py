@@ -12,22 +12,22 @@ import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 from pyarrow.fs import FileSelector, FileType
 
-from pipeline.delta.table import open_delta
-from pipeline.errors import Failure
-from pipeline.topics.columns import Columns, as_bytes
-from pipeline.topics.definition import column_types
-from pipeline.topics.errors import TableReplaced, check_range
-from pipeline.topics.indexer import Indexer
-from pipeline.topics.record import Record
-from pipeline.topics.row_groups import OpenFile
-from schemas.rows import TopicIndexEntry
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.topics.columns import Columns, as_bytes
+from group_coordinator.pipeline.topics.definition import column_types
+from group_coordinator.pipeline.topics.errors import TableReplaced, check_range
+from group_coordinator.pipeline.topics.indexer import Indexer
+from group_coordinator.pipeline.topics.record import Record
+from group_coordinator.pipeline.topics.row_groups import OpenFile
+from group_coordinator.schemas.rows import TopicIndexEntry
 
 if TYPE_CHECKING:
-    from pipeline.topics.index import Index, PartitionIndex, Span
-    from pipeline.topics.json_values import JsonRows
-    from pipeline.topics.murmur2 import Array
-    from pipeline.topics.row_groups import RowGroup, RowGroupCache
-    from schemas.rows import TopicTable
+    from group_coordinator.pipeline.topics.index import Index, PartitionIndex, Span
+    from group_coordinator.pipeline.topics.json_values import JsonRows
+    from group_coordinator.pipeline.topics.murmur2 import Array
+    from group_coordinator.pipeline.topics.row_groups import RowGroup, RowGroupCache
+    from group_coordinator.schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
 

@@ -9,20 +9,24 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from msgspec import structs
 
-from pipeline.errors import Failure, first_line
-from pipeline.topics.definition import Definitions
-from pipeline.topics.errors import CannotFollow, InvalidTable, UnknownTopicOrPartition
-from pipeline.topics.index import Index
-from pipeline.topics.json_values import JsonRows
-from pipeline.topics.log_reader import LogReader, LogRows
-from pipeline.topics.row_groups import RowGroup, RowGroupCache
-from pipeline.topics.table_reader import TableReader
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.topics.definition import Definitions
+from group_coordinator.pipeline.topics.errors import (
+    CannotFollow,
+    InvalidTable,
+    UnknownTopicOrPartition,
+)
+from group_coordinator.pipeline.topics.index import Index
+from group_coordinator.pipeline.topics.json_values import JsonRows
+from group_coordinator.pipeline.topics.log_reader import LogReader, LogRows
+from group_coordinator.pipeline.topics.row_groups import RowGroup, RowGroupCache
+from group_coordinator.pipeline.topics.table_reader import TableReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from pipeline.topics.record import Record
-    from schemas.rows import TopicTable
+    from group_coordinator.pipeline.topics.record import Record
+    from group_coordinator.schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
-from pipeline.host import find_java
-from pipeline.interrupt import interrupted_by_signals
-from pipeline.node import archive_maker
-from pipeline.session.class_archive import QUIET, VARIABLE, cached
+from group_coordinator.pipeline.host import find_java
+from group_coordinator.pipeline.interrupt import interrupted_by_signals
+from group_coordinator.pipeline.node import archive_maker
+from group_coordinator.pipeline.session.class_archive import QUIET, VARIABLE, cached
 
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 

@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec import Struct
 
-from pipeline.clock import clock_ms
-from pipeline.errors import Failure
-from pipeline.host import Host, this_host
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.host import Host, this_host
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"

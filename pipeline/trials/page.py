@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline.trials import found
-from pipeline.trials.found import Found
-from pipeline.trials.kept import HERE, Kept, read
-from pipeline.trials.malformed.trial import MalformedReport
-from pipeline.trials.simulation import promises
-from pipeline.trials.simulation.trial import Report
-from pipeline.trials.simulation.world import NO_BUG
-from pipeline.trials.torture.run import TortureReport
+from group_coordinator.pipeline.trials import found
+from group_coordinator.pipeline.trials.found import Found
+from group_coordinator.pipeline.trials.kept import HERE, Kept, read
+from group_coordinator.pipeline.trials.malformed.trial import MalformedReport
+from group_coordinator.pipeline.trials.simulation import promises
+from group_coordinator.pipeline.trials.simulation.trial import Report
+from group_coordinator.pipeline.trials.simulation.world import NO_BUG
+from group_coordinator.pipeline.trials.torture.run import TortureReport
 
 PAGE = HERE / "README.md"
 

@@ -15,18 +15,24 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from pipeline.admin.plans import GroupPlan
-from pipeline.errors import Failure, first_line
-from pipeline.monitor.catalog import QueryError
-from pipeline.ui.audit import KINDS, AuditFilter, list_changes
-from pipeline.ui.group import PARTITIONS, read_group
-from pipeline.ui.groups import GroupFilter, list_groups
-from pipeline.ui.guard import Guard
-from pipeline.ui.pages import STATIC, render, static_file, static_url, url
-from pipeline.ui.plans import Plans, apply_plan
-from pipeline.ui.request import follow_request
-from pipeline.ui.resets import AIM_EXAMPLES, AIM_WORDS, ResetForm, undo_plan, undo_words
-from pipeline.ui.snapshot import HeldSnapshot, Snapshot
+from group_coordinator.pipeline.admin.plans import GroupPlan
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.monitor.catalog import QueryError
+from group_coordinator.pipeline.ui.audit import KINDS, AuditFilter, list_changes
+from group_coordinator.pipeline.ui.group import PARTITIONS, read_group
+from group_coordinator.pipeline.ui.groups import GroupFilter, list_groups
+from group_coordinator.pipeline.ui.guard import Guard
+from group_coordinator.pipeline.ui.pages import STATIC, render, static_file, static_url, url
+from group_coordinator.pipeline.ui.plans import Plans, apply_plan
+from group_coordinator.pipeline.ui.request import follow_request
+from group_coordinator.pipeline.ui.resets import (
+    AIM_EXAMPLES,
+    AIM_WORDS,
+    ResetForm,
+    undo_plan,
+    undo_words,
+)
+from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, Snapshot
 
 T = TypeVar("T")
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from pipeline.ui.forms import choice, page_number, query_of, text
-from schemas.errors import ERROR_NAMES
+from group_coordinator.pipeline.ui.forms import choice, page_number, query_of, text
+from group_coordinator.schemas.errors import ERROR_NAMES
 
 if TYPE_CHECKING:
-    from pipeline.ui.snapshot import Snapshot
+    from group_coordinator.pipeline.ui.snapshot import Snapshot
 
 PAGE_SIZE = 100
 # A commit without a member is one of an operator's tool; a consumer's own names its member. So does

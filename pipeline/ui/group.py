@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from pipeline.admin.described import unindexed_topics
-from pipeline.ui.audit import AuditFilter, AuditPage, list_changes
-from pipeline.ui.charts import Trend, trend
-from pipeline.ui.lag import LagHistory, read_lag_history
-from pipeline.ui.timeline import Chapter, tell
+from group_coordinator.pipeline.admin.described import unindexed_topics
+from group_coordinator.pipeline.ui.audit import AuditFilter, AuditPage, list_changes
+from group_coordinator.pipeline.ui.charts import Trend, trend
+from group_coordinator.pipeline.ui.lag import LagHistory, read_lag_history
+from group_coordinator.pipeline.ui.timeline import Chapter, tell
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipeline.ui.snapshot import Snapshot
+    from group_coordinator.pipeline.ui.snapshot import Snapshot
 
 # The newest of each that a page shows.
 _EVENTS = 1000

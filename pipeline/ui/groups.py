@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
-from pipeline.ui.forms import choice, page_number, query_of, text
+from group_coordinator.pipeline.ui.forms import choice, page_number, query_of, text
 
 if TYPE_CHECKING:
-    from pipeline.ui.snapshot import Snapshot
+    from group_coordinator.pipeline.ui.snapshot import Snapshot
 
 PAGE_SIZE = 100
 # What the list may be sorted by, and what breaks a tie.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from pipeline.ui.snapshot import Snapshot
+    from group_coordinator.pipeline.ui.snapshot import Snapshot
 
 # The newest commits of a group that its lags are told by.
 _COMMITS = 20_000

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from pipeline.ui.audit import KIND_WORDS
-from pipeline.ui.words import (
+from group_coordinator.pipeline.ui.audit import KIND_WORDS
+from group_coordinator.pipeline.ui.words import (
     VERDICTS,
     ago,
     brief,
@@ -32,7 +32,12 @@ STATIC = {"style.css": "text/css", "live.js": "text/javascript", "icon.svg": "im
 @cache
 def static_file(name: str) -> bytes:
     """The bytes of one of `STATIC`."""
-    return resources.files("pipeline.ui").joinpath("static").joinpath(name).read_bytes()
+    return (
+        resources.files("group_coordinator.pipeline.ui")
+        .joinpath("static")
+        .joinpath(name)
+        .read_bytes()
+    )
 
 
 @cache
@@ -45,7 +50,7 @@ def static_url(name: str) -> str:
 def environment() -> Environment:
     """The templates, with autoescaping for all of them, and an error for a name that is unknown."""
     made = Environment(
-        loader=PackageLoader("pipeline.ui"),
+        loader=PackageLoader("group_coordinator.pipeline.ui"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

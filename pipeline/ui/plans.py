@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from pipeline.admin.changes import carry_out
-from pipeline.admin.plans import Change, GroupPlan, committed_of
-from pipeline.clock import monotonic
-from pipeline.errors import Failure
-from pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.admin.changes import carry_out
+from group_coordinator.pipeline.admin.plans import Change, GroupPlan, committed_of
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import Catalog
 
 _VALID_S = 600.0
 # Previews that are kept at a time: each of a group with many partitions takes a few MB.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from pipeline.errors import Failure
-from pipeline.ui.group import read_group
-from pipeline.ui.pages import render, static_file
-from pipeline.ui.snapshot import Snapshot
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.ui.group import read_group
+from group_coordinator.pipeline.ui.pages import render, static_file
+from group_coordinator.pipeline.ui.snapshot import Snapshot
 
 
 class UnknownGroup(Failure):

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from pipeline.ui.audit import errors_of, in_words
-from schemas.messages import APIS
+from group_coordinator.pipeline.ui.audit import errors_of, in_words
+from group_coordinator.schemas.messages import APIS
 
 if TYPE_CHECKING:
-    from pipeline.ui.snapshot import Snapshot
+    from group_coordinator.pipeline.ui.snapshot import Snapshot
 
 _ENVELOPE = (
     "request_id, group_id, api, api_version, client_id, client_host, principal, "

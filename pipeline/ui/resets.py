@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 from msgspec import Struct, structs
 
-from pipeline.admin.history import plan_return, plan_undo
-from pipeline.admin.plans import GroupPlan
-from pipeline.admin.reset import AIMS, parse_aim, plan_resets
-from pipeline.admin.times import parse_time
-from pipeline.errors import Failure
-from pipeline.ui.forms import choice, text
+from group_coordinator.pipeline.admin.history import plan_return, plan_undo
+from group_coordinator.pipeline.admin.plans import GroupPlan
+from group_coordinator.pipeline.admin.reset import AIMS, parse_aim, plan_resets
+from group_coordinator.pipeline.admin.times import parse_time
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.ui.forms import choice, text
 
 # What a reset can aim at, in words.
 AIM_WORDS = {

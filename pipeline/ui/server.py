@@ -12,10 +12,10 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from pipeline.errors import Failure
-from pipeline.ui.app import Access, entrance, make_app
-from pipeline.ui.guard import is_loopback
-from pipeline.ui.snapshot import HeldSnapshot
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.ui.app import Access, entrance, make_app
+from group_coordinator.pipeline.ui.guard import is_loopback
+from group_coordinator.pipeline.ui.snapshot import HeldSnapshot
 
 # How long requests under way may take to end, s.
 _PATIENCE_S = 5

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
 
-from pipeline import background
-from pipeline.clock import clock_ms, monotonic
-from pipeline.errors import Failure, first_line
-from pipeline.monitor.catalog import Catalog, Result
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.monitor.catalog import Catalog, Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable

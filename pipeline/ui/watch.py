@@ -11,13 +11,22 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.clock import monotonic, sleep
-from pipeline.errors import Failure, first_line
-from pipeline.terminal import open_console
-from pipeline.ui.group import GroupPage, read_group
-from pipeline.ui.groups import GroupFilter, GroupList, list_groups
-from pipeline.ui.snapshot import Snapshot
-from pipeline.ui.words import UNKNOWN, ago, duration, milliseconds, number, spans, tone, utc
+from group_coordinator.pipeline.clock import monotonic, sleep
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.terminal import open_console
+from group_coordinator.pipeline.ui.group import GroupPage, read_group
+from group_coordinator.pipeline.ui.groups import GroupFilter, GroupList, list_groups
+from group_coordinator.pipeline.ui.snapshot import Snapshot
+from group_coordinator.pipeline.ui.words import (
+    UNKNOWN,
+    ago,
+    duration,
+    milliseconds,
+    number,
+    spans,
+    tone,
+    utc,
+)
 
 _STYLES = {"ok": "green", "warn": "yellow", "bad": "red", "mute": "dim"}
 # Lines that are no rows of the table: title, header, borders, the line below.

@@ -35,19 +35,24 @@ from typing import TYPE_CHECKING
 from deltalake import Transaction
 from msgspec import Struct
 
-from pipeline.delta.checkpoint import clean_log
-from pipeline.delta.data_files import DataFile, count_bytes, count_records, data_files
-from pipeline.delta.engine import Engine
-from pipeline.delta.table_files import TableFiles
-from pipeline.tables.store import ensure_table, open_table
-from pipeline.upkeep.vacuum import vacuum
-from schemas.records import GROUP_METADATA, OFFSET_COMMIT
-from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
+from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.data_files import (
+    DataFile,
+    count_bytes,
+    count_records,
+    data_files,
+)
+from group_coordinator.pipeline.delta.engine import Engine
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.tables.store import ensure_table, open_table
+from group_coordinator.pipeline.upkeep.vacuum import vacuum
+from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT
+from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pipeline.upkeep_settings import UpkeepSettings
+    from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 
 log = logging.getLogger(__name__)
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from pipeline.delta.table import local_folder
-from pipeline.delta.torn import find_torn, mend
-from pipeline.errors import Failure
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta.torn import find_torn, mend
+from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pipeline.delta.torn import Torn
+    from group_coordinator.pipeline.delta.torn import Torn
 
 
 class RepairResult(Struct, frozen=True):

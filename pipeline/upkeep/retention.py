@@ -34,17 +34,22 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
-from pipeline.delta.checkpoint import clean_log
-from pipeline.delta.data_files import DataFile, count_bytes, count_records, data_files
-from pipeline.delta.engine import Engine, UnfitRows
-from pipeline.delta.store_clock import check_clock
-from pipeline.delta.table import is_table, local_folder, open_delta
-from pipeline.delta.table_files import TableFiles
-from pipeline.errors import Failure, first_line
-from pipeline.tables.store import table_uri
-from pipeline.upkeep.vacuum import vacuum
-from pipeline.upkeep_settings import DAY_MS
-from schemas.tables import (
+from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.data_files import (
+    DataFile,
+    count_bytes,
+    count_records,
+    data_files,
+)
+from group_coordinator.pipeline.delta.engine import Engine, UnfitRows
+from group_coordinator.pipeline.delta.store_clock import check_clock
+from group_coordinator.pipeline.delta.table import is_table, local_folder, open_delta
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.upkeep.vacuum import vacuum
+from group_coordinator.pipeline.upkeep_settings import DAY_MS
+from group_coordinator.schemas.tables import (
     COORDINATORS,
     GATEWAYS,
     GROUP_EVENTS,
@@ -60,7 +65,7 @@ from schemas.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pipeline.upkeep_settings import UpkeepSettings
+    from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 
 log = logging.getLogger(__name__)
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from pipeline import background
-from pipeline.errors import Failure, first_line
-from pipeline.upkeep.compaction import compact
-from pipeline.upkeep.retention import retain
-from pipeline.upkeep.topic_retention import retain_topics
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.upkeep.compaction import compact
+from group_coordinator.pipeline.upkeep.retention import retain
+from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.upkeep_settings import UpkeepSettings
+    from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 
 log = logging.getLogger(__name__)
 

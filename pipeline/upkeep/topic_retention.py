@@ -26,14 +26,19 @@ import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 from msgspec import structs
 
-from pipeline.delta.checkpoint import clean_log
-from pipeline.delta.commit_reader import open_files
-from pipeline.delta.data_files import ROW_GROUP_BYTES, count_bytes, count_records, data_files
-from pipeline.delta.store_clock import check_clock
-from pipeline.delta.table import local_folder, open_delta
-from pipeline.delta.table_files import TableFiles
-from pipeline.errors import Failure, first_line
-from pipeline.topics import (
+from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.data_files import (
+    ROW_GROUP_BYTES,
+    count_bytes,
+    count_records,
+    data_files,
+)
+from group_coordinator.pipeline.delta.store_clock import check_clock
+from group_coordinator.pipeline.delta.table import local_folder, open_delta
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.topics import (
     PartitionSegments,
     Segment,
     Segments,
@@ -44,16 +49,21 @@ from pipeline.topics import (
     merged,
     plain_rows,
 )
-from pipeline.upkeep.retention import LEAST_FILES, MOST_FILES, PACKED_BYTES, RetentionResult
-from pipeline.upkeep.vacuum import vacuum
-from pipeline.upkeep_settings import DAY_MS, HOUR_MS
+from group_coordinator.pipeline.upkeep.retention import (
+    LEAST_FILES,
+    MOST_FILES,
+    PACKED_BYTES,
+    RetentionResult,
+)
+from group_coordinator.pipeline.upkeep.vacuum import vacuum
+from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pipeline.delta.data_files import DataFile
-    from pipeline.upkeep_settings import UpkeepSettings
-    from schemas.rows import TopicTable
+    from group_coordinator.pipeline.delta.data_files import DataFile
+    from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+    from group_coordinator.schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.delta.rewrite import patient
-from pipeline.delta.store_clock import check_clock
-from pipeline.delta.table import refresh
-from pipeline.tables.store import retention_properties
+from group_coordinator.pipeline.delta.rewrite import patient
+from group_coordinator.pipeline.delta.store_clock import check_clock
+from group_coordinator.pipeline.delta.table import refresh
+from group_coordinator.pipeline.tables.store import retention_properties
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable

@@ -15,8 +15,8 @@ import msgspec
 from kafka.protocol.api_data import ApiData
 from msgspec import Struct
 
-from schemas.messages import Int32, Timestamp
-from schemas.records import (
+from group_coordinator.schemas.messages import Int32, Timestamp
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_TIMESTAMP,
     OFFSET_COMMIT,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.bench.cpu import Cpu, CpuCounter, cpu_s
+from group_coordinator.pipeline.bench.cpu import Cpu, CpuCounter, cpu_s
 
 # Starts a process that works, says so, and waits; its own thread of a compiler's name works, too.
 PARENT = """

@@ -13,21 +13,21 @@ import pytest
 from msgspec import Struct
 from typer.main import get_command
 
-from pipeline.bench.commit import CommitReport, HeldFigures
-from pipeline.bench.everything import PLANS, Plan, bench_all, failed
-from pipeline.bench.idle import IdleFigures, IdleReport
-from pipeline.bench.idle_log import write_idle_groups
-from pipeline.bench.machine import MachineReport
-from pipeline.bench.memory import Memory
-from pipeline.bench.page import markdown
-from pipeline.bench.report import Aim, Column, Report, bar
-from pipeline.bench.running import COORDINATOR, FLOOR
-from pipeline.bench.soak import WATCHED, Sample, SoakReport, growth, report
-from pipeline.cli.bench import bench_app
-from pipeline.cli.main import main
-from pipeline.errors import Failure
-from pipeline.monitor.catalog import Catalog
-from pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.bench.commit import CommitReport, HeldFigures
+from group_coordinator.pipeline.bench.everything import PLANS, Plan, bench_all, failed
+from group_coordinator.pipeline.bench.idle import IdleFigures, IdleReport
+from group_coordinator.pipeline.bench.idle_log import write_idle_groups
+from group_coordinator.pipeline.bench.machine import MachineReport
+from group_coordinator.pipeline.bench.memory import Memory
+from group_coordinator.pipeline.bench.page import markdown
+from group_coordinator.pipeline.bench.report import Aim, Column, Report, bar
+from group_coordinator.pipeline.bench.running import COORDINATOR, FLOOR
+from group_coordinator.pipeline.bench.soak import WATCHED, Sample, SoakReport, growth, report
+from group_coordinator.pipeline.cli.bench import bench_app
+from group_coordinator.pipeline.cli.main import main
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.tables.store import ensure_tables
 from tests.ends import check_end
 
 NOW = 1_800_000_000_000
@@ -193,7 +193,9 @@ def test_every_benchmark_has_a_table() -> None:
 def test_where_the_benchmarks_are_missing_one_line_says_how_to_get_them(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("pipeline.cli.bench.PACKAGE", "pipeline.not_shipped")
+    monkeypatch.setattr(
+        "group_coordinator.pipeline.cli.bench.PACKAGE", "group_coordinator.pipeline.not_shipped"
+    )
     for words in ([], ["commit"]):
         monkeypatch.setattr(sys, "argv", ["group-coordinator", "bench", *words])
         with pytest.raises(SystemExit) as ended:
@@ -223,8 +225,8 @@ def test_figures_are_drawn() -> None:
 _TOLD_TO_END = """
 import sys
 import time
-from pipeline.bench import size
-from pipeline.cli.main import main
+from group_coordinator.pipeline.bench import size
+from group_coordinator.pipeline.cli.main import main
 
 def bench_size(_members):
     try:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.bench.fleet import Fleet
-from pipeline.bench.flood import TableFlood
-from pipeline.bench.rebalance import form
-from pipeline.monitor.catalog import Catalog
-from pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.bench.fleet import Fleet
+from group_coordinator.pipeline.bench.flood import TableFlood
+from group_coordinator.pipeline.bench.rebalance import form
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.tables.store import ensure_tables
 from tests.pipeline.small import SmallCoordinator
 
 

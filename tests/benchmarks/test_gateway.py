@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from pipeline.bench import gateway as bench
-from pipeline.bench import held
-from pipeline.bench.fleet import Member
-from pipeline.bench.gateway import GATEWAY, Figures, consume_table, produce
-from pipeline.bench.held import HeldLoad, hold
-from pipeline.bench.socket_fleet import SocketFleet
+from group_coordinator.pipeline.bench import gateway as bench
+from group_coordinator.pipeline.bench import held
+from group_coordinator.pipeline.bench.fleet import Member
+from group_coordinator.pipeline.bench.gateway import GATEWAY, Figures, consume_table, produce
+from group_coordinator.pipeline.bench.held import HeldLoad, hold
+from group_coordinator.pipeline.bench.socket_fleet import SocketFleet
 from tests.pipeline.gateway.running import coordinator, gateway
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.bench.groups import bench_groups
-from pipeline.bench.idle import bench_idle
-from pipeline.bench.running import COORDINATOR, FLOOR
+from group_coordinator.pipeline.bench.groups import bench_groups
+from group_coordinator.pipeline.bench.idle import bench_idle
+from group_coordinator.pipeline.bench.running import COORDINATOR, FLOOR
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

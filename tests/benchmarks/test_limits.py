@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from pipeline.bench.limits import write
-from pipeline.bench.size import Measured, bench_size, size
-from pipeline.tables.store import ensure_table, open_table
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.bench.limits import write
+from group_coordinator.pipeline.bench.size import Measured, bench_size, size
+from group_coordinator.pipeline.tables.store import ensure_table, open_table
+from group_coordinator.schemas.tables import REQUESTS
 
 
 def test_a_writer_commits_until_its_time_is_over(root: str) -> None:

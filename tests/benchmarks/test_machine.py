@@ -8,11 +8,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.bench import machine
-from pipeline.bench.allocator import allocate_as_workers_do
-from pipeline.bench.commit import bench_commit
-from pipeline.bench.machine import PLANS, MachineGroup, bench_machine, make_machine, run_batch
-from pipeline.errors import Failure
+from group_coordinator.pipeline.bench import machine
+from group_coordinator.pipeline.bench.allocator import allocate_as_workers_do
+from group_coordinator.pipeline.bench.commit import bench_commit
+from group_coordinator.pipeline.bench.machine import (
+    PLANS,
+    MachineGroup,
+    bench_machine,
+    make_machine,
+    run_batch,
+)
+from group_coordinator.pipeline.errors import Failure
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.bench.memory import Memory, forget_peaks, peaks_of
+from group_coordinator.pipeline.bench.memory import Memory, forget_peaks, peaks_of
 
 MB = 1 << 20
 # Takes memory and gives it back, each when told to.

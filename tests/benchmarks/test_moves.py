@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group.partition import partition_for
-from coordinator.ownership import CLAIMED, READY, STARTED, ClusterState, fold
-from pipeline.bench.moves import (
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.ownership import CLAIMED, READY, STARTED, ClusterState, fold
+from group_coordinator.pipeline.bench.moves import (
     KILL,
     ONE,
     OTHER_ROOT,
@@ -16,7 +16,7 @@ from pipeline.bench.moves import (
     figures,
     moved_since,
 )
-from schemas.records import CoordinatorEvent
+from group_coordinator.schemas.records import CoordinatorEvent
 
 STAYS, GOES = "stays", "goes"
 MOVED = frozenset({partition_for(GOES, 50)})

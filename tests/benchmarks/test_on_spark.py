@@ -9,9 +9,18 @@ from typing import Any
 
 import pytest
 
-from pipeline.bench import answer, gateway, held, linger, nodes, rebalance, soak, throughput
-from pipeline.bench.kafka_libs import ADVICE
-from pipeline.bench.running import COORDINATOR, FLOOR, running
+from group_coordinator.pipeline.bench import (
+    answer,
+    gateway,
+    held,
+    linger,
+    nodes,
+    rebalance,
+    soak,
+    throughput,
+)
+from group_coordinator.pipeline.bench.kafka_libs import ADVICE
+from group_coordinator.pipeline.bench.running import COORDINATOR, FLOOR, running
 from tests.pipeline.gateway.kafka_tools.running import jars
 
 # Packs the tables as often as a soak may.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from pipeline.bench.fleet import Fleet, Member
-from pipeline.bench.paced import pace
-from pipeline.node.process import CoordinatorProcess
-from schemas.messages import RequestEvent
+from group_coordinator.pipeline.bench.fleet import Fleet, Member
+from group_coordinator.pipeline.bench.paced import pace
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.schemas.messages import RequestEvent
 
 
 class EchoFleet:

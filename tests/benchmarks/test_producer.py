@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from pipeline.bench.producer import MEMBERS, bench_producer
-from pipeline.cli.bench import show
-from pipeline.errors import Failure
+from group_coordinator.pipeline.bench.producer import MEMBERS, bench_producer
+from group_coordinator.pipeline.cli.bench import show
+from group_coordinator.pipeline.errors import Failure
 
 
 @pytest.mark.slow

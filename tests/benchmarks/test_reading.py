@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.bench import reading
-from pipeline.delta.log_trim import trim_log
-from pipeline.errors import Failure
-from pipeline.stream.event_source import EventReader
-from pipeline.stream.offset import Selection
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import open_table
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.bench import reading
+from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.stream.event_source import EventReader
+from group_coordinator.pipeline.stream.offset import Selection
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.rows import heartbeat
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordinator.group.snapshot import decode
-from coordinator.group.state import GroupState
-from pipeline.bench.fleet import Member
-from pipeline.bench.machine import make_machine
-from pipeline.bench.rebalance import Rebalance, measure
-from pipeline.bench.throughput import kafka_throughput
-from pipeline.errors import Failure
-from schemas.messages import RequestEvent
+from group_coordinator.coordinator.group.snapshot import decode
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.pipeline.bench.fleet import Member
+from group_coordinator.pipeline.bench.machine import make_machine
+from group_coordinator.pipeline.bench.rebalance import Rebalance, measure
+from group_coordinator.pipeline.bench.throughput import kafka_throughput
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.schemas.messages import RequestEvent
 from tests.pipeline.gateway.kafka_tools.running import jars
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.bench.running import COORDINATOR, FLOOR
-from pipeline.bench.start import Started, StartReport, summary
+from group_coordinator.pipeline.bench.running import COORDINATOR, FLOOR
+from group_coordinator.pipeline.bench.start import Started, StartReport, summary
 
 
 def test_the_median_start_of_the_coordinator_is_held_to_the_aim() -> None:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.bench import take_over
-from pipeline.bench.memory import Memory
-from pipeline.bench.offsets_log import MEMBERS, group_names, write_log
-from pipeline.bench.take_over import bench_take_over
-from pipeline.errors import Failure
-from pipeline.monitor.catalog import Catalog
-from pipeline.tables.store import ensure_tables, open_table
-from schemas.tables import OFFSETS_TOPIC
+from group_coordinator.pipeline.bench import take_over
+from group_coordinator.pipeline.bench.memory import Memory
+from group_coordinator.pipeline.bench.offsets_log import MEMBERS, group_names, write_log
+from group_coordinator.pipeline.bench.take_over import bench_take_over
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.tables.store import ensure_tables, open_table
+from group_coordinator.schemas.tables import OFFSETS_TOPIC
 
 RECORDS, GROUPS = 2_000, 20
 NOW = 1_800_000_000_000

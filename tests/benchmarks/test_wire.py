@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 
-from pipeline.bench.fleet import Member
-from pipeline.bench.wire import BrokerPeer, Flood, encode
-from pipeline.errors import Failure
-from schemas.messages import OffsetFetchRequest, SyncGroupAssignment
+from group_coordinator.pipeline.bench.fleet import Member
+from group_coordinator.pipeline.bench.wire import BrokerPeer, Flood, encode
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.schemas.messages import OffsetFetchRequest, SyncGroupAssignment
 from tests.waiting import wait_until
 
 HEADER = struct.Struct(">ihhi")

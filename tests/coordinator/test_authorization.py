@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.authorization import NEEDED_OF_GROUP, Authorizer, super_users_of
-from coordinator.config import parse_config
-from coordinator.group.batch import BatchSettings
-from coordinator.group.coordinator import HANDLERS
-from coordinator.group.machine import BatchMachine
-from schemas.acls import AclBinding, AclFilter, problem_of
-from schemas.errors import ErrorCode
-from schemas.messages import APIS, Response
+from group_coordinator.coordinator.authorization import NEEDED_OF_GROUP, Authorizer, super_users_of
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.batch import BatchSettings
+from group_coordinator.coordinator.group.coordinator import HANDLERS
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.schemas.acls import AclBinding, AclFilter, problem_of
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import APIS, Response
 from tests.examples import examples
 
 ALICE, BOB = "User:alice", "User:bob"

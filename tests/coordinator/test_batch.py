@@ -9,19 +9,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordinator.config import parse_config
-from coordinator.group import batch as batch_module
-from coordinator.group import coordinator as coordinator_module
-from coordinator.group.batch import BatchSettings, GroupOutput, new_member_uuid
-from coordinator.group.coordinator import HANDLERS
-from coordinator.group.dedup import MAX_RECENT, RecentRequests, digest
-from coordinator.group.group import Group
-from coordinator.group.machine import BatchMachine
-from coordinator.group.partition import partition_for
-from coordinator.group.snapshot import VERSION, Snapshot, UnknownSnapshot, decode, encode
-from coordinator.group.state import GroupState
-from coordinator.group.step import Turn
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group import batch as batch_module
+from group_coordinator.coordinator.group import coordinator as coordinator_module
+from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput, new_member_uuid
+from group_coordinator.coordinator.group.coordinator import HANDLERS
+from group_coordinator.coordinator.group.dedup import MAX_RECENT, RecentRequests, digest
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.group.snapshot import (
+    VERSION,
+    Snapshot,
+    UnknownSnapshot,
+    decode,
+    encode,
+)
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.schemas.errors import ErrorCode
 
 GROUP_ID = "groupId"
 SESSION_MS = 10_000

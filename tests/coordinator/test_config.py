@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from coordinator.config import SETTING_NAMES, ConfigError, GroupCoordinatorConfig, parse_config
+from group_coordinator.coordinator.config import (
+    SETTING_NAMES,
+    ConfigError,
+    GroupCoordinatorConfig,
+    parse_config,
+)
 
 
 def test_the_defaults_are_those_of_kafka_4_1() -> None:

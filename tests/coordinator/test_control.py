@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from coordinator.config import parse_config
-from coordinator.group.batch import BatchResult, BatchSettings
-from coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.batch import BatchResult, BatchSettings
+from group_coordinator.coordinator.group.machine import BatchMachine
 from tests.context import GROUP_ID, KAFKA_TEST_SETTINGS, Context
 
 MACHINE = BatchMachine(BatchSettings(config=parse_config(KAFKA_TEST_SETTINGS)))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from coordinator.signatures import RequestKey, Signatures, signed
-from schemas import messages as m
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.signatures import RequestKey, Signatures, signed
+from group_coordinator.schemas import messages as m
+from group_coordinator.schemas.errors import ErrorCode
 from tests.context import Context
 from tests.coordinator.test_batch import Stream, event
 

@@ -7,7 +7,7 @@ from sys import byteorder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group.dedup import RecentRequests, RequestWindow, digest
+from group_coordinator.coordinator.group.dedup import RecentRequests, RequestWindow, digest
 
 WINDOW_MS = 60_000
 MAX_IDS = 1_024

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group.coordinator import Ownership
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
-from schemas.messages import DeleteGroupsRequest
+from group_coordinator.coordinator.group.coordinator import Ownership
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import DeleteGroupsRequest
 from tests.context import Context, committed
 
 # K02, a null group id: an event without one is rejected before there is anybody to ask.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group.coordinator import Ownership
-from schemas.errors import ErrorCode
-from schemas.messages import DescribeGroupsResponse
+from group_coordinator.coordinator.group.coordinator import Ownership
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import DescribeGroupsResponse
 from tests.context import INITIAL_DELAY_MS, Context
 
 NOTHING = DescribeGroupsResponse()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.config import parse_config
-from coordinator.group.expiry import next_expiry
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
-from schemas.messages import OffsetCommitPartition
-from schemas.records import GROUP_METADATA, GroupMetadataValue, Record
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.expiry import next_expiry
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import OffsetCommitPartition
+from group_coordinator.schemas.records import GROUP_METADATA, GroupMetadataValue, Record
 from tests.context import GROUP_ID, TWO_STEP, Call, Context, subscription
 
 MINUTE = 60_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group.coordinator import Node, Ownership
-from coordinator.group.partition import partition_for
-from schemas.errors import ErrorCode
-from schemas.messages import FindCoordinatorRequest, FindCoordinatorResponse
+from group_coordinator.coordinator.group.coordinator import Node, Ownership
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.context import Call, Context
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group.group import Group
-from coordinator.group.member import Member, ParkedRequest
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
-from schemas.messages import JoinGroupProtocol
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.member import Member, ParkedRequest
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import JoinGroupProtocol
 from tests.context import subscription
 
 WAITING = ParkedRequest("request", 9)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group.group import Group
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
 from tests.context import GROUP_ID, INITIAL_DELAY_MS, SESSION_MS, Call, Context
 
 LONG_MS = 10_000

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
 from tests.context import INITIAL_DELAY_MS, TWO_STEP, Call, Context
 
 

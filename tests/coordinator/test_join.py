@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.coordinator import Ownership
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.coordinator import Ownership
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
 from tests.context import (
     INITIAL_DELAY_MS,
     ONE_STEP,

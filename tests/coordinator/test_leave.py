@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group.coordinator import Ownership
-from coordinator.group.group import Group
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
-from schemas.messages import LeavingMember
+from group_coordinator.coordinator.group.coordinator import Ownership
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import LeavingMember
 from tests.context import GROUP_ID, INITIAL_DELAY_MS, TWO_STEP, Call, Context
 
 LONG_MS = 10_000

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
-from coordinator.group.log import replay
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
-from schemas.records import (
+from group_coordinator.coordinator.group.log import replay
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_TIMESTAMP,
     OFFSET_COMMIT,

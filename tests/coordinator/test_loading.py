@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from coordinator.group.coordinator import Ownership
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.coordinator import Ownership
+from group_coordinator.schemas.errors import ErrorCode
 from tests.context import Call, Context
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.config import parse_config
-from coordinator.group.group import Group
-from coordinator.group.log import group_value, new_group_value, replay, size_limit
-from coordinator.group.partition import partition_for
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
-from schemas.messages import LeavingMember
-from schemas.records import (
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.log import group_value, new_group_value, replay, size_limit
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import LeavingMember
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
     GroupMetadataValue,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
 from tests.context import INITIAL_DELAY_MS, REBALANCE_MS, TWO_STEP, Call, Context
 
 FOUR_AND_ONE = [ErrorCode.NONE] * 4 + [ErrorCode.GROUP_MAX_SIZE_REACHED]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group.coordinator import GroupCoordinator, Node
-from coordinator.group.group import Group
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
-from schemas.messages import OffsetCommitPartition, OffsetCommitRequest, OffsetCommitTopic
-from schemas.records import NO_LEADER_EPOCH, NO_TIMESTAMP, OFFSET_COMMIT
+from group_coordinator.coordinator.group.coordinator import GroupCoordinator, Node
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+)
+from group_coordinator.schemas.records import NO_LEADER_EPOCH, NO_TIMESTAMP, OFFSET_COMMIT
 from tests.context import GROUP_ID, SESSION_MS, Call, Context, committed
 from tests.coordinator.test_sync import JAVA_APPEND_ERRORS
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group.group import Group
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
-from schemas.messages import OffsetCommitPartition, OffsetFetchPartition
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import OffsetCommitPartition, OffsetFetchPartition
 from tests.context import GROUP_ID, Context
 
 

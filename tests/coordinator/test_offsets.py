@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.group import offsets as module
-from coordinator.group.offsets import Offsets, Topics
-from schemas.records import OffsetCommitValue
+from group_coordinator.coordinator.group import offsets as module
+from group_coordinator.coordinator.group.offsets import Offsets, Topics
+from group_coordinator.schemas.records import OffsetCommitValue
 
 # A commit of (topic, partition), a drop of it, or the end of a batch.
 KEYS = st.tuples(st.sampled_from(["orders", "pays", ""]), st.integers(0, 4))

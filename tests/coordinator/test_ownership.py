@@ -14,7 +14,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from coordinator.ownership import (
+from group_coordinator.coordinator.ownership import (
     CANCELLED,
     CLAIMED,
     MOST_MOVING,
@@ -31,7 +31,7 @@ from coordinator.ownership import (
     fold,
     takers,
 )
-from schemas.records import CoordinatorEvent
+from group_coordinator.schemas.records import CoordinatorEvent
 from tests.examples import examples
 
 PARTITIONS = 10

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.partition import java_string_hash, partition_for
+from group_coordinator.coordinator.group.partition import java_string_hash, partition_for
 
 INTEGER_MIN = -(2**31)
 

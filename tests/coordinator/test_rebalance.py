@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
 from tests.context import INITIAL_DELAY_MS, REBALANCE_MS, SUPERSET, TWO_STEP, Call, Context
 
 # Members whose sessions outlast every rebalance told here.

@@ -10,11 +10,17 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from coordinator.group.batch import BatchSettings
-from coordinator.group.machine import BatchMachine
-from coordinator.signatures import ANYBODY, RequestKey, Signatures, signed, signed_content
-from schemas import messages as m
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.batch import BatchSettings
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.signatures import (
+    ANYBODY,
+    RequestKey,
+    Signatures,
+    signed,
+    signed_content,
+)
+from group_coordinator.schemas import messages as m
+from group_coordinator.schemas.errors import ErrorCode
 
 ALICE = RequestKey("a", "User:alice", b"a" * 32)
 BOB = RequestKey("b", "User:bob", b"b" * 32)

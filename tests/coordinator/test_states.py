@@ -6,8 +6,8 @@ from itertools import product
 
 import pytest
 
-from coordinator.group.group import Group
-from coordinator.group.state import GroupState, IllegalTransition
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.state import GroupState, IllegalTransition
 
 E = GroupState.EMPTY
 P = GroupState.PREPARING_REBALANCE

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
 from tests.context import INITIAL_DELAY_MS, RANGE, SESSION_MS, SUPERSET, TWO_STEP, Call, Context
 
 STATIC = {"version": TWO_STEP, "protocols": SUPERSET}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.group import coordinator
-from coordinator.group.group import Group, JoinTimer
-from coordinator.group.member import Member, ParkedRequest
-from coordinator.group.state import GroupState
-from coordinator.group.timers import (
+from group_coordinator.coordinator.group import coordinator
+from group_coordinator.coordinator.group.group import Group, JoinTimer
+from group_coordinator.coordinator.group.member import Member, ParkedRequest
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.timers import (
     TimerKind,
     due_timers,
     is_running,

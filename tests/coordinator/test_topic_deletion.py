@@ -10,14 +10,14 @@ from typing import Any
 
 import msgspec
 
-from coordinator.config import parse_config
-from coordinator.group.batch import BatchSettings, GroupOutput
-from coordinator.group.control import WAKE_EVENT
-from coordinator.group.group import Group
-from coordinator.group.machine import BatchMachine
-from coordinator.group.snapshot import decode, encode
-from schemas.catalogue import Catalogue
-from schemas.records import OFFSET_COMMIT, Record
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput
+from group_coordinator.coordinator.group.control import WAKE_EVENT
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.group.snapshot import decode, encode
+from group_coordinator.schemas.catalogue import Catalogue
+from group_coordinator.schemas.records import OFFSET_COMMIT, Record
 from tests.context import GROUP_ID, KAFKA_TEST_SETTINGS
 
 CONFIG = parse_config({**KAFKA_TEST_SETTINGS, "group.initial.rebalance.delay.ms": 0})

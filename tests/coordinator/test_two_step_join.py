@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.state import GroupState
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.schemas.errors import ErrorCode
 from tests.context import REBALANCE_MS, SESSION_MS, TWO_STEP, Call, Context
 
 PENDING_SESSION_MS = 100

@@ -12,8 +12,8 @@ import signal
 import time
 from pathlib import Path
 
-from pipeline.node.process import CoordinatorProcess
-from pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.tables.store import ensure_tables
 from tests.end_to_end.live import LiveFleet, committed_offsets
 from tests.ends import check_end
 

@@ -6,8 +6,8 @@ from collections import Counter
 
 from deltalake import DeltaTable
 
-from pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, Member
-from schemas.messages import (
+from group_coordinator.pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, Member
+from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline.client import ConsumerError, GroupMember, TopicPartition
+from group_coordinator.pipeline.client import ConsumerError, GroupMember, TopicPartition
 from tests.ends import check_end
 
 WAIT_S = 90.0

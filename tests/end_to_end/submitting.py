@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pyspark
 
-from pipeline.node.shipped import ARCHIVE_FOLDER
+from group_coordinator.pipeline.node.shipped import ARCHIVE_FOLDER
 from tests.ends import check_runs
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from pipeline.client import GroupMember
-    from pipeline.node.packaging import Packaged
+    from group_coordinator.pipeline.client import GroupMember
+    from group_coordinator.pipeline.node.packaging import Packaged
 
 TOP = Path(__file__).parents[2]
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -85,7 +85,7 @@ class Submitting:
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "PYSPARK_PYTHON": str(self.python),
             # The driver's environment has this project installed: it is this checkout.
-            "PYTHONPATH": str(TOP),
+            "PYTHONPATH": str(TOP / ".src"),
         }
         return self.start(name, command, {**python, **given})
 

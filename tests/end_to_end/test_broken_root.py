@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.node.process import CoordinatorProcess
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.live import LiveFleet, committed_offsets
 from tests.ends import check_end

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pipeline.session.spark_settings import packages
+from group_coordinator.pipeline.session.spark_settings import packages
 from tests.end_to_end.submitting import SPARK_HOME, is_ours
 from tests.ends import check_end
 

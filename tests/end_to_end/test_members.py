@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.node.process import CoordinatorProcess
-from pipeline.tables.store import ensure_tables
-from pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.tables.topics import create_topic
 from tests.end_to_end.member_process import MemberProcess
 from tests.ends import check_end
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from coordinator.config import parse_config
-from coordinator.group.coordinator import HANDLERS
-from coordinator.group.partition import partition_for
-from pipeline.replay.simulator import Simulator, simulate
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.coordinator import HANDLERS
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.pipeline.replay.simulator import Simulator, simulate
 from tests.ends import check_end
 
 
@@ -268,7 +268,7 @@ def test_a_driver_holds_a_conversation_over_a_pipe(tmp_path: Path) -> None:
     """Each line is answered before the next is written: nothing sits in a buffer."""
     config = tmp_path / "c.toml"
     config.write_text('[group]\n"group.initial.rebalance.delay.ms" = 5\n')
-    command = [sys.executable, "-m", "pipeline", "simulate", "--config", str(config)]
+    command = [sys.executable, "-m", "group_coordinator", "simulate", "--config", str(config)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -286,6 +286,6 @@ def test_a_driver_holds_a_conversation_over_a_pipe(tmp_path: Path) -> None:
 def test_a_file_is_read_as_standard_input_is(tmp_path: Path) -> None:
     scenario = tmp_path / "scenario.jsonl"
     scenario.write_text(json.dumps(join("r1")) + "\n")
-    command = [sys.executable, "-m", "pipeline", "simulate", str(scenario)]
+    command = [sys.executable, "-m", "group_coordinator", "simulate", str(scenario)]
     out = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
     assert json.loads(out.splitlines()[-1]) == {"ack": 1}

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.group.partition import partition_for
-from pipeline.bench.fleet import Fleet, Member
-from pipeline.bench.rebalance import form
-from pipeline.node.process import CoordinatorProcess
-from pipeline.node.process_tree import descendants
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.ownership.partitions import await_move, move
-from pipeline.tables.store import ensure_tables
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.pipeline.bench.fleet import Fleet, Member
+from group_coordinator.pipeline.bench.rebalance import form
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.node.process_tree import descendants
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.partitions import await_move, move
+from group_coordinator.pipeline.tables.store import ensure_tables
+from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.rows import rows
 from tests.waiting import wait_until
 

@@ -12,9 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from coordinator.config import parse_config
-from pipeline.replay.simulator import Simulator
-from pipeline.replay.trace import TOPICS, MemberIds, load_trace, same_answer, trace_names
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.pipeline.replay.simulator import Simulator
+from group_coordinator.pipeline.replay.trace import (
+    TOPICS,
+    MemberIds,
+    load_trace,
+    same_answer,
+    trace_names,
+)
 
 BROKER_SETTINGS = ("group.initial.rebalance.delay.ms", "offsets.topic.num.partitions")
 

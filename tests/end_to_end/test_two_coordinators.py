@@ -6,8 +6,8 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from coordinator.group.partition import partition_for
-from pipeline.cli.main import app
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.pipeline.cli.main import app
 from tests.end_to_end.cluster import PARTITIONS, Cluster
 from tests.end_to_end.live import LiveFleet
 from tests.ends import check_end

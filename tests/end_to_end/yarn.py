@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from pipeline.bench.ivy import Module, fetch_jars, spark_jars
-from pipeline.host import find_java
-from pipeline.user_folders import cache_folder
+from group_coordinator.pipeline.bench.ivy import Module, fetch_jars, spark_jars
+from group_coordinator.pipeline.host import find_java
+from group_coordinator.pipeline.user_folders import cache_folder
 from tests.end_to_end.submitting import LIMIT_S, SPARK_HOME, Submitting
 from tests.waiting import wait_until
 

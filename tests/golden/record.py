@@ -8,17 +8,17 @@ import msgspec
 from deltalake import DeltaTable
 from msgspec import Struct
 
-from coordinator.config import parse_config
-from coordinator.group.batch import BatchSettings
-from coordinator.group.control import is_control
-from coordinator.group.coordinator import Node
-from coordinator.group.machine import BatchMachine
-from coordinator.group.partition import partition_for
-from coordinator.group.snapshot import decode
-from pipeline.node.bootstrap import prepare_bootstrap
-from pipeline.settings import Settings, load_settings
-from pipeline.stream.packed import KEY_WIDTH
-from schemas.messages import (
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.batch import BatchSettings
+from group_coordinator.coordinator.group.control import is_control
+from group_coordinator.coordinator.group.coordinator import Node
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.group.snapshot import decode
+from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
+from group_coordinator.pipeline.settings import Settings, load_settings
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH
+from group_coordinator.schemas.messages import (
     DescribeGroupsRequest,
     HeartbeatRequest,
     OffsetFetchRequest,

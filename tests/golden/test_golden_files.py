@@ -9,17 +9,17 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from coordinator.group.snapshot import VERSION, UnknownSnapshot, decode
-from pipeline.delta.torn import find_torn
-from pipeline.monitor.catalog import Catalog
-from pipeline.node.node import start
-from pipeline.node.start_folder import checkpoint_uri, stream_uri
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.stream.offset import Planned, offset_of
-from pipeline.tables.columns import check_columns
-from pipeline.tables.store import ensure_tables, has_table, open_table
-from pipeline.tables.topics import counts_of, read_newest
-from schemas.tables import ON_DEMAND, TABLES
+from group_coordinator.coordinator.group.snapshot import VERSION, UnknownSnapshot, decode
+from group_coordinator.pipeline.delta.torn import find_torn
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.node.node import start
+from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.stream.offset import Planned, offset_of
+from group_coordinator.pipeline.tables.columns import check_columns
+from group_coordinator.pipeline.tables.store import ensure_tables, has_table, open_table
+from group_coordinator.pipeline.tables.topics import counts_of, read_newest
+from group_coordinator.schemas.tables import ON_DEMAND, TABLES
 from tests.golden.record import (
     HERE,
     NODE_ID,

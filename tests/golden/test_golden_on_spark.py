@@ -8,14 +8,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from coordinator.group.snapshot import decode
-from pipeline.node.node import start
-from pipeline.node.start_folder import checkpoint_uri, stream_uri
-from pipeline.session.checkpoint_files import last_planned
-from pipeline.stream.spark_engine import SparkEngine
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import open_table
-from schemas.messages import (
+from group_coordinator.coordinator.group.snapshot import decode
+from group_coordinator.pipeline.node.node import start
+from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
+from group_coordinator.pipeline.session.checkpoint_files import last_planned
+from group_coordinator.pipeline.stream.spark_engine import SparkEngine
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.messages import (
     JoinGroupProtocol,
     JoinGroupRequest,
     OffsetFetchResponse,
@@ -24,7 +24,7 @@ from schemas.messages import (
     SyncGroupAssignment,
     SyncGroupRequest,
 )
-from schemas.tables import RESPONSES, from_arrow
+from group_coordinator.schemas.tables import RESPONSES, from_arrow
 from tests.golden.record import (
     HERE,
     NODE_ID,

@@ -19,15 +19,15 @@ from pathlib import Path
 import msgspec
 import pyspark
 
-from coordinator.group.snapshot import VERSION, decode
-from pipeline.client import RequestClient
-from pipeline.node.process import CoordinatorProcess
-from pipeline.node.start_folder import checkpoint_uri, stream_uri
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.ownership.hold import holding_partitions
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.topics import create_topic, delete_topic
-from schemas.messages import (
+from group_coordinator.coordinator.group.snapshot import VERSION, decode
+from group_coordinator.pipeline.client import RequestClient
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.hold import holding_partitions
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.topics import create_topic, delete_topic
+from group_coordinator.schemas.messages import (
     HeartbeatRequest,
     JoinGroupProtocol,
     JoinGroupRequest,

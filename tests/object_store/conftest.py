@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.delta import object_store
+from group_coordinator.pipeline.delta import object_store
 from tests.object_store.proxy import Proxy
 from tests.object_store.server import Server
 from tests.object_store.servers import SERVERS

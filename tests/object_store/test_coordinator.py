@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.clock import clock_ms
-from pipeline.records.exporter import export
-from pipeline.tables.store import open_table
-from pipeline.upkeep.compaction import compact
-from pipeline.upkeep.retention import retain
-from pipeline.upkeep_settings import UpkeepSettings
-from schemas.tables import REJECTED_REQUESTS
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.records.exporter import export
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.pipeline.upkeep.compaction import compact
+from group_coordinator.pipeline.upkeep.retention import retain
+from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+from group_coordinator.schemas.tables import REJECTED_REQUESTS
 from tests.end_to_end.cluster import Cluster
 from tests.ends import check_end
 from tests.object_store.proxy import LOSE_ANSWER, PASS, REFUSE, Asked, Proxy

@@ -15,21 +15,21 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipeline import clock
-from pipeline.clock import clock_ms
-from pipeline.delta import object_store, store_log
-from pipeline.delta.commit_reader import open_files
-from pipeline.delta.data_files import data_files
-from pipeline.delta.object_store import Folder
-from pipeline.delta.open import open_appender
-from pipeline.delta.store_appender import StoreAppender
-from pipeline.delta.store_check import UnfitStore, check_store
-from pipeline.delta.store_clock import ClockSkew, check_clock
-from pipeline.delta.store_errors import StoreError, StoreRefusal
-from pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
-from pipeline.delta.table import open_delta
-from pipeline.delta.table_files import TableFiles
-from pipeline.delta.tail import Tail
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta import object_store, store_log
+from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.store_appender import StoreAppender
+from group_coordinator.pipeline.delta.store_check import UnfitStore, check_store
+from group_coordinator.pipeline.delta.store_clock import ClockSkew, check_clock
+from group_coordinator.pipeline.delta.store_errors import StoreError, StoreRefusal
+from group_coordinator.pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta.tail import Tail
 from tests.object_store.proxy import (
     CONFLICT,
     FAIL_AFTER,

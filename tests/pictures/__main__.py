@@ -7,8 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipeline import clock
-from pipeline.clock import clock_ms
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.clock import clock_ms
 from tests.pictures.history import VirtualClock, write_history
 from tests.pipeline.ui.chromium import opened_chromium, served
 

@@ -17,28 +17,28 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coordinator.config import GroupCoordinatorConfig
-from coordinator.consumer.coordinator import ConsumerCoordinator
-from coordinator.consumer.events import CommitDone
-from coordinator.consumer.protocol import TopicPartition
-from coordinator.consumer.settings import AutoOffsetReset, parse_settings
-from coordinator.group.machine import BatchMachine
-from coordinator.ownership import ClusterState
-from pipeline import clock
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.sink import Sink
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import ensure_tables
-from pipeline.topics import LogAppender, NewBatch, create_log_topic
-from schemas.messages import (
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
+from group_coordinator.coordinator.consumer.events import CommitDone
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, parse_settings
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.ownership import ClusterState
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.topics import LogAppender, NewBatch, create_log_topic
+from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,
     RequestEvent,
     Response,
 )
-from schemas.records import CoordinatorEvent
+from group_coordinator.schemas.records import CoordinatorEvent
 from tests.pipeline.decided import Groups
 from tests.pipeline.topics.tables import opened
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pipeline.client import ProducerSettings, RequestClient
-from schemas.messages import RequestEvent, Response
+from group_coordinator.pipeline.client import ProducerSettings, RequestClient
+from group_coordinator.schemas.messages import RequestEvent, Response
 
 
 def ask(root: str, request: RequestEvent, timeout_s: float = 30.0) -> Response:

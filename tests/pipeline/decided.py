@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from coordinator.group.batch import GroupOutput
-from coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.group.batch import GroupOutput
+from group_coordinator.coordinator.group.machine import BatchMachine
 
 
 class Groups:

@@ -34,9 +34,14 @@ from pathlib import Path
 # pyarrow imports it with the first table, which would take longer than the rest of each program.
 import pandas  # noqa: F401
 
-from pipeline.client import GroupMember, ProducerSettings, RequestClient, RequestProducer
-from pipeline.delta.local_appender import CHECKPOINT_EVERY
-from schemas.messages import HeartbeatRequest, RequestEvent
+from group_coordinator.pipeline.client import (
+    GroupMember,
+    ProducerSettings,
+    RequestClient,
+    RequestProducer,
+)
+from group_coordinator.pipeline.delta.local_appender import CHECKPOINT_EVERY
+from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent
 
 REQUESTS = 1_000
 

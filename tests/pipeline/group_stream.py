@@ -14,9 +14,9 @@ from pyspark.serializers import SpecialLengths, read_int
 from pyspark.sql.pandas import serializers
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from pipeline.session import arrow_groups
-from pipeline.stream.packed import STREAM_COLUMNS
-from pipeline.stream.stateful import GroupFunction
+from group_coordinator.pipeline.session import arrow_groups
+from group_coordinator.pipeline.stream.packed import STREAM_COLUMNS
+from group_coordinator.pipeline.stream.stateful import GroupFunction
 
 # Whether the groups of applyInPandasWithState have a serializer of their own, as up to Spark 4.2.
 OF_ITS_OWN = hasattr(serializers, "ApplyInPandasWithStateSerializer")

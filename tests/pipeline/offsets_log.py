@@ -8,11 +8,11 @@ import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.table import local_folder
-from pipeline.tables.store import table_uri
-from pipeline.upkeep_settings import UpkeepSettings
-from schemas.records import (
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_LEADER_EPOCH,
     OFFSET_COMMIT,
@@ -21,7 +21,7 @@ from schemas.records import (
     OffsetCommitValue,
     Record,
 )
-from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, Table, to_arrow
+from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, Table, to_arrow
 from tests.roots import make_tables
 
 SMALL_ENGINE = {"log_cleaner_memory": 64 << 20}

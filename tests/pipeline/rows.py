@@ -6,11 +6,16 @@ from typing import Any
 
 from deltalake import DeltaTable
 
-from coordinator.group.batch import GroupOutput
-from pipeline.tables.store import open_table
-from schemas.messages import HeartbeatRequest, RejectedRequest, RequestEvent, Response
-from schemas.records import OFFSET_COMMIT, GroupEvent, OffsetCommitValue, Record
-from schemas.tables import TABLES
+from group_coordinator.coordinator.group.batch import GroupOutput
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.messages import (
+    HeartbeatRequest,
+    RejectedRequest,
+    RequestEvent,
+    Response,
+)
+from group_coordinator.schemas.records import OFFSET_COMMIT, GroupEvent, OffsetCommitValue, Record
+from group_coordinator.schemas.tables import TABLES
 
 
 def heartbeat(request_id: str, group_id: str = "g", sent_at: int | None = 5) -> RequestEvent:

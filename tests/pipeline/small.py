@@ -8,19 +8,19 @@ from typing import Any
 
 import msgspec
 
-from coordinator.config import parse_config
-from coordinator.group.batch import BatchSettings
-from coordinator.group.machine import BatchMachine
-from coordinator.signatures import RequestKey, Signatures
-from pipeline.clock import clock_ms
-from pipeline.delta.tail import follow
-from pipeline.replay.trace_replay import to_json
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.sink import Sink
-from pipeline.tables.acls import AclWatcher
-from pipeline.tables.store import table_uri
-from pipeline.tables.topic_watcher import TopicWatcher
-from schemas.tables import REQUESTS
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.batch import BatchSettings
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.signatures import RequestKey, Signatures
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.replay.trace_replay import to_json
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.tables.acls import AclWatcher
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
+from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.decided import Groups
 
 # A look without news takes 0.02 ms of CPU; a member's first poll waits for four answers in turn.

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from coordinator.group.batch import GroupOutput
-from pipeline.node.bootstrap import prepare_bootstrap
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.event_source import read_events
+from group_coordinator.coordinator.group.batch import GroupOutput
+from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.event_source import read_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pipeline import background
-from pipeline.background import CannotStart
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.background import CannotStart
 from tests.ends import check_end
 
 LIMIT_S = 30
@@ -21,7 +21,7 @@ LIMIT_S = 30
 
 def run_program(text: str, code: int = 0) -> list[str]:
     """What a program prints that ends with this exit code."""
-    begin = "import threading, time\nfrom pipeline import background\n"
+    begin = "import threading, time\nfrom group_coordinator.pipeline import background\n"
     done = subprocess.run(
         [sys.executable, "-c", begin + text], capture_output=True, text=True, timeout=LIMIT_S
     )

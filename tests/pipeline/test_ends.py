@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.client import ProducerSettings, RequestProducer
-from pipeline.delta.local_appender import CHECKPOINT_EVERY
-from pipeline.topics import create_table_topic
+from group_coordinator.pipeline.client import ProducerSettings, RequestProducer
+from group_coordinator.pipeline.delta.local_appender import CHECKPOINT_EVERY
+from group_coordinator.pipeline.topics import create_table_topic
 from tests.ends import check_end
 from tests.pipeline.ending import REQUESTS, heartbeat
 from tests.pipeline.small import SmallCoordinator
@@ -83,7 +83,7 @@ def test_a_server_that_is_ended_while_it_answers_is_not_ended_by_a_signal(
         command = [
             sys.executable,
             "-m",
-            "pipeline",
+            "group_coordinator",
             verb,
             "--root",
             topic,

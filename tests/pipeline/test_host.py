@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.host import this_host
+from group_coordinator.pipeline.host import this_host
 
 PRINTED = """\
 NOTE: Picked up JDK_JAVA_OPTIONS: -Xmx64m

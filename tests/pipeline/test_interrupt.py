@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.delta.engine import Engine
-from pipeline.interrupt import SignalEvent, duckdb_interrupted
+from group_coordinator.pipeline.delta.engine import Engine
+from group_coordinator.pipeline.interrupt import SignalEvent, duckdb_interrupted
 from tests.ends import check_end
 
 ENDLESS = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(1000000) b"
@@ -38,7 +38,7 @@ def test_another_error_stays_what_it_is() -> None:
 # thousand times a second. With threading.Event the process ends within a second, in the handler.
 WAITS = """
 import signal, time
-from pipeline.interrupt import SignalEvent
+from group_coordinator.pipeline.interrupt import SignalEvent
 
 event, handled = SignalEvent(), 0
 
@@ -83,7 +83,7 @@ def test_everybody_who_waits_goes_on_and_who_comes_later_does_not_wait() -> None
 # The signal's C handler runs in the thread that the signal is given to, and wakes nobody else.
 ASIDE = """
 import signal, threading, time
-from pipeline.interrupt import SignalEvent
+from group_coordinator.pipeline.interrupt import SignalEvent
 
 event, aside = SignalEvent(), threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: event.set())

@@ -13,18 +13,19 @@ from typing import Any
 import deltalake
 import pytest
 
-from coordinator.ownership import STARTED
-from pipeline.ownership.decision_log import DecisionLog
-from schemas.records import CoordinatorEvent
+import group_coordinator
+from group_coordinator.coordinator.ownership import STARTED
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.schemas.records import CoordinatorEvent
 from tests.ends import check_end
 from tests.roots import make_tables
 
 PACKAGES = [
-    "pipeline.client",
-    "pipeline.delta",
-    "pipeline.tables",
-    "pipeline.topics",
-    "pipeline.upkeep",
+    "group_coordinator.pipeline.client",
+    "group_coordinator.pipeline.delta",
+    "group_coordinator.pipeline.tables",
+    "group_coordinator.pipeline.topics",
+    "group_coordinator.pipeline.upkeep",
 ]
 IMPORT_ALL = """
 import importlib, pkgutil
@@ -33,12 +34,12 @@ for module in pkgutil.iter_modules(package.__path__):
     importlib.import_module(f"{package.__name__}.{module.name}")
 """
 APPEND = """
-from pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.open import open_appender
 deltalake.DeltaTable.create(argument, pyarrow.schema([("n", pyarrow.int64())]))
 open_appender(argument).append(None, "application", 1)
 """
 READ_DECISIONS = """
-from pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 assert 1 in DecisionLog(argument).read().nodes
 """
 # Runs each program in a process of its own, which begins with what all of them would load first,
@@ -48,7 +49,7 @@ import json, os, sys, traceback
 import deltalake, duckdb, msgspec, pyarrow, pyarrow.compute, pyarrow.parquet
 HEAVY = {"pyspark", "pandas", "delta", "py4j"}
 assert not HEAVY & sys.modules.keys()
-assert not [name for name in sys.modules if name.startswith("pipeline")]
+assert not [name for name in sys.modules if name.startswith("group_coordinator")]
 for program, argument in json.loads(sys.argv[1]):
     sys.stdout.flush()
     if child := os.fork():
@@ -59,7 +60,7 @@ for program, argument in json.loads(sys.argv[1]):
     except BaseException:
         traceback.print_exc()
         os._exit(1)
-    ours = [name for name in sys.modules if name.startswith("pipeline.")]
+    ours = [name for name in sys.modules if name.startswith("group_coordinator.pipeline.")]
     print(json.dumps([ours, sorted(HEAVY & sys.modules.keys())]), flush=True)
     os._exit(0)
 """
@@ -98,13 +99,13 @@ def test_no_module_imports_spark_or_pandas(package: str, loaded: dict[str, Any])
 
 def test_opening_a_table_for_appends_does_not_import_pandas_either(loaded: dict[str, Any]) -> None:
     ours, heavy = loaded["append"]
-    assert "pipeline.delta.open" in ours
+    assert "group_coordinator.pipeline.delta.open" in ours
     assert heavy == []
 
 
 def test_reading_who_owns_what_does_not_import_pandas_either(loaded: dict[str, Any]) -> None:
     ours, heavy = loaded["read decisions"]
-    assert "pipeline.ownership.decision_log" in ours
+    assert "group_coordinator.pipeline.ownership.decision_log" in ours
     assert heavy == []
 
 
@@ -116,7 +117,8 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
         if not each.name.startswith(("pyspark", "delta_spark", "delta", "pandas", "py4j")):
             (packages / each.name).symlink_to(each)
     (packages / "deltalake").symlink_to(Path(deltalake.__file__).parent)
-    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    ours = Path(group_coordinator.__file__).parents[1]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), str(ours)])}
 
     def run(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -149,14 +151,14 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
 def test_a_verb_needs_no_package_of_a_coordinator(
     light: Callable[..., Any], root: str, verb: list[str]
 ) -> None:
-    light("-m", "pipeline", *verb, "--root", root)
+    light("-m", "group_coordinator", *verb, "--root", root)
 
 
 @pytest.mark.slow
 def test_a_member_needs_no_package_of_a_coordinator(light: Callable[..., Any], root: str) -> None:
     program = """
 import sys
-from pipeline.client import GroupMember
+from group_coordinator.pipeline.client import GroupMember
 with GroupMember(sys.argv[1], "g", {"t": 3}) as member:
     member.poll(0)
     member.close(0)
@@ -168,7 +170,7 @@ print([name for name in ("pyspark", "pandas") if name in sys.modules])
 @pytest.mark.slow
 @pytest.mark.parametrize("verb", ["run", "demo", "package", "bench", "trial"])
 def test_without_spark_a_line_says_what_to_install(light: Callable[..., Any], verb: str) -> None:
-    said = light("-m", "pipeline", verb, "--root", "r", code=1).stderr
+    said = light("-m", "group_coordinator", verb, "--root", "r", code=1).stderr
     assert said == (
         f"group-coordinator: {verb} needs pyspark, delta, pandas: install the extra "
         "`coordinator`, in a clone by `pip install '.[coordinator]'`\n"

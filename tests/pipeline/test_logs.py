@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.logs import COMMAND, LogFormat, ProcessLog, default_file
+from group_coordinator.pipeline.logs import COMMAND, LogFormat, ProcessLog, default_file
 
-ours = logging.getLogger("pipeline.node.node")
+ours = logging.getLogger("group_coordinator.pipeline.node.node")
 spark = logging.getLogger("spark.Cleaner")
 
 
@@ -56,7 +56,7 @@ def test_a_line_for_machines_is_a_json_object_with_the_record_s_fields(
     assert said.pop("ts").endswith("Z")
     assert said == {
         "level": "WARNING",
-        "logger": "pipeline.node.node",
+        "logger": "group_coordinator.pipeline.node.node",
         "message": "node 2 is gone",
         "node_id": 2,
     }

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.config import GroupCoordinatorConfig, parse_config
-from pipeline.session.spark_settings import spark_settings
-from pipeline.settings import CoordinatorSettings, Settings, SettingsError, load_settings
+from group_coordinator.coordinator.config import GroupCoordinatorConfig, parse_config
+from group_coordinator.pipeline.session.spark_settings import spark_settings
+from group_coordinator.pipeline.settings import (
+    CoordinatorSettings,
+    Settings,
+    SettingsError,
+    load_settings,
+)
 
 
 def write(folder: Path, text: str) -> Path:

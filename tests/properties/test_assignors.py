@@ -24,9 +24,9 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from coordinator.consumer.assignors import assignor
-from coordinator.consumer.assignors.base import in_order
-from coordinator.consumer.protocol import (
+from group_coordinator.coordinator.consumer.assignors import assignor
+from group_coordinator.coordinator.consumer.assignors.base import in_order
+from group_coordinator.coordinator.consumer.protocol import (
     ProtocolError,
     Subscription,
     TopicPartition,

@@ -20,10 +20,10 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from coordinator.group.log import group_value, replay
-from pipeline.upkeep.compaction import compact
-from pipeline.upkeep_settings import DAY_MS, HOUR_MS
-from schemas.records import OFFSET_COMMIT, Record
+from group_coordinator.coordinator.group.log import group_value, replay
+from group_coordinator.pipeline.upkeep.compaction import compact
+from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS
+from group_coordinator.schemas.records import OFFSET_COMMIT, Record
 from tests.examples import examples
 from tests.pipeline.offsets_log import Log, commit, stored, upkeep
 

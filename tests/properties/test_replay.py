@@ -26,17 +26,17 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from coordinator.config import parse_config
-from coordinator.group.batch import BatchSettings, new_member_uuid
-from coordinator.group.group import Group
-from coordinator.group.log import replay
-from coordinator.group.machine import BatchMachine
-from coordinator.group.snapshot import Snapshot, decode, encode
-from coordinator.group.state import GroupState
-from coordinator.group.timers import next_deadline
-from schemas.errors import ErrorCode
-from schemas.messages import LeavingMember, OffsetCommitPartition
-from schemas.records import GROUP_METADATA, GroupMetadataValue, MemberMetadata
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.batch import BatchSettings, new_member_uuid
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.log import replay
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.group.snapshot import Snapshot, decode, encode
+from group_coordinator.coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.timers import next_deadline
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import LeavingMember, OffsetCommitPartition
+from group_coordinator.schemas.records import GROUP_METADATA, GroupMetadataValue, MemberMetadata
 from tests.context import GROUP_ID, RANGE, SUPERSET, Call, Context, committed, subscription
 from tests.examples import examples
 

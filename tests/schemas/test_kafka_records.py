@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from schemas.kafka.codec import (
+from group_coordinator.schemas.kafka.codec import (
     Corrupt,
     Decoded,
     NotEncodable,
@@ -23,7 +23,7 @@ from schemas.kafka.codec import (
     encode_key,
     encode_value,
 )
-from schemas.records import (
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_LEADER_EPOCH,
     NO_TIMESTAMP,
@@ -399,7 +399,9 @@ def test_a_changed_byte_raises_nothing(record: tuple[bytes, bytes], at: int, byt
     "name", ["OffsetCommitKey", "GroupMetadataKey", "OffsetCommitValue", "GroupMetadataValue"]
 )
 def test_every_field_of_a_schema_says_what_it_is(name: str) -> None:
-    schema = json.loads((resources.files("schemas.kafka") / f"{name}.json").read_text("utf-8"))
+    schema = json.loads(
+        (resources.files("group_coordinator.schemas.kafka") / f"{name}.json").read_text("utf-8")
+    )
     assert schema["name"] == name
     fields = list(schema["fields"])
     fields += [inner for field in fields for inner in field.get("fields", ())]

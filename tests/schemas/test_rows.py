@@ -8,8 +8,8 @@ import duckdb
 import pytest
 from deltalake import Schema
 
-from schemas import rows, tables
-from schemas.rows import TableRows, sql_columns, sql_columns_of_delta
+from group_coordinator.schemas import rows, tables
+from group_coordinator.schemas.rows import TableRows, sql_columns, sql_columns_of_delta
 
 ARROW = {table.name: table for table in (*tables.TABLES.values(), *tables.ON_DEMAND)}
 

@@ -12,7 +12,7 @@ from deltalake import Schema
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from schemas.messages import (
+from group_coordinator.schemas.messages import (
     HeartbeatRequest,
     HeartbeatResponse,
     JoinGroupProtocol,
@@ -25,14 +25,14 @@ from schemas.messages import (
     Response,
     SyncGroupResponse,
 )
-from schemas.records import (
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     GroupEvent,
     GroupMetadataValue,
     MemberMetadata,
     Record,
 )
-from schemas.tables import (
+from group_coordinator.schemas.tables import (
     OFFSETS_TOPIC,
     ON_DEMAND,
     REQUESTS,

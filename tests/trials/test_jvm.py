@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.trials.jvm import VARIABLE, archive_path, use_short_lived_jvms
+from group_coordinator.pipeline.trials.jvm import VARIABLE, archive_path, use_short_lived_jvms
 from tests.class_archive import ArchiveMaker
 from tests.ends import check_end
 

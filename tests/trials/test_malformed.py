@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from pipeline.trials.malformed.debts import Debts, TrialFailed
-from pipeline.trials.malformed.files import MalformedFiles, Owed
-from pipeline.trials.malformed.healthy import GROUP, HealthyGroup
-from pipeline.trials.malformed.trial import MalformedReport, run_malformed
+from group_coordinator.pipeline.trials.malformed.debts import Debts, TrialFailed
+from group_coordinator.pipeline.trials.malformed.files import MalformedFiles, Owed
+from group_coordinator.pipeline.trials.malformed.healthy import GROUP, HealthyGroup
+from group_coordinator.pipeline.trials.malformed.trial import MalformedReport, run_malformed
 
 pytestmark = pytest.mark.slow
 

@@ -9,16 +9,16 @@ import pytest
 from msgspec import Struct
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
-from pipeline.errors import Failure
-from pipeline.trials import kept, page
-from pipeline.trials.kept import keep, read
-from pipeline.trials.malformed import trial
-from pipeline.trials.malformed.trial import MalformedReport
-from pipeline.trials.page import PAGE, render
-from pipeline.trials.simulation.promises import PROMISES, RECORD_FIRST
-from pipeline.trials.simulation.trial import Finding, Report
-from pipeline.trials.torture.run import TortureReport
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.trials import kept, page
+from group_coordinator.pipeline.trials.kept import keep, read
+from group_coordinator.pipeline.trials.malformed import trial
+from group_coordinator.pipeline.trials.malformed.trial import MalformedReport
+from group_coordinator.pipeline.trials.page import PAGE, render
+from group_coordinator.pipeline.trials.simulation.promises import PROMISES, RECORD_FIRST
+from group_coordinator.pipeline.trials.simulation.trial import Finding, Report
+from group_coordinator.pipeline.trials.torture.run import TortureReport
 
 R = TypeVar("R", bound=Struct)
 

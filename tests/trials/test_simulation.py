@@ -12,31 +12,31 @@ from itertools import chain
 import pytest
 from msgspec.structs import replace
 
-from coordinator.group import batch
-from coordinator.group.batch import BatchResult
-from coordinator.group.dedup import RequestWindow
-from coordinator.group.machine import BatchMachine
-from coordinator.group.partition import PartitionSet
-from coordinator.group.timers import shift_timers
-from pipeline.delta.commit import Commit
-from pipeline.node import bootstrap, handover
-from pipeline.stream.bootstrap import Bootstrap
-from pipeline.stream.offset import Selection
-from pipeline.stream.pinned_settings import PinnedSettings
-from pipeline.tables.offsets_log import OffsetsLog
-from pipeline.trials.simulation import faults, trial
-from pipeline.trials.simulation.engine import PLANNED
-from pipeline.trials.simulation.faults import Fault
-from pipeline.trials.simulation.files import CRASH_AFTER, PAUSE, CommitFault
-from pipeline.trials.simulation.promises import (
+from group_coordinator.coordinator.group import batch
+from group_coordinator.coordinator.group.batch import BatchResult
+from group_coordinator.coordinator.group.dedup import RequestWindow
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.group.partition import PartitionSet
+from group_coordinator.coordinator.group.timers import shift_timers
+from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.node import bootstrap, handover
+from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+from group_coordinator.pipeline.stream.offset import Selection
+from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
+from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
+from group_coordinator.pipeline.trials.simulation import faults, trial
+from group_coordinator.pipeline.trials.simulation.engine import PLANNED
+from group_coordinator.pipeline.trials.simulation.faults import Fault
+from group_coordinator.pipeline.trials.simulation.files import CRASH_AFTER, PAUSE, CommitFault
+from group_coordinator.pipeline.trials.simulation.promises import (
     ANSWERED_ONCE,
     OFFSETS_RISE,
     PROMISES,
     SAME_AGAIN,
     SESSIONS,
 )
-from pipeline.trials.simulation.simulation import PARTITIONS, Outcome, Plan
-from pipeline.trials.simulation.trial import (
+from group_coordinator.pipeline.trials.simulation.simulation import PARTITIONS, Outcome, Plan
+from group_coordinator.pipeline.trials.simulation.trial import (
     EVENTS_A_RUN,
     PACES,
     plans_for,
@@ -44,7 +44,7 @@ from pipeline.trials.simulation.trial import (
     run_trial,
     shrink,
 )
-from pipeline.trials.simulation.world import NO_BUG, Broken
+from group_coordinator.pipeline.trials.simulation.world import NO_BUG, Broken
 
 pytestmark = pytest.mark.slow
 
@@ -54,8 +54,8 @@ def test_the_same_seed_is_the_same_run_in_another_process_too(events, nodes, fau
     """Neither Python's hash seed nor the machine's pace takes part."""
     plan = Plan(3, events=events, nodes=nodes, faults=faults)
     script = (
-        "from pipeline.trials.simulation.simulation import Plan\n"
-        "from pipeline.trials.simulation.trial import run_quietly\n"
+        "from group_coordinator.pipeline.trials.simulation.simulation import Plan\n"
+        "from group_coordinator.pipeline.trials.simulation.trial import run_quietly\n"
         f"print(run_quietly({plan}).digest)"
     )
     elsewhere = subprocess.run(

@@ -16,13 +16,13 @@ from typing import ClassVar
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
-from pipeline.delta.epoch import Epoch, FencedError
-from pipeline.node.process_tree import descendants
-from pipeline.node.start_folder import checkpoint_uri, stream_uri
-from pipeline.trials.torture import nodes, run
-from pipeline.trials.torture.disk import small_disk
-from pipeline.trials.torture.nodes import Cluster, Node, NodeEnded
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.node.process_tree import descendants
+from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
+from group_coordinator.pipeline.trials.torture import nodes, run
+from group_coordinator.pipeline.trials.torture.disk import small_disk
+from group_coordinator.pipeline.trials.torture.nodes import Cluster, Node, NodeEnded
 from tests.ends import check_end
 from tests.waiting import wait_until
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.trials.torture.faults import DRIVER, JVM, LOSS, MOVE, PAUSE, WORKER
-from pipeline.trials.torture.run import CHECK, torture
+from group_coordinator.pipeline.trials.torture.faults import DRIVER, JVM, LOSS, MOVE, PAUSE, WORKER
+from group_coordinator.pipeline.trials.torture.run import CHECK, torture
 
 # A check waits until every coordinator is ready: a minute of starts for each check.
 FOUR_KILLS = (

@@ -9,15 +9,15 @@ from contextlib import AbstractContextManager, nullcontext
 import pyarrow as pa
 import pytest
 
-from pipeline.clock import clock_ms
-from pipeline.delta.open import open_appender
-from pipeline.monitor.catalog import Catalog
-from pipeline.tables.store import table_uri
-from pipeline.trials.torture import promises
-from pipeline.trials.torture.load import Book, Key, Load
-from pipeline.trials.torture.promises import Auditor, PromiseBroken
-from schemas.messages import HeartbeatRequest, RequestEvent, Response
-from schemas.records import (
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.trials.torture import promises
+from group_coordinator.pipeline.trials.torture.load import Book, Key, Load
+from group_coordinator.pipeline.trials.torture.promises import Auditor, PromiseBroken
+from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent, Response
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
     CoordinatorEvent,
@@ -26,7 +26,7 @@ from schemas.records import (
     OffsetCommitValue,
     Record,
 )
-from schemas.tables import (
+from group_coordinator.schemas.tables import (
     COORDINATORS,
     GROUP_EVENTS,
     OFFSETS_TOPIC,

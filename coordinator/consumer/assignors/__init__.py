@@ -6,11 +6,13 @@ counts and subscriptions, and know neither the group nor its coordinator.
 
 from __future__ import annotations
 
-from coordinator.consumer.assignors.base import Assignor, RebalanceProtocol
-from coordinator.consumer.assignors.cooperative_sticky import CooperativeStickyAssignor
-from coordinator.consumer.assignors.range import RangeAssignor
-from coordinator.consumer.assignors.roundrobin import RoundRobinAssignor
-from coordinator.consumer.assignors.sticky import StickyAssignor
+from group_coordinator.coordinator.consumer.assignors.base import Assignor, RebalanceProtocol
+from group_coordinator.coordinator.consumer.assignors.cooperative_sticky import (
+    CooperativeStickyAssignor,
+)
+from group_coordinator.coordinator.consumer.assignors.range import RangeAssignor
+from group_coordinator.coordinator.consumer.assignors.roundrobin import RoundRobinAssignor
+from group_coordinator.coordinator.consumer.assignors.sticky import StickyAssignor
 
 __all__ = [
     "ASSIGNORS",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from coordinator.consumer.protocol import Subscription, TopicPartition
+from group_coordinator.coordinator.consumer.protocol import Subscription, TopicPartition
 
 
 class RebalanceProtocol(StrEnum):

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from coordinator.consumer.assignors.base import RebalanceProtocol
-from coordinator.consumer.assignors.ownership import settle
-from coordinator.consumer.assignors.sticky import assign_sticky
-from coordinator.consumer.assignors.user_data import Claim, decode_generation, encode_generation
-from coordinator.consumer.protocol import Subscription, TopicPartition
-from schemas.messages import NO_GENERATION
+from group_coordinator.coordinator.consumer.assignors.base import RebalanceProtocol
+from group_coordinator.coordinator.consumer.assignors.ownership import settle
+from group_coordinator.coordinator.consumer.assignors.sticky import assign_sticky
+from group_coordinator.coordinator.consumer.assignors.user_data import (
+    Claim,
+    decode_generation,
+    encode_generation,
+)
+from group_coordinator.coordinator.consumer.protocol import Subscription, TopicPartition
+from group_coordinator.schemas.messages import NO_GENERATION
 
 
 class CooperativeStickyAssignor:

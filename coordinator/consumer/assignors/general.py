@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappush, heapreplace
 
-from coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
 
 
 def assign_general(

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from coordinator.consumer.assignors.user_data import Claim
-from coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.assignors.user_data import Claim
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
 
 
 class Ownership(Struct, frozen=True):

@@ -8,8 +8,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 
-from coordinator.consumer.assignors.base import PlainAssignor, in_order, subscribed_counts
-from coordinator.consumer.protocol import Subscription, TopicPartition
+from group_coordinator.coordinator.consumer.assignors.base import (
+    PlainAssignor,
+    in_order,
+    subscribed_counts,
+)
+from group_coordinator.coordinator.consumer.protocol import Subscription, TopicPartition
 
 
 class RoundRobinAssignor(PlainAssignor):

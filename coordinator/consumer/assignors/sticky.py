@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from coordinator.consumer.assignors.base import RebalanceProtocol, subscribed_counts
-from coordinator.consumer.assignors.general import assign_general
-from coordinator.consumer.assignors.ownership import Ownership, settle
-from coordinator.consumer.assignors.uniform import assign_uniform
-from coordinator.consumer.assignors.user_data import Claim, decode_claim, encode_claim
-from coordinator.consumer.protocol import Subscription, TopicPartition
+from group_coordinator.coordinator.consumer.assignors.base import (
+    RebalanceProtocol,
+    subscribed_counts,
+)
+from group_coordinator.coordinator.consumer.assignors.general import assign_general
+from group_coordinator.coordinator.consumer.assignors.ownership import Ownership, settle
+from group_coordinator.coordinator.consumer.assignors.uniform import assign_uniform
+from group_coordinator.coordinator.consumer.assignors.user_data import (
+    Claim,
+    decode_claim,
+    encode_claim,
+)
+from group_coordinator.coordinator.consumer.protocol import Subscription, TopicPartition
 
 
 class StickyAssignor:

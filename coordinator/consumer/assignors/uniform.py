@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 
-from coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
 
 
 def assign_uniform(

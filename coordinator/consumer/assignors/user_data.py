@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData
 from msgspec import Struct
 
-from coordinator.consumer.protocol import (
+from group_coordinator.coordinator.consumer.protocol import (
     ProtocolError,
     TopicPartition,
     TopicPartitions,
@@ -25,7 +25,7 @@ from coordinator.consumer.protocol import (
     group,
     read_message,
 )
-from schemas.messages import NO_GENERATION, Int32
+from group_coordinator.schemas.messages import NO_GENERATION, Int32
 
 _GENERATION = struct.Struct(">i")
 

@@ -1,7 +1,7 @@
 """The APIs that the gateway answers, a module each; ApiVersions tells clients this list."""
 
-from pipeline.gateway.api import Api
-from pipeline.gateway.apis import (
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.apis import (
     api_versions,
     create_acls,
     create_partitions,

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-from pipeline.gateway.api import Api
-from schemas.errors import ErrorCode
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 
 async def _answer(call: Call, _request: ApiVersionsRequest) -> ApiVersionsResponse:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import CreateAclsRequest, CreateAclsResponse
 
-from coordinator.authorization import ALTER, CLUSTER
-from pipeline.gateway.acl_codes import name_of, told
-from pipeline.gateway.api import Api
-from pipeline.gateway.looking import STORE_FAILS
-from pipeline.tables.acls import add_acls
-from schemas.acls import (
+from group_coordinator.coordinator.authorization import ALTER, CLUSTER
+from group_coordinator.pipeline.gateway.acl_codes import name_of, told
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.looking import STORE_FAILS
+from group_coordinator.pipeline.tables.acls import add_acls
+from group_coordinator.schemas.acls import (
     CLUSTER_NAME,
     AclBinding,
     Operation,
@@ -21,10 +21,10 @@ from schemas.acls import (
     ResourceType,
     problem_of,
 )
-from schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 
 async def _answer(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:

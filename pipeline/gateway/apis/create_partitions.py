@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import CreatePartitionsRequest, CreatePartitionsResponse
 
-from coordinator.authorization import ALTER, TOPIC
-from pipeline.gateway.api import Api
-from pipeline.gateway.catalogue import DENIED, change
-from pipeline.tables.topics import alter_topic, check_more_partitions
+from group_coordinator.coordinator.authorization import ALTER, TOPIC
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.catalogue import DENIED, change
+from group_coordinator.pipeline.tables.topics import alter_topic, check_more_partitions
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 
 async def _answer(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse
 
-from coordinator.authorization import CLUSTER, CREATE, TOPIC
-from pipeline.gateway.api import Api
-from pipeline.gateway.catalogue import DENIED, Outcome, change
-from pipeline.topics import check_log_topic, create_log_topic
-from schemas.acls import CLUSTER_NAME
+from group_coordinator.coordinator.authorization import CLUSTER, CREATE, TOPIC
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.catalogue import DENIED, Outcome, change
+from group_coordinator.pipeline.topics import check_log_topic, create_log_topic
+from group_coordinator.schemas.acls import CLUSTER_NAME
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 # What stands for num.partitions in a request that leaves the number to the broker (KIP-464).
 _BROKER_DECIDES = -1

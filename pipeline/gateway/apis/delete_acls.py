@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DeleteAclsRequest, DeleteAclsResponse
 
-from coordinator.authorization import ALTER, CLUSTER
-from pipeline.gateway.acl_codes import code_of, filter_of, told
-from pipeline.gateway.api import Api
-from pipeline.gateway.looking import STORE_FAILS
-from pipeline.tables.acls import remove_acls
-from schemas.acls import (
+from group_coordinator.coordinator.authorization import ALTER, CLUSTER
+from group_coordinator.pipeline.gateway.acl_codes import code_of, filter_of, told
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.looking import STORE_FAILS
+from group_coordinator.pipeline.tables.acls import remove_acls
+from group_coordinator.schemas.acls import (
     CLUSTER_NAME,
     AclBinding,
     AclFilter,
@@ -21,12 +21,12 @@ from schemas.acls import (
     Permission,
     ResourceType,
 )
-from schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 _Result = DeleteAclsResponse.DeleteAclsFilterResult
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.admin.groups import DeleteGroupsRequest, DeleteGroupsResponse
 
-from pipeline.gateway.api import Api
-from schemas import messages
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 
 async def _answer(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:

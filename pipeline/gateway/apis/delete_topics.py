@@ -11,14 +11,14 @@ from uuid import UUID
 
 from kafka.protocol.admin import DeleteTopicsRequest, DeleteTopicsResponse
 
-from coordinator.authorization import DELETE, TOPIC
-from pipeline.admin.changes import delete_topic
-from pipeline.gateway.api import Api
-from pipeline.gateway.catalogue import DENIED, Outcome, change
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.authorization import DELETE, TOPIC
+from group_coordinator.pipeline.admin.changes import delete_topic
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.catalogue import DENIED, Outcome, change
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 _Result = DeleteTopicsResponse.DeletableTopicResult
 # From this version on a topic may be named by its id, which no topic has here.

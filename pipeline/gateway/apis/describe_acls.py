@@ -6,17 +6,24 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
 
-from coordinator.authorization import CLUSTER, DESCRIBE
-from pipeline.gateway.acl_codes import code_of, filter_of, told
-from pipeline.gateway.api import Api
-from pipeline.gateway.looking import STORE_FAILS
-from schemas.acls import CLUSTER_NAME, AclBinding, Operation, PatternType, Permission, ResourceType
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE
+from group_coordinator.pipeline.gateway.acl_codes import code_of, filter_of, told
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.looking import STORE_FAILS
+from group_coordinator.schemas.acls import (
+    CLUSTER_NAME,
+    AclBinding,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+)
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 _Resource = DescribeAclsResponse.DescribeAclsResource
 

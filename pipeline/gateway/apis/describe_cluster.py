@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.admin import DescribeClusterRequest, DescribeClusterResponse
 
-from pipeline.gateway.api import Api
-from schemas.errors import ErrorCode
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 # What an endpoint is: a broker, or a controller, of which there is none to talk to.
 _BROKERS = 1

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
-from coordinator.authorization import CLUSTER, DESCRIBE_CONFIGS, TOPIC
-from pipeline.gateway.api import Api
-from pipeline.gateway.settings import GatewaySettings
-from pipeline.topics import TopicConfig, decode_config
-from schemas.acls import CLUSTER_NAME
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE_CONFIGS, TOPIC
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.topics import TopicConfig, decode_config
+from group_coordinator.schemas.acls import CLUSTER_NAME
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = _Result.DescribeConfigsResourceResult

@@ -13,21 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 
-from coordinator.authorization import READ, TOPIC
-from pipeline.clock import monotonic
-from pipeline.errors import Failure
-from pipeline.gateway.api import Api
-from pipeline.gateway.record_batch import encode_batch
-from pipeline.gateway.topic_logs import Bounds
-from pipeline.topics import LOG_APPEND_TIME, OffsetOutOfRange, UnknownTopicOrPartition
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.authorization import READ, TOPIC
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.record_batch import encode_batch
+from group_coordinator.pipeline.gateway.topic_logs import Bounds
+from group_coordinator.pipeline.topics import (
+    LOG_APPEND_TIME,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.gateway.call import Call
-    from pipeline.gateway.topic_logs import TopicLogs
-    from pipeline.topics import Record
+    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
+    from group_coordinator.pipeline.topics import Record
 
 log = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from kafka.protocol.metadata import (
     FindCoordinatorResponse,
 )
 
-from coordinator.authorization import DESCRIBE, GROUP
-from pipeline.gateway.api import Api
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.authorization import DESCRIBE, GROUP
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 # From this version on a request names any number of groups (KIP-699).
 _MANY_KEYS = 4

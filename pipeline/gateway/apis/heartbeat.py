@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from kafka.protocol.consumer.group import HeartbeatRequest
 from msgspec import Struct
 
-from pipeline.gateway.api import Api, Codec, Decided
-from pipeline.gateway.fields import FlexibleReader, Reader
-from schemas import messages
+from group_coordinator.pipeline.gateway.api import Api, Codec, Decided
+from group_coordinator.pipeline.gateway.fields import FlexibleReader, Reader
+from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 _FLEXIBLE = 4
 _WITH_THROTTLE = 1

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from deltalake.exceptions import DeltaError
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
-from coordinator.authorization import CLUSTER, IDEMPOTENT_WRITE, TOPIC, WRITE
-from pipeline.errors import Failure, first_line
-from pipeline.gateway.api import Api
-from schemas.acls import CLUSTER_NAME
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.authorization import CLUSTER, IDEMPOTENT_WRITE, TOPIC, WRITE
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.schemas.acls import CLUSTER_NAME
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 log = logging.getLogger(__name__)
 

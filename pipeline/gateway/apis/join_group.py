@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer.group import JoinGroupRequest, JoinGroupResponse
 
-from pipeline.gateway.api import Api, Decided
-from schemas import messages
+from group_coordinator.pipeline.gateway.api import Api, Decided
+from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 _Member = JoinGroupResponse.JoinGroupResponseMember
 # From this version on "no protocol" is null; before it, a text has to stand there.

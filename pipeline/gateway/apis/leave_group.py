@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer.group import LeaveGroupRequest, LeaveGroupResponse
 
-from pipeline.gateway.api import Api, Decided
-from schemas import messages
+from group_coordinator.pipeline.gateway.api import Api, Decided
+from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 # From this version on a request names any number of members (KIP-345).
 _MANY_MEMBERS = 3

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.admin.groups import ListGroupsRequest, ListGroupsResponse
 
-from coordinator.authorization import CLUSTER, DESCRIBE, GROUP
-from pipeline.gateway.api import Api
-from pipeline.monitor.catalog import Catalog
-from schemas.acls import CLUSTER_NAME
+from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE, GROUP
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.schemas.acls import CLUSTER_NAME
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 _GROUPS = "SELECT group_id, coalesce(protocol_type, ''), state FROM groups ORDER BY group_id"
 # The protocol of all groups here; the other one is KIP-848's.

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 
-from coordinator.authorization import DESCRIBE, TOPIC
-from pipeline.errors import Failure
-from pipeline.gateway.api import Api
-from pipeline.topics import UnknownTopicOrPartition
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.authorization import DESCRIBE, TOPIC
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.topics import UnknownTopicOrPartition
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
-    from pipeline.gateway.topic_logs import TopicLogs
+    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 
 log = logging.getLogger(__name__)
 

@@ -15,18 +15,18 @@ from uuid import UUID
 
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
-from coordinator.authorization import CLUSTER, CREATE, DESCRIBE, TOPIC
-from pipeline.gateway.api import Api
-from pipeline.gateway.catalogue import change
-from pipeline.tables.topics import InvalidTopic, check_name
-from pipeline.topics import create_log_topic
-from schemas.acls import CLUSTER_NAME
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.authorization import CLUSTER, CREATE, DESCRIBE, TOPIC
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.catalogue import change
+from group_coordinator.pipeline.tables.topics import InvalidTopic, check_name
+from group_coordinator.pipeline.topics import create_log_topic
+from group_coordinator.schemas.acls import CLUSTER_NAME
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.protocol.consumer.group import OffsetCommitRequest
 
-from pipeline.gateway.api import Api, Codec, Decided
-from pipeline.gateway.fields import FlexibleReader, FlexibleWriter, Reader, Writer
-from schemas import messages
+from group_coordinator.pipeline.gateway.api import Api, Codec, Decided
+from group_coordinator.pipeline.gateway.fields import FlexibleReader, FlexibleWriter, Reader, Writer
+from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 _FLEXIBLE = 8
 _WITH_INSTANCE = 7

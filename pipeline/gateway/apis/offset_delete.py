@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer.group import OffsetDeleteRequest, OffsetDeleteResponse
 
-from pipeline.gateway.api import Api
-from schemas import messages
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 

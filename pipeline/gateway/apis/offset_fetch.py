@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.protocol.consumer.group import OffsetFetchRequest
 
-from pipeline.gateway.api import Api, Codec
-from pipeline.gateway.fields import FlexibleReader, FlexibleWriter, Reader, Writer
-from schemas import messages
+from group_coordinator.pipeline.gateway.api import Api, Codec
+from group_coordinator.pipeline.gateway.fields import FlexibleReader, FlexibleWriter, Reader, Writer
+from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 _FLEXIBLE = 6
 # From this version on topics may be null: all that the group has offsets of.

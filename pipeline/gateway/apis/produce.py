@@ -12,21 +12,26 @@ from typing import TYPE_CHECKING, Any
 from deltalake.exceptions import DeltaError
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from coordinator.authorization import TOPIC, WRITE
-from pipeline.errors import Failure, first_line
-from pipeline.gateway.api import Api
-from pipeline.gateway.fields import InvalidFrame
-from pipeline.gateway.produced_batch import Refused
-from pipeline.gateway.producing import NotWritten, Produced
-from pipeline.topics import Appended, InvalidProducerEpoch, OutOfOrderSequence, give_table
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.authorization import TOPIC, WRITE
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.fields import InvalidFrame
+from group_coordinator.pipeline.gateway.produced_batch import Refused
+from group_coordinator.pipeline.gateway.producing import NotWritten, Produced
+from group_coordinator.pipeline.topics import (
+    Appended,
+    InvalidProducerEpoch,
+    OutOfOrderSequence,
+    give_table,
+)
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipeline.gateway.call import Call
-    from pipeline.topics import Outcome
-    from schemas.rows import TopicTable
+    from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.pipeline.topics import Outcome
+    from group_coordinator.schemas.rows import TopicTable
 
 _Topic = ProduceResponse.TopicProduceResponse
 _NONE = -1

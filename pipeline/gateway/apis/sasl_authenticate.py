@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 
-from pipeline.gateway.api import Api
-from schemas.errors import ErrorCode
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 
 async def _answer(_call: Call, _request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:

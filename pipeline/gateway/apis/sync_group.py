@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from kafka.protocol.consumer.group import SyncGroupRequest, SyncGroupResponse
 
-from pipeline.gateway.api import Api, Decided
-from schemas import messages
+from group_coordinator.pipeline.gateway.api import Api, Decided
+from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
-    from pipeline.gateway.call import Call
+    from group_coordinator.pipeline.gateway.call import Call
 
 
 def _ask(call: Call, request: SyncGroupRequest) -> messages.RequestEvent:

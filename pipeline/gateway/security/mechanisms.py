@@ -11,10 +11,10 @@ import secrets
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.gateway.security.users import HASHES, Credential, hash_of
+from group_coordinator.pipeline.gateway.security.users import HASHES, Credential, hash_of
 
 if TYPE_CHECKING:
-    from pipeline.gateway.security.users import Users
+    from group_coordinator.pipeline.gateway.security.users import Users
 
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *HASHES)

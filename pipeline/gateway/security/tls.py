@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from pipeline.errors import Failure
+from group_coordinator.pipeline.errors import Failure
 
 
 class CertificateError(Failure):

@@ -11,23 +11,23 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from coordinator.config import parse_config
-from coordinator.group.batch import BatchSettings, GroupOutput
-from coordinator.group.machine import BatchMachine
-from pipeline.delta.table import open_delta
-from pipeline.node.bootstrap import prepare_bootstrap
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.event_source import EventReader
-from pipeline.stream.event_tables import Input
-from pipeline.stream.packed import unpack
-from pipeline.stream.sink import Sink
-from pipeline.stream.stateful import GroupFunction
-from pipeline.tables.store import table_uri
-from pipeline.trials.malformed.debts import TrialFailed
-from schemas.tables import REQUESTS
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.batch import BatchSettings, GroupOutput
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.event_source import EventReader
+from group_coordinator.pipeline.stream.event_tables import Input
+from group_coordinator.pipeline.stream.packed import unpack
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.stream.stateful import GroupFunction
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.trials.malformed.debts import TrialFailed
+from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
-    from pipeline.session.arrow_groups import ArrowGroupState
+    from group_coordinator.pipeline.session.arrow_groups import ArrowGroupState
 
 # One batch in so many is read a second time.
 _REPLAY_EVERY = 4

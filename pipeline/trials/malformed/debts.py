@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from pipeline.errors import Failure
-from pipeline.trials.malformed.files import MAY_WAIT, Key, Owed
-from schemas.errors import ERROR_NAMES
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.trials.malformed.files import MAY_WAIT, Key, Owed
+from group_coordinator.schemas.errors import ERROR_NAMES
 
 
 class TrialFailed(Failure):

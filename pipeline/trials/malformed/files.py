@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
-from pipeline.trials.malformed.cells import Cells, array_of
-from schemas.messages import APIS
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.trials.malformed.cells import Cells, array_of
+from group_coordinator.schemas.messages import APIS
+from group_coordinator.schemas.tables import REQUESTS
 
 # Requests that may wait for the other members of their group.
 MAY_WAIT = {"join_group", "sync_group"}

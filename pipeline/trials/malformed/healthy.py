@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.trials.malformed.debts import TrialFailed
-from schemas.messages import (
+from group_coordinator.pipeline.trials.malformed.debts import TrialFailed
+from group_coordinator.schemas.messages import (
     HeartbeatRequest,
     JoinGroupProtocol,
     JoinGroupRequest,

@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.trials.malformed.cells import array_of
-from pipeline.trials.malformed.files import Owed, as_read
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.trials.malformed.cells import array_of
+from group_coordinator.pipeline.trials.malformed.files import Owed, as_read
+from group_coordinator.schemas.tables import REQUESTS
 
 _MEGABYTE = 1 << 20
 _METADATA = 10 * _MEGABYTE

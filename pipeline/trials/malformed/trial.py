@@ -15,18 +15,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from pipeline.delta.actions import add_action
-from pipeline.delta.commit import Commit
-from pipeline.delta.data_files import DataFile, new_path
-from pipeline.delta.tail import follow
-from pipeline.monitor.catalog import Catalog
-from pipeline.tables.store import ensure_tables, table_uri
-from pipeline.trials.malformed.answering import Answering
-from pipeline.trials.malformed.debts import Debts, TrialFailed
-from pipeline.trials.malformed.files import MalformedFiles, Owed
-from pipeline.trials.malformed.healthy import GROUP, HealthyGroup
-from pipeline.trials.malformed.huge import huge_files
-from schemas.tables import GROUP_EVENTS, REJECTED_REQUESTS, REQUESTS, RESPONSES, to_requests
+from group_coordinator.pipeline.delta.actions import add_action
+from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.data_files import DataFile, new_path
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
+from group_coordinator.pipeline.trials.malformed.answering import Answering
+from group_coordinator.pipeline.trials.malformed.debts import Debts, TrialFailed
+from group_coordinator.pipeline.trials.malformed.files import MalformedFiles, Owed
+from group_coordinator.pipeline.trials.malformed.healthy import GROUP, HealthyGroup
+from group_coordinator.pipeline.trials.malformed.huge import huge_files
+from group_coordinator.schemas.tables import (
+    GROUP_EVENTS,
+    REJECTED_REQUESTS,
+    REQUESTS,
+    RESPONSES,
+    to_requests,
+)
 
 # Files of a commit, and rows of a file: a short trial has as many files as a long one needs rows.
 _FILES = 8

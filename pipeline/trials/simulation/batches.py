@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pipeline.trials.simulation.engine import PlannedBatch
+    from group_coordinator.pipeline.trials.simulation.engine import PlannedBatch
 
 # A batch of a query: the query's id and the batch's number.
 Batch = tuple[str, int]

@@ -12,22 +12,26 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec import Struct
 
-from coordinator.group.dedup import IDEMPOTENT
-from coordinator.group.partition import partition_for
-from coordinator.ownership import NO_EPOCH, ClusterState, fold
-from pipeline.settings import CoordinatorSettings
-from pipeline.trials.simulation.batches import Batches
-from pipeline.trials.simulation.groups_log import GroupsLog
-from pipeline.trials.simulation.promises import ANSWERED_ONCE, ONE_OWNER, SAME_AGAIN
-from pipeline.trials.simulation.sessions import Sessions
-from pipeline.trials.simulation.world import NO_BUG
-from schemas.messages import RequestEvent, Response
-from schemas.records import (
+from group_coordinator.coordinator.group.dedup import IDEMPOTENT
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, fold
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.trials.simulation.batches import Batches
+from group_coordinator.pipeline.trials.simulation.groups_log import GroupsLog
+from group_coordinator.pipeline.trials.simulation.promises import (
+    ANSWERED_ONCE,
+    ONE_OWNER,
+    SAME_AGAIN,
+)
+from group_coordinator.pipeline.trials.simulation.sessions import Sessions
+from group_coordinator.pipeline.trials.simulation.world import NO_BUG
+from group_coordinator.schemas.messages import RequestEvent, Response
+from group_coordinator.schemas.records import (
     CoordinatorEvent,
     GroupEvent,
     Record,
 )
-from schemas.tables import (
+from group_coordinator.schemas.tables import (
     COORDINATORS,
     GROUP_EVENTS,
     OFFSETS_TOPIC,
@@ -40,11 +44,11 @@ from schemas.tables import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pipeline.trials.simulation.batches import Batch
-    from pipeline.trials.simulation.engine import PlannedBatch
-    from pipeline.trials.simulation.files import Commit
-    from pipeline.trials.simulation.groups_log import Key
-    from pipeline.trials.simulation.world import World
+    from group_coordinator.pipeline.trials.simulation.batches import Batch
+    from group_coordinator.pipeline.trials.simulation.engine import PlannedBatch
+    from group_coordinator.pipeline.trials.simulation.files import Commit
+    from group_coordinator.pipeline.trials.simulation.groups_log import Key
+    from group_coordinator.pipeline.trials.simulation.world import World
 
 # How long a group remembers a request: `request.dedup.window.ms`.
 _WINDOW_MS = CoordinatorSettings().request_dedup_window_ms

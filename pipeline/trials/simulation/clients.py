@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from pipeline.clock import clock_ms
-from pipeline.delta.appender import AppendConflict
-from pipeline.delta.tail import follow
-from pipeline.tables.request_log import open_requests
-from pipeline.tables.store import table_uri
-from pipeline.trials.simulation.world import Actor, Process
-from schemas.tables import REQUESTS, RESPONSES, to_requests
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.appender import AppendConflict
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.tables.request_log import open_requests
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.trials.simulation.world import Actor, Process
+from group_coordinator.schemas.tables import REQUESTS, RESPONSES, to_requests
 
 if TYPE_CHECKING:
     from random import Random
 
-    from pipeline.trials.simulation.checks import Observer
-    from pipeline.trials.simulation.world import World
-    from schemas.messages import RequestEvent, Response
+    from group_coordinator.pipeline.trials.simulation.checks import Observer
+    from group_coordinator.pipeline.trials.simulation.world import World
+    from group_coordinator.schemas.messages import RequestEvent, Response
 
 OnAnswer = Callable[["Response"], None]
 

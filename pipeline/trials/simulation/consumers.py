@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from coordinator.consumer.coordinator import ConsumerCoordinator
-from coordinator.consumer.errors import ConsumerError
-from coordinator.consumer.events import AssignPartitions, CommitDone
-from coordinator.consumer.positions import OffsetAndMetadata
-from coordinator.consumer.settings import parse_settings
-from pipeline.clock import monotonic
-from pipeline.trials.simulation.promises import ONE_MEMBER
-from pipeline.trials.simulation.workload import TOPIC, TOPIC_PARTITIONS, Client, Offsets
+from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
+from group_coordinator.coordinator.consumer.errors import ConsumerError
+from group_coordinator.coordinator.consumer.events import AssignPartitions, CommitDone
+from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.settings import parse_settings
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.trials.simulation.promises import ONE_MEMBER
+from group_coordinator.pipeline.trials.simulation.workload import (
+    TOPIC,
+    TOPIC_PARTITIONS,
+    Client,
+    Offsets,
+)
 
 if TYPE_CHECKING:
-    from pipeline.trials.simulation.clients import ClientProcess
-    from schemas.messages import Response
+    from group_coordinator.pipeline.trials.simulation.clients import ClientProcess
+    from group_coordinator.schemas.messages import Response
 
 _STEP_MS = 200.0
 

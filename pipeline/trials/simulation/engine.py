@@ -19,36 +19,36 @@ import pyarrow as pa
 from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
-from coordinator.group.machine import BatchMachine
-from pipeline.clock import clock_ms
-from pipeline.delta.epoch import FencedError
-from pipeline.delta.table import open_delta
-from pipeline.errors import Failure
-from pipeline.stream import stateful
-from pipeline.stream.event_source import EventReader, Search
-from pipeline.stream.event_tables import EventsGoneError, Input
-from pipeline.stream.kept_looks import looks_after
-from pipeline.stream.offset import Planned, Selection
-from pipeline.stream.pace import Pace
-from pipeline.stream.pinned_settings import PinnedSettings
-from pipeline.stream.serving import Serving
-from pipeline.stream.sink import Sink
-from pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction
-from pipeline.stream.timer_looks import NEVER_MS
-from pipeline.tables.store import table_uri
-from pipeline.trials.simulation.files import replaced
-from pipeline.trials.simulation.world import Actor
-from schemas.tables import REQUESTS
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.epoch import FencedError
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.stream import stateful
+from group_coordinator.pipeline.stream.event_source import EventReader, Search
+from group_coordinator.pipeline.stream.event_tables import EventsGoneError, Input
+from group_coordinator.pipeline.stream.kept_looks import looks_after
+from group_coordinator.pipeline.stream.offset import Planned, Selection
+from group_coordinator.pipeline.stream.pace import Pace
+from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
+from group_coordinator.pipeline.stream.serving import Serving
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction
+from group_coordinator.pipeline.stream.timer_looks import NEVER_MS
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.trials.simulation.files import replaced
+from group_coordinator.pipeline.trials.simulation.world import Actor
+from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
-    from coordinator.group.batch import BatchSettings
-    from pipeline.delta.epoch import Epoch
-    from pipeline.settings import CoordinatorSettings
-    from pipeline.stream.bootstrap import Bootstrap
-    from pipeline.stream.stateful import MachineFactory
-    from pipeline.stream.timer_looks import TimerLooks
-    from pipeline.trials.simulation.files import Files
-    from pipeline.trials.simulation.world import Process, World
+    from group_coordinator.coordinator.group.batch import BatchSettings
+    from group_coordinator.pipeline.delta.epoch import Epoch
+    from group_coordinator.pipeline.settings import CoordinatorSettings
+    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+    from group_coordinator.pipeline.stream.stateful import MachineFactory
+    from group_coordinator.pipeline.stream.timer_looks import TimerLooks
+    from group_coordinator.pipeline.trials.simulation.files import Files
+    from group_coordinator.pipeline.trials.simulation.world import Process, World
 
 PLANNED = "batch planned"
 DECIDED = "batch decided"

@@ -6,8 +6,8 @@ from random import Random
 
 from msgspec import Struct
 
-from pipeline.trials.simulation import engine
-from pipeline.trials.simulation.files import (
+from group_coordinator.pipeline.trials.simulation import engine
+from group_coordinator.pipeline.trials.simulation.files import (
     ANSWER_LOST,
     CRASH_AFTER,
     CRASH_BEFORE,
@@ -18,7 +18,7 @@ from pipeline.trials.simulation.files import (
     UNKNOWN,
     CommitFault,
 )
-from schemas.tables import (
+from group_coordinator.schemas.tables import (
     COORDINATORS,
     GROUP_EVENTS,
     OFFSETS_TOPIC,

@@ -20,11 +20,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from pipeline.delta import local_appender
-from pipeline.delta.actions import parse_commit
-from pipeline.delta.layout import Layout, write_parquet
-from pipeline.trials.simulation.clocks import BEGIN_MS
-from pipeline.trials.simulation.world import Process, Stopped, World
+from group_coordinator.pipeline.delta import local_appender
+from group_coordinator.pipeline.delta.actions import parse_commit
+from group_coordinator.pipeline.delta.layout import Layout, write_parquet
+from group_coordinator.pipeline.trials.simulation.clocks import BEGIN_MS
+from group_coordinator.pipeline.trials.simulation.world import Process, Stopped, World
 
 FAIL = "fail"
 ANSWER_LOST = "answer lost"

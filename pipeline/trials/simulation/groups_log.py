@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.trials.simulation.promises import (
+from group_coordinator.pipeline.trials.simulation.promises import (
     COMMITTED,
     GENERATIONS_RISE,
     OFFSETS_RISE,
     RECORD_FIRST,
 )
-from schemas.records import GROUP_METADATA, OFFSET_COMMIT
+from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT
 
 if TYPE_CHECKING:
-    from pipeline.trials.simulation.batches import Batch
-    from pipeline.trials.simulation.world import World
-    from schemas.messages import RequestEvent, Response
-    from schemas.records import Record
+    from group_coordinator.pipeline.trials.simulation.batches import Batch
+    from group_coordinator.pipeline.trials.simulation.world import World
+    from group_coordinator.schemas.messages import RequestEvent, Response
+    from group_coordinator.schemas.records import Record
 
 NO_OFFSET = -1
 # A committed offset's group, topic and partition.

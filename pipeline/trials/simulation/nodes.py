@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 
 from deltalake.exceptions import DeltaError
 
-from coordinator.config import ConfigError
-from pipeline.errors import Failure
-from pipeline.node.node import CoordinatorNode, start
-from pipeline.node.shutdown import HandOver
-from pipeline.node.start_folder import checkpoint_uri
-from pipeline.trials.simulation.engine import SimulatedEngine
-from pipeline.trials.simulation.world import Actor, Process
+from group_coordinator.coordinator.config import ConfigError
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.node import CoordinatorNode, start
+from group_coordinator.pipeline.node.shutdown import HandOver
+from group_coordinator.pipeline.node.start_folder import checkpoint_uri
+from group_coordinator.pipeline.trials.simulation.engine import SimulatedEngine
+from group_coordinator.pipeline.trials.simulation.world import Actor, Process
 
 if TYPE_CHECKING:
-    from pipeline.background import Work
-    from pipeline.settings import Settings
-    from pipeline.trials.simulation.checks import Observer
-    from pipeline.trials.simulation.clocks import MachineClock
-    from pipeline.trials.simulation.engine import StreamingCheckpoint
-    from pipeline.trials.simulation.files import Files
-    from pipeline.trials.simulation.world import World
+    from group_coordinator.pipeline.background import Work
+    from group_coordinator.pipeline.settings import Settings
+    from group_coordinator.pipeline.trials.simulation.checks import Observer
+    from group_coordinator.pipeline.trials.simulation.clocks import MachineClock
+    from group_coordinator.pipeline.trials.simulation.engine import StreamingCheckpoint
+    from group_coordinator.pipeline.trials.simulation.files import Files
+    from group_coordinator.pipeline.trials.simulation.world import World
 
 # What ends a node with a line of its own; anything else is a bug of ours.
 ENDINGS = (Failure, ConfigError, DeltaError, OSError)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.trials.simulation.world import NO_BUG
+from group_coordinator.pipeline.trials.simulation.world import NO_BUG
 
 ANSWERED_ONCE = "every request is answered exactly once"
 COMMITTED = "what was acknowledged as committed is what a fetch returns and what the log replays to"

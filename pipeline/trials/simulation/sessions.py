@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.trials.simulation.promises import SESSIONS
+from group_coordinator.pipeline.trials.simulation.promises import SESSIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.trials.simulation.batches import Batch, Batches, Reading
-    from pipeline.trials.simulation.world import World
-    from schemas.messages import RequestEvent, Response
-    from schemas.records import GroupEvent
+    from group_coordinator.pipeline.trials.simulation.batches import Batch, Batches, Reading
+    from group_coordinator.pipeline.trials.simulation.world import World
+    from group_coordinator.schemas.messages import RequestEvent, Response
+    from group_coordinator.schemas.records import GroupEvent
 
 
 class _Renewal(NamedTuple):

@@ -15,36 +15,45 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from pipeline import background, clock
-from pipeline.delta import local_appender, log_trim
-from pipeline.errors import Failure
-from pipeline.monitor.catalog import Catalog
-from pipeline.node import handover
-from pipeline.node.bootstrap import append_bootstrap
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.ownership.partitions import move
-from pipeline.settings import CoordinatorSettings, Settings
-from pipeline.stream import stateful
-from pipeline.tables.store import ensure_tables
-from pipeline.tables.topics import (
+from group_coordinator.pipeline import background, clock
+from group_coordinator.pipeline.delta import local_appender, log_trim
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.node import handover
+from group_coordinator.pipeline.node.bootstrap import append_bootstrap
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.partitions import move
+from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
+from group_coordinator.pipeline.stream import stateful
+from group_coordinator.pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.tables.topics import (
     alter_topic,
     create_topic,
     delete_topic,
     has_catalogue,
     read_counts,
 )
-from pipeline.trials.simulation import faults
-from pipeline.trials.simulation.checks import Observer
-from pipeline.trials.simulation.clients import ClientProcess, ForeignProcess, SlowReader
-from pipeline.trials.simulation.clocks import MachineClock
-from pipeline.trials.simulation.consumers import Assignments, ConsumerMember
-from pipeline.trials.simulation.faults import Fault, draw_faults
-from pipeline.trials.simulation.files import CRASH_BEFORE, CommitFault, Files, replaced
-from pipeline.trials.simulation.groups_log import Key
-from pipeline.trials.simulation.nodes import ActorBackground, NodeHost
-from pipeline.trials.simulation.promises import ANSWERED_ONCE
-from pipeline.trials.simulation.upkeep import HORIZON_MS, Upkeep
-from pipeline.trials.simulation.workload import (
+from group_coordinator.pipeline.trials.simulation import faults
+from group_coordinator.pipeline.trials.simulation.checks import Observer
+from group_coordinator.pipeline.trials.simulation.clients import (
+    ClientProcess,
+    ForeignProcess,
+    SlowReader,
+)
+from group_coordinator.pipeline.trials.simulation.clocks import MachineClock
+from group_coordinator.pipeline.trials.simulation.consumers import Assignments, ConsumerMember
+from group_coordinator.pipeline.trials.simulation.faults import Fault, draw_faults
+from group_coordinator.pipeline.trials.simulation.files import (
+    CRASH_BEFORE,
+    CommitFault,
+    Files,
+    replaced,
+)
+from group_coordinator.pipeline.trials.simulation.groups_log import Key
+from group_coordinator.pipeline.trials.simulation.nodes import ActorBackground, NodeHost
+from group_coordinator.pipeline.trials.simulation.promises import ANSWERED_ONCE
+from group_coordinator.pipeline.trials.simulation.upkeep import HORIZON_MS, Upkeep
+from group_coordinator.pipeline.trials.simulation.workload import (
     TOPIC,
     TOPIC_PARTITIONS,
     Admin,
@@ -54,14 +63,20 @@ from pipeline.trials.simulation.workload import (
     Offsets,
     Repeater,
 )
-from pipeline.trials.simulation.world import Actor, Broken, Process, Violation, World
-from pipeline.trials.simulation.world_clock import WorldClock
-from schemas.messages import OffsetFetchRequest, RequestEvent
-from schemas.tables import RESPONSES
+from group_coordinator.pipeline.trials.simulation.world import (
+    Actor,
+    Broken,
+    Process,
+    Violation,
+    World,
+)
+from group_coordinator.pipeline.trials.simulation.world_clock import WorldClock
+from group_coordinator.schemas.messages import OffsetFetchRequest, RequestEvent
+from group_coordinator.schemas.tables import RESPONSES
 
 if TYPE_CHECKING:
-    from pipeline.trials.simulation.engine import StreamingCheckpoint
-    from schemas.messages import Response
+    from group_coordinator.pipeline.trials.simulation.engine import StreamingCheckpoint
+    from group_coordinator.schemas.messages import Response
 
 PARTITIONS = 8
 CLIENTS = 4

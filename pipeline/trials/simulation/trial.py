@@ -13,8 +13,8 @@ from concurrent.futures import ProcessPoolExecutor
 from msgspec import Struct
 from msgspec.structs import replace
 
-from pipeline.interrupt import interrupted_by_signals, leave_interrupts
-from pipeline.trials.simulation.simulation import Outcome, Plan, simulate
+from group_coordinator.pipeline.interrupt import interrupted_by_signals, leave_interrupts
+from group_coordinator.pipeline.trials.simulation.simulation import Outcome, Plan, simulate
 
 EVENTS_A_RUN = 12_500
 # How many times as many requests come in the time of a run, by turns: batches small and large.

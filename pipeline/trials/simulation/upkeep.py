@@ -10,21 +10,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline import clock
-from pipeline.delta.data_files import data_files
-from pipeline.delta.table import local_folder, refresh
-from pipeline.trials.simulation.files import replaced
-from pipeline.trials.simulation.nodes import ENDINGS
-from pipeline.upkeep import compaction, retention
-from pipeline.upkeep.compaction import compact
-from pipeline.upkeep.retention import retain
-from pipeline.upkeep_settings import UpkeepSettings
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.table import local_folder, refresh
+from group_coordinator.pipeline.trials.simulation.files import replaced
+from group_coordinator.pipeline.trials.simulation.nodes import ENDINGS
+from group_coordinator.pipeline.upkeep import compaction, retention
+from group_coordinator.pipeline.upkeep.compaction import compact
+from group_coordinator.pipeline.upkeep.retention import retain
+from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
-    from pipeline.trials.simulation.files import Files
-    from pipeline.trials.simulation.world import World
+    from group_coordinator.pipeline.trials.simulation.files import Files
+    from group_coordinator.pipeline.trials.simulation.world import World
 
 # How far a reader of the tables may lag.
 HORIZON_MS = 5_000.0

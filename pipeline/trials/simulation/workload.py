@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from schemas.errors import ErrorCode
-from schemas.messages import (
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from pipeline.trials.simulation.clients import ClientProcess, ForeignProcess
-    from schemas.messages import Response
+    from group_coordinator.pipeline.trials.simulation.clients import ClientProcess, ForeignProcess
+    from group_coordinator.schemas.messages import Response
 
 TOPIC = "orders"
 TOPIC_PARTITIONS = 6

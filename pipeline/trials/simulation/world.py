@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from pipeline.trials.simulation.clocks import MachineClock
+    from group_coordinator.pipeline.trials.simulation.clocks import MachineClock
 
 Step = Callable[[], None]
 

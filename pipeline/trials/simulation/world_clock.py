@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.trials.simulation.clocks import MachineClock
+from group_coordinator.pipeline.trials.simulation.clocks import MachineClock
 
 if TYPE_CHECKING:
-    from pipeline.trials.simulation.world import World
+    from group_coordinator.pipeline.trials.simulation.world import World
 
 
 class WorldClock:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow.parquet as pq
 
-from pipeline.delta.commit_reader import open_files, read_commit
+from group_coordinator.pipeline.delta.commit_reader import open_files, read_commit
 
 
 class Commit(NamedTuple):

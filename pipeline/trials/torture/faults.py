@@ -10,15 +10,15 @@ from typing import NamedTuple
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from pipeline.clock import clock_ms, monotonic, sleep
-from pipeline.errors import Failure
-from pipeline.ownership.partitions import move, open_decisions
-from pipeline.tables.store import table_uri
-from pipeline.trials.torture.disk import Disk
-from pipeline.trials.torture.load import Key, commit_body
-from pipeline.trials.torture.nodes import Cluster, Node
-from schemas.messages import RequestEvent
-from schemas.tables import REQUESTS, to_requests
+from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.ownership.partitions import move, open_decisions
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.trials.torture.disk import Disk
+from group_coordinator.pipeline.trials.torture.load import Key, commit_body
+from group_coordinator.pipeline.trials.torture.nodes import Cluster, Node
+from group_coordinator.schemas.messages import RequestEvent
+from group_coordinator.schemas.tables import REQUESTS, to_requests
 
 _FULL_S = (0.5, 4.0)
 _PAUSE_MORE_S = (0.5, 4.0)

@@ -15,16 +15,16 @@ from contextlib import contextmanager
 from random import Random
 from typing import NamedTuple
 
-from coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.errors import (
     CommitFailedError,
     CoordinatorTimeoutError,
     RebalanceInProgressError,
     RetriableError,
 )
-from coordinator.consumer.protocol import TopicPartition
-from pipeline.client import GroupMember, ProducerSettings, RequestClient
-from pipeline.clock import monotonic, sleep
-from schemas.messages import (
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.pipeline.client import GroupMember, ProducerSettings, RequestClient
+from group_coordinator.pipeline.clock import monotonic, sleep
+from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,

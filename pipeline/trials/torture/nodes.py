@@ -12,13 +12,13 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline import background
-from pipeline.clock import monotonic, sleep
-from pipeline.errors import Failure
-from pipeline.node.process import CoordinatorProcess
-from pipeline.node.process_tree import jvm_of, workers_of
-from pipeline.node.start_folder import checkpoint_uri
-from pipeline.trials.jvm import use_short_lived_jvms
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.clock import monotonic, sleep
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.node.process_tree import jvm_of, workers_of
+from group_coordinator.pipeline.node.start_folder import checkpoint_uri
+from group_coordinator.pipeline.trials.jvm import use_short_lived_jvms
 
 READY_S = 600.0
 _LOOK_S = 0.05

@@ -15,15 +15,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from coordinator.ownership import CLAIMED, RELEASED
-from pipeline.clock import monotonic, sleep
-from pipeline.errors import Failure
-from pipeline.monitor.catalog import Catalog
-from pipeline.tables.store import table_uri
-from pipeline.trials.torture.commits import Commit, CommitReader
-from pipeline.trials.torture.load import SESSION_MS, Book, Key, Load
-from schemas.records import GROUP_METADATA, OFFSET_COMMIT
-from schemas.tables import COORDINATORS, GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES, Table
+from group_coordinator.coordinator.ownership import CLAIMED, RELEASED
+from group_coordinator.pipeline.clock import monotonic, sleep
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.trials.torture.commits import Commit, CommitReader
+from group_coordinator.pipeline.trials.torture.load import SESSION_MS, Book, Key, Load
+from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT
+from group_coordinator.schemas.tables import (
+    COORDINATORS,
+    GROUP_EVENTS,
+    OFFSETS_TOPIC,
+    RESPONSES,
+    Table,
+)
 
 _ANSWERS_S = 120.0
 _POLL_S = 0.2

@@ -14,16 +14,23 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from pipeline.clock import clock_ms, monotonic, sleep
-from pipeline.errors import Failure
-from pipeline.interrupt import SignalEvent, on_interrupt
-from pipeline.tables.store import ensure_tables
-from pipeline.trials.jvm import make_archive
-from pipeline.trials.torture.disk import small_disk
-from pipeline.trials.torture.faults import KILLS, LOSS, OTHERS, STARTING, Fault, Stage
-from pipeline.trials.torture.load import Load, running_load
-from pipeline.trials.torture.nodes import running_cluster
-from pipeline.trials.torture.promises import Auditor
+from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.interrupt import SignalEvent, on_interrupt
+from group_coordinator.pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.trials.jvm import make_archive
+from group_coordinator.pipeline.trials.torture.disk import small_disk
+from group_coordinator.pipeline.trials.torture.faults import (
+    KILLS,
+    LOSS,
+    OTHERS,
+    STARTING,
+    Fault,
+    Stage,
+)
+from group_coordinator.pipeline.trials.torture.load import Load, running_load
+from group_coordinator.pipeline.trials.torture.nodes import running_cluster
+from group_coordinator.pipeline.trials.torture.promises import Auditor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

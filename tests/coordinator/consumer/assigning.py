@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from coordinator.consumer.assignors import assignor
-from coordinator.consumer.protocol import Subscription, TopicPartition
+from group_coordinator.coordinator.consumer.assignors import assignor
+from group_coordinator.coordinator.consumer.protocol import Subscription, TopicPartition
 
 COOPERATIVE = "cooperative-sticky"
 STICKY_KINDS = ["sticky", COOPERATIVE]

@@ -13,12 +13,16 @@ from itertools import count
 from types import MappingProxyType
 from typing import Any
 
-from coordinator.consumer.coordinator import ConsumerCoordinator
-from coordinator.consumer.events import Event
-from coordinator.consumer.protocol import Assignment, TopicPartition, encode_assignment
-from coordinator.consumer.settings import parse_settings
-from schemas import messages as m
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
+from group_coordinator.coordinator.consumer.events import Event
+from group_coordinator.coordinator.consumer.protocol import (
+    Assignment,
+    TopicPartition,
+    encode_assignment,
+)
+from group_coordinator.coordinator.consumer.settings import parse_settings
+from group_coordinator.schemas import messages as m
+from group_coordinator.schemas.errors import ErrorCode
 
 GROUP = "groupId"
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from coordinator.consumer.assignors import (
+from group_coordinator.coordinator.consumer.assignors import (
     ASSIGNORS,
     Assignor,
     RebalanceProtocol,
     UnknownAssignor,
     assignor,
 )
-from coordinator.consumer.protocol import Subscription
+from group_coordinator.coordinator.consumer.protocol import Subscription
 from tests.coordinator.consumer.assigning import (
     STICKY_KINDS,
     Assigned,

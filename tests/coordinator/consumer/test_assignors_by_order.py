@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.consumer.assignors import assignor
-from coordinator.consumer.protocol import Subscription
+from group_coordinator.coordinator.consumer.assignors import assignor
+from group_coordinator.coordinator.consumer.protocol import Subscription
 from tests.coordinator.consumer.assigning import words
 
 

@@ -11,14 +11,14 @@ from itertools import permutations
 
 import pytest
 
-from coordinator.consumer.assignors import assignor
-from coordinator.consumer.assignors.user_data import (
+from group_coordinator.coordinator.consumer.assignors import assignor
+from group_coordinator.coordinator.consumer.assignors.user_data import (
     Claim,
     decode_claim,
     decode_generation,
     encode_claim,
 )
-from coordinator.consumer.protocol import Subscription
+from group_coordinator.coordinator.consumer.protocol import Subscription
 from tests.coordinator.consumer.assigning import (
     COOPERATIVE,
     STICKY_KINDS,

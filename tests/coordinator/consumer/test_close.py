@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.consumer.events import CommitDone, LosePartitions, RevokePartitions
-from coordinator.consumer.state import GroupMembershipOperation
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.consumer.events import (
+    CommitDone,
+    LosePartitions,
+    RevokePartitions,
+)
+from group_coordinator.coordinator.consumer.state import GroupMembershipOperation
+from group_coordinator.schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import HEARTBEAT_MS, T0, T1, Lone
 
 AUTO = {"enable_auto_commit": True, "auto_commit_interval_ms": 1_000_000}

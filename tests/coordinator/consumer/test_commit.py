@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.errors import (
     CommitFailedError,
     ConsumerError,
     CoordinatorTimeoutError,
@@ -17,12 +17,12 @@ from coordinator.consumer.errors import (
     TopicAuthorizationError,
     UnknownTopicOrPartitionError,
 )
-from coordinator.consumer.events import CommitDone, RevokePartitions
-from coordinator.consumer.positions import OffsetAndMetadata
-from coordinator.consumer.settings import AutoOffsetReset
-from coordinator.consumer.state import Generation, MemberState
-from schemas import messages as m
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.consumer.events import CommitDone, RevokePartitions
+from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
+from group_coordinator.coordinator.consumer.state import Generation, MemberState
+from group_coordinator.schemas import messages as m
+from group_coordinator.schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import BACKOFF_MS, HEARTBEAT_MS, REQUEST_MS, T0, T1, Lone
 
 FIVE = {T0: OffsetAndMetadata(5, "note")}

@@ -6,18 +6,22 @@ import re
 
 import pytest
 
-from coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.errors import (
     CommitFailedError,
     FencedInstanceIdError,
     GroupMaxSizeReachedError,
     InconsistentGroupProtocolError,
     InvalidSessionTimeoutError,
 )
-from coordinator.consumer.events import AssignPartitions, LosePartitions, RevokePartitions
-from coordinator.consumer.positions import OffsetAndMetadata
-from coordinator.consumer.protocol import TopicPartition
-from coordinator.consumer.state import GroupMembershipOperation, MemberState
-from coordinator.group.state import GroupState
+from group_coordinator.coordinator.consumer.events import (
+    AssignPartitions,
+    LosePartitions,
+    RevokePartitions,
+)
+from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.state import GroupMembershipOperation, MemberState
+from group_coordinator.coordinator.group.state import GroupState
 from tests.context import committed
 from tests.coordinator.consumer.world import Member, World
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.consumer.errors import (
+from group_coordinator.coordinator.consumer.errors import (
     ConsumerError,
     FencedInstanceIdError,
     GroupAuthorizationError,
@@ -14,11 +14,19 @@ from coordinator.consumer.errors import (
     InvalidSessionTimeoutError,
     UnsupportedVersionError,
 )
-from coordinator.consumer.events import AssignPartitions, LosePartitions, RevokePartitions
-from coordinator.consumer.protocol import Subscription, decode_assignment, encode_subscription
-from coordinator.consumer.state import Generation, MemberState
-from schemas import messages as m
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.consumer.events import (
+    AssignPartitions,
+    LosePartitions,
+    RevokePartitions,
+)
+from group_coordinator.coordinator.consumer.protocol import (
+    Subscription,
+    decode_assignment,
+    encode_subscription,
+)
+from group_coordinator.coordinator.consumer.state import Generation, MemberState
+from group_coordinator.schemas import messages as m
+from group_coordinator.schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import (
     BACKOFF_MS,
     COOPERATIVE,

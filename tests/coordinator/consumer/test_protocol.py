@@ -15,7 +15,7 @@ from kafka.protocol.consumer.metadata import (
     ConsumerProtocolSubscription,
 )
 
-from coordinator.consumer.protocol import (
+from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     ProtocolError,
     Subscription,

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from coordinator.group.state import GroupState
+from group_coordinator.coordinator.group.state import GroupState
 from tests.coordinator.consumer.world import Member, World
 from tests.examples import examples
 

@@ -6,16 +6,16 @@ import re
 
 import pytest
 
-from coordinator.consumer.errors import CommitFailedError
-from coordinator.consumer.events import (
+from group_coordinator.coordinator.consumer.errors import CommitFailedError
+from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
     CommitDone,
     LosePartitions,
     RevokePartitions,
 )
-from coordinator.consumer.protocol import decode_subscription
-from schemas import messages as m
-from schemas.errors import ErrorCode
+from group_coordinator.coordinator.consumer.protocol import decode_subscription
+from group_coordinator.schemas import messages as m
+from group_coordinator.schemas.errors import ErrorCode
 from tests.coordinator.consumer.lone import (
     BACKOFF_MS,
     COOPERATIVE,

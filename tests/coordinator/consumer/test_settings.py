@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from coordinator.config import ConfigError
-from coordinator.consumer.assignors import (
+from group_coordinator.coordinator.config import ConfigError
+from group_coordinator.coordinator.consumer.assignors import (
     ASSIGNORS,
     CooperativeStickyAssignor,
     RebalanceProtocol,
 )
-from coordinator.consumer.backoff import Backoff
-from coordinator.consumer.settings import AutoOffsetReset, parse_settings
+from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, parse_settings
 
 
 def test_the_defaults_are_kafkas() -> None:

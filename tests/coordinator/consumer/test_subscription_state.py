@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from coordinator.consumer.positions import OffsetAndMetadata
-from coordinator.consumer.protocol import TopicPartition
-from coordinator.consumer.settings import AutoOffsetReset
-from coordinator.consumer.subscription import SubscriptionError, SubscriptionState
+from group_coordinator.coordinator.consumer.positions import OffsetAndMetadata
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.settings import AutoOffsetReset
+from group_coordinator.coordinator.consumer.subscription import SubscriptionError, SubscriptionState
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.consumer.backoff import Backoff
-from coordinator.consumer.heartbeat import Heartbeat
-from coordinator.consumer.settings import parse_settings
+from group_coordinator.coordinator.consumer.backoff import Backoff
+from group_coordinator.coordinator.consumer.heartbeat import Heartbeat
+from group_coordinator.coordinator.consumer.settings import parse_settings
 
 SETTINGS = parse_settings(
     {

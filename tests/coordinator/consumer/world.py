@@ -16,20 +16,20 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from coordinator.consumer.coordinator import ConsumerCoordinator
-from coordinator.consumer.errors import ConsumerError
-from coordinator.consumer.events import (
+from group_coordinator.coordinator.consumer.coordinator import ConsumerCoordinator
+from group_coordinator.coordinator.consumer.errors import ConsumerError
+from group_coordinator.coordinator.consumer.events import (
     AssignPartitions,
     CommitDone,
     Event,
     LosePartitions,
     RevokePartitions,
 )
-from coordinator.consumer.protocol import TopicPartition
-from coordinator.consumer.settings import parse_settings
-from coordinator.consumer.state import MemberState
-from coordinator.group.step import Step
-from schemas.messages import RequestEvent, Response
+from group_coordinator.coordinator.consumer.protocol import TopicPartition
+from group_coordinator.coordinator.consumer.settings import parse_settings
+from group_coordinator.coordinator.consumer.state import MemberState
+from group_coordinator.coordinator.group.step import Step
+from group_coordinator.schemas.messages import RequestEvent, Response
 from tests.context import Call, Context
 
 GROUP = "groupId"

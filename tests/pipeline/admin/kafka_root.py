@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from pipeline.topics import TableTopics, create_table_topic
-from schemas.messages import (
+from group_coordinator.pipeline.topics import TableTopics, create_table_topic
+from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.admin.changes import carry_out, delete_group
-from pipeline.admin.history import plan_deletions, plan_undo
-from pipeline.admin.plans import Change, UnknownGroup
-from pipeline.admin.reset import Aim, plan_resets
-from pipeline.cli.main import app
-from pipeline.errors import Failure, WrongCall
-from pipeline.monitor.catalog import Catalog
-from pipeline.tables.topics import create_topic
-from schemas.messages import (
+from group_coordinator.pipeline.admin.changes import carry_out, delete_group
+from group_coordinator.pipeline.admin.history import plan_deletions, plan_undo
+from group_coordinator.pipeline.admin.plans import Change, UnknownGroup
+from group_coordinator.pipeline.admin.reset import Aim, plan_resets
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.errors import Failure, WrongCall
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.schemas.messages import (
     JoinGroupProtocol,
     JoinGroupRequest,
     OffsetCommitPartition,

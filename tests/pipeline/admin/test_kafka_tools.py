@@ -16,9 +16,18 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from coordinator.consumer.protocol import Assignment, TopicPartition, encode_assignment
-from pipeline.cli.main import app
-from schemas.records import GROUP_METADATA, GroupMetadataValue, MemberMetadata, Record
+from group_coordinator.coordinator.consumer.protocol import (
+    Assignment,
+    TopicPartition,
+    encode_assignment,
+)
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.schemas.records import (
+    GROUP_METADATA,
+    GroupMetadataValue,
+    MemberMetadata,
+    Record,
+)
 from tests.pipeline.admin.kafka_root import commit, make_root
 from tests.pipeline.gateway.kafka_tools.recording import RECORDED, Told, read
 from tests.pipeline.offsets_log import Log

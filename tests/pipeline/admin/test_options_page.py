@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import pipeline.cli
-from pipeline.cli.main import make_app
+from group_coordinator.pipeline import cli
+from group_coordinator.pipeline.cli.main import make_app
 from tests.pipeline.admin.kafka_root import make_root
 from tests.pipeline.offsets_log import Log
 from tests.pipeline.offsets_log import commit as commit_record
 
-PAGE = Path(pipeline.cli.__file__).parent / "KAFKA_CONSUMER_GROUPS.md"
+PAGE = Path(cli.__file__).parent / "KAFKA_CONSUMER_GROUPS.md"
 KAFKAS, OURS = (
     [line for line in table.splitlines() if line.startswith("| `")]
     for table in PAGE.read_text().split("What none of Kafka's tools has:")

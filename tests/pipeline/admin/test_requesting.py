@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import clock
-from pipeline.admin.changes import Change, carry_out, delete_group
-from pipeline.client import NoAnswer, NoTables, RequestClient
-from pipeline.errors import Failure
-from pipeline.tables.store import open_table
-from schemas.messages import RequestEvent
-from schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES, from_arrow
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.admin.changes import Change, carry_out, delete_group
+from group_coordinator.pipeline.client import NoAnswer, NoTables, RequestClient
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.messages import RequestEvent
+from group_coordinator.schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES, from_arrow
 from tests.pipeline.small import SmallCoordinator
 from tests.roots import make_tables
 from tests.waiting import wait_until
@@ -128,7 +128,7 @@ def test_a_coordinator_that_stops_between_question_and_change(
         return flush(client, timeout_s)
 
     monkeypatch.setattr(RequestClient, "flush", flush_and_stop)
-    monkeypatch.setattr("pipeline.admin.requesting._ANSWER_S", 0.1)
+    monkeypatch.setattr("group_coordinator.pipeline.admin.requesting._ANSWER_S", 0.1)
     with pytest.raises(NoAnswer, match="nothing is changed any more"):
         carry_out(root, "g", TO_SEVEN, timeout_s=0.3)
     coordinator.resume()

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.cli import main as command
-from pipeline.errors import Failure
-from pipeline.logs import LogFormat, ProcessLog
+from group_coordinator.pipeline.cli import main as command
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import app
 
 GOLDEN = str(Path(__file__).parents[2] / "golden" / "0.1.0" / "root")
 

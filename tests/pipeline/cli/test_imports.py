@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import ensure_tables
-from pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.tables.topics import create_topic
 from tests.ends import check_end
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.rows import heartbeat
@@ -24,8 +24,9 @@ from tests.pipeline.rows import heartbeat
 _RUN = """
 import json, os, sys, traceback
 import deltalake, duckdb, pyarrow, pyarrow.compute, pyarrow.parquet
-import pipeline.client, pipeline.records, pipeline.upkeep.compaction, pipeline.upkeep.retention
-from pipeline.cli.main import main
+import group_coordinator.pipeline.client, group_coordinator.pipeline.records
+import group_coordinator.pipeline.upkeep.compaction, group_coordinator.pipeline.upkeep.retention
+from group_coordinator.pipeline.cli.main import main
 HEAVY = ("pyspark", "py4j", "pandas")
 assert not sys.modules.keys() & HEAVY
 for number, arguments in enumerate(json.loads(sys.argv[1])):

@@ -22,12 +22,12 @@ OTHERS = (
     "numpy",
     "obstore",
     "pandas",
-    "pipeline.bench",
-    "pipeline.cli.acls",
-    "pipeline.cli.run",
-    "pipeline.client",
-    "pipeline.gateway",
-    "pipeline.topics",
+    "group_coordinator.pipeline.bench",
+    "group_coordinator.pipeline.cli.acls",
+    "group_coordinator.pipeline.cli.run",
+    "group_coordinator.pipeline.client",
+    "group_coordinator.pipeline.gateway",
+    "group_coordinator.pipeline.topics",
     "py4j",
     "pyarrow",
     "pyspark",
@@ -37,13 +37,13 @@ OTHERS = (
 _RUN = """
 import json, os, sys
 import duckdb, typer
-assert not [name for name in sys.modules if name.startswith("pipeline")]
+assert not [name for name in sys.modules if name.startswith("group_coordinator")]
 for verb in json.loads(sys.argv[1]):
     sys.stdout.flush()
     if child := os.fork():
         assert os.waitpid(child, 0)[1] == 0, verb
         continue
-    from pipeline.cli.main import main
+    from group_coordinator.pipeline.cli.main import main
     sys.argv[1:] = verb
     try:
         main()
@@ -85,6 +85,6 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_verb_of_groups_imports_little(verb: str, loaded: dict[str, list[str]]) -> None:
     modules = loaded[verb]
-    assert "pipeline.cli.main" in modules
+    assert "group_coordinator.pipeline.cli.main" in modules
     assert [name for name in OTHERS if name in modules] == []
     assert len(modules) < 800

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.cli.main import main
+from group_coordinator.pipeline.cli.main import main
 
 
 @pytest.fixture

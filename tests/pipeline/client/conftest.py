@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from pipeline.client import ProducerSettings, RequestClient, member_hub
+from group_coordinator.pipeline.client import ProducerSettings, RequestClient, member_hub
 
 
 @pytest.fixture(autouse=True)

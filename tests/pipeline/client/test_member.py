@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.client import (
+from group_coordinator.pipeline.client import (
     CommitFailedError,
     ConfigError,
     CoordinatorTimeoutError,
@@ -28,8 +28,8 @@ from pipeline.client import (
     UnknownTopicOrPartitionError,
     member_hub,
 )
-from pipeline.client import TopicPartition as Tp
-from pipeline.tables.topics import alter_topic, create_topic
+from group_coordinator.pipeline.client import TopicPartition as Tp
+from group_coordinator.pipeline.tables.topics import alter_topic, create_topic
 from tests.pipeline.small import SmallCoordinator
 from tests.waiting import wait_until
 

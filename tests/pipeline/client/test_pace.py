@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.client.answer_rhythm import AnswerRhythm
-from pipeline.client.pace import EARLIER_MS, LEAST_MS, Pace
+from group_coordinator.pipeline.client.answer_rhythm import AnswerRhythm
+from group_coordinator.pipeline.client.pace import EARLIER_MS, LEAST_MS, Pace
 
 LINGERS_UNTIL = 10_000.0
 

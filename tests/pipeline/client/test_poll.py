@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.client import (
+from group_coordinator.pipeline.client import (
     CannotFollow,
     ConsumerRecord,
     CoordinatorTimeoutError,
@@ -23,9 +23,9 @@ from pipeline.client import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
-from pipeline.client import TopicPartition as Tp
-from pipeline.tables.topics import create_topic
-from pipeline.topics import (
+from group_coordinator.pipeline.client import TopicPartition as Tp
+from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.topics import (
     LogAppender,
     NewBatch,
     TableTopics,

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline.client import (
+from group_coordinator.pipeline.client import (
     BufferExhausted,
     DeliveryFailed,
     DeliveryTimeout,
@@ -25,12 +25,12 @@ from pipeline.client import (
     UnwritableRequest,
     parse_producer,
 )
-from pipeline.client.accumulator import Accumulator
-from pipeline.client.producer import backoff_ms
-from pipeline.delta.appender import Appender
-from pipeline.delta.open import open_appender
-from schemas.messages import JoinGroupRequest, RequestEvent
-from schemas.tables import MOST_NUMBERED
+from group_coordinator.pipeline.client.accumulator import Accumulator
+from group_coordinator.pipeline.client.producer import backoff_ms
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.schemas.messages import JoinGroupRequest, RequestEvent
+from group_coordinator.schemas.tables import MOST_NUMBERED
 from tests.pipeline.rows import heartbeat, rows, version
 
 # Longer than a test may take: who waits for it, waits for ever.

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.client import (
+from group_coordinator.pipeline.client import (
     DeliveryFailed,
     NoAnswer,
     NoTables,
@@ -25,10 +25,10 @@ from pipeline.client import (
     ResponsesLost,
     response_reader,
 )
-from pipeline.delta.actions import add_action, encode_commit
-from pipeline.delta.data_files import DataFile
-from pipeline.delta.open import open_appender
-from schemas.messages import (
+from group_coordinator.pipeline.delta.actions import add_action, encode_commit
+from group_coordinator.pipeline.delta.data_files import DataFile
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.schemas.messages import (
     JoinGroupResponse,
     JoinGroupResponseMember,
     LeaveGroupResponse,
@@ -39,7 +39,7 @@ from schemas.messages import (
     RequestEvent,
     Response,
 )
-from schemas.tables import RESPONSES, from_arrow, to_arrow
+from group_coordinator.schemas.tables import RESPONSES, from_arrow, to_arrow
 from tests.pipeline.rows import heartbeat, response, rows
 from tests.pipeline.small import SmallCoordinator
 from tests.roots import make_tables
@@ -165,7 +165,7 @@ class Suspended:
 def test_a_client_that_was_suspended_past_the_log_s_retention_gets_its_answers(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.commit_reader.GONE_CHECK_S", 0)
     with ResponseReader(root) as reader:
         suspended = reader._tail = Suspended(reader._tail)  # type: ignore[assignment]
         before, unanswered = reader.register("before"), reader.register("unanswered")

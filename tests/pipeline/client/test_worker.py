@@ -15,11 +15,17 @@ from deltalake import DeltaTable, write_deltalake
 from kafka.partitioner.default import murmur2
 from typer.testing import CliRunner
 
-from pipeline.cli import main as cli
-from pipeline.client import CannotFollow, worker
-from pipeline.client.worker import Batch, CommandFailed, ProcessedRow, Worker, to_command
-from pipeline.tables.topics import UnknownTopic, alter_topic, create_topic
-from pipeline.topics import create_table_topic
+from group_coordinator.pipeline.cli import main as cli
+from group_coordinator.pipeline.client import CannotFollow, worker
+from group_coordinator.pipeline.client.worker import (
+    Batch,
+    CommandFailed,
+    ProcessedRow,
+    Worker,
+    to_command,
+)
+from group_coordinator.pipeline.tables.topics import UnknownTopic, alter_topic, create_topic
+from group_coordinator.pipeline.topics import create_table_topic
 from tests.pipeline.small import SmallCoordinator
 from tests.waiting import wait_until
 

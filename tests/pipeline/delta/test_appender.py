@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from pipeline.clock import clock_ms
-from pipeline.delta import file_appender, local_appender
-from pipeline.delta.appender import AppendConflict
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.remote_appender import RemoteAppender
-from pipeline.tables.store import ensure_table
-from schemas.tables import OFFSETS_TOPIC, RESPONSES, to_arrow
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta import file_appender, local_appender
+from group_coordinator.pipeline.delta.appender import AppendConflict
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.remote_appender import RemoteAppender
+from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.schemas.tables import OFFSETS_TOPIC, RESPONSES, to_arrow
 from tests.pipeline.rows import commit_record, response
 
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.delta.checkpoint import checkpoint
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.tables.store import ensure_table
-from schemas.tables import RESPONSES, to_arrow
+from group_coordinator.pipeline.delta.checkpoint import checkpoint
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.schemas.tables import RESPONSES, to_arrow
 from tests.ends import check_end
 from tests.pipeline.rows import response
 
@@ -41,7 +41,7 @@ def append_at(when: str, folder: Path) -> None:
     program = (
         "import atexit, sys\n"
         "from pathlib import Path\n"
-        "from pipeline.delta import local_appender\n"
+        "from group_coordinator.pipeline.delta import local_appender\n"
         "local_appender.CHECKPOINT_EVERY = 1\n"
         "appender = local_appender.LocalAppender(Path(sys.argv[1]))\n"
         f"{when}(lambda: appender.append(None, 'producer', 1))\n"
@@ -65,7 +65,7 @@ def test_a_process_past_its_end_begins_no_checkpoint(folder):
 
 
 def test_a_large_table_is_checkpointed_less_often(folder, monkeypatch):
-    monkeypatch.setattr("pipeline.delta.checkpoint.ACTIONS_PER_COMMIT", 2)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.checkpoint.ACTIONS_PER_COMMIT", 2)
 
     def checkpoints() -> list[int]:
         found = (folder / "_delta_log").glob("*.checkpoint.parquet")

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.tables.store import ensure_table
-from schemas.tables import RESPONSES, to_arrow
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.schemas.tables import RESPONSES, to_arrow
 from tests.pipeline.delta.feature_tables import create, protocol
 from tests.pipeline.rows import response
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from tests.frames import assert_same_rows
 
 pytestmark = pytest.mark.spark

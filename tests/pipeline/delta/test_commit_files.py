@@ -11,10 +11,10 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow.fs import PyFileSystem
 
-from pipeline.delta import commit_files
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.object_store import StoreFiles
-from pipeline.delta.tail import Position, appended
+from group_coordinator.pipeline.delta import commit_files
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.object_store import StoreFiles
+from group_coordinator.pipeline.delta.tail import Position, appended
 
 
 class WatchedFiles(StoreFiles):

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.delta.appender import Appender
-from pipeline.delta.epoch import Epoch, FencedError
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.open import raise_epoch
-from pipeline.delta.remote_appender import RemoteAppender
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.sink import Sink
-from pipeline.tables.store import WRITTEN, ensure_tables, table_uri
-from schemas.tables import RESPONSES
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.open import raise_epoch
+from group_coordinator.pipeline.delta.remote_appender import RemoteAppender
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.tables.store import WRITTEN, ensure_tables, table_uri
+from group_coordinator.schemas.tables import RESPONSES
 from tests.pipeline.rows import commit_record, output, rows
 from tests.waiting import wait_until
 

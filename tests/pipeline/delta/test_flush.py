@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.delta import checkpoint, commit, local_appender, table_files
-from pipeline.delta.data_files import data_files
-from pipeline.delta.engine import Engine
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.table_files import TableFiles
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.sink import Sink
+from group_coordinator.pipeline.delta import checkpoint, commit, local_appender, table_files
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.engine import Engine
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.sink import Sink
 from tests.pipeline.rows import commit_record, output
 
 

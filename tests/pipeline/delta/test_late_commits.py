@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from pipeline.delta import late_commits
-from pipeline.delta.commit import Commit, CommitStateUnknown
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.log import commit_path
-from pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta import late_commits
+from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.log import commit_path
+from group_coordinator.pipeline.delta.log_trim import trim_log
 
 
 def numbers(*values: int) -> pa.Table:

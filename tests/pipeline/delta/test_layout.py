@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.delta import tail
-from pipeline.delta.actions import parse_commit
-from pipeline.delta.commit_reader import open_files
-from pipeline.delta.layout import Layout
-from pipeline.delta.open import open_appender
-from pipeline.delta.tail import Position, Wanted, appended, follow
+from group_coordinator.pipeline.delta import tail
+from group_coordinator.pipeline.delta.actions import parse_commit
+from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.layout import Layout
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.tail import Position, Wanted, appended, follow
 
 SCHEMA = pa.schema({"key": pa.string(), "number": pa.int64()})
 FIRST = Position(1)

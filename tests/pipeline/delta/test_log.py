@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.delta.checkpoint import clean_log
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.log import LogGone, commit_path, last_checkpoint, next_commit
-from pipeline.delta.log_trim import trim_log
-from pipeline.delta.table import open_delta
-from pipeline.errors import Failure
-from pipeline.tables.store import ensure_table
-from schemas.tables import RESPONSES, to_arrow
+from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.log import LogGone, commit_path, last_checkpoint, next_commit
+from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.schemas.tables import RESPONSES, to_arrow
 from tests.pipeline.rows import response
 
 
@@ -63,7 +63,7 @@ def test_a_commit_that_comes_with_a_checkpoint_while_one_looks_is_found(folder, 
         clean_log(open_delta(str(folder)))
         return last_checkpoint(of)
 
-    monkeypatch.setattr("pipeline.delta.log.last_checkpoint", last)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.log.last_checkpoint", last)
     actions = next_commit(log(folder), 3)
     assert actions is not None
     assert any(action.add is not None for action in actions)
@@ -73,7 +73,9 @@ def test_a_commit_that_is_being_written_in_place_is_waited_for(folder, monkeypat
     place = commit_path(log(folder), 4)
     place.write_bytes(b"")
     content = b'{"txn":{"appId":"spark","version":1}}'
-    monkeypatch.setattr("pipeline.delta.log.back_off", lambda _: place.write_bytes(content))
+    monkeypatch.setattr(
+        "group_coordinator.pipeline.delta.log.back_off", lambda _: place.write_bytes(content)
+    )
     actions = next_commit(log(folder), 3)
     assert actions is not None
     assert [action.txn.app_id for action in actions if action.txn is not None] == ["spark"]
@@ -81,6 +83,6 @@ def test_a_commit_that_is_being_written_in_place_is_waited_for(folder, monkeypat
 
 def test_a_commit_that_stays_empty_is_named(folder, monkeypatch):
     commit_path(log(folder), 4).write_bytes(b"")
-    monkeypatch.setattr("pipeline.delta.log.back_off", lambda _: None)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.log.back_off", lambda _: None)
     with pytest.raises(Failure, match=r"4\.json is empty"):
         next_commit(log(folder), 3)

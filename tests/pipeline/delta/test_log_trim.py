@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.log_trim import trim_log
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
 
-from pipeline.delta.parquet_file import why_no_parquet
+from group_coordinator.pipeline.delta.parquet_file import why_no_parquet
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 from msgspec import structs
 
-from pipeline.delta.data_files import data_files
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.log import commit_path
-from pipeline.delta.open import open_appender
-from pipeline.delta.protocol import UnsupportedTable, writer_features
-from pipeline.delta.table import open_delta
-from pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.log import commit_path
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.protocol import UnsupportedTable, writer_features
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta.table_files import TableFiles
 from tests.pipeline.delta.feature_tables import FEATURES, column, create, protocol
 
 REFUSED_BY_DELTA_RS = ("rowTracking", "inCommitTimestamp", "writer version 6")

@@ -7,16 +7,16 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable, Transaction
 
-from pipeline.delta.checkpoint import clean_log
-from pipeline.delta.data_files import data_files
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.log import commit_path
-from pipeline.delta.log_trim import trim_log
-from pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_locally
-from pipeline.delta.table import ATTEMPTS, open_delta
-from pipeline.delta.table_files import TableFiles
-from pipeline.tables.store import ensure_table
-from schemas.tables import RESPONSES, to_arrow
+from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.log import commit_path
+from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_locally
+from group_coordinator.pipeline.delta.table import ATTEMPTS, open_delta
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.schemas.tables import RESPONSES, to_arrow
 from tests.pipeline.rows import response
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from pipeline.delta.snapshot import Snapshot
+from group_coordinator.pipeline.delta.snapshot import Snapshot
 
 
 @pytest.fixture

@@ -9,15 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline.delta import store_check
-from pipeline.delta.object_store import Folder
-from pipeline.delta.store_check import UnfitStore, check_store
-from pipeline.errors import WrongCall
-from pipeline.node.preflight import check_start
-from pipeline.settings import load_settings
-from pipeline.tables import store
-from pipeline.tables.store import ensure_table
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.delta import store_check
+from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.store_check import UnfitStore, check_store
+from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.node.preflight import check_start
+from group_coordinator.pipeline.settings import load_settings
+from group_coordinator.pipeline.tables import store
+from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.schemas.tables import REQUESTS
 
 
 @pytest.fixture(autouse=True)

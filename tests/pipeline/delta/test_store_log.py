@@ -15,18 +15,18 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline import clock
-from pipeline.delta import store_appender, store_log, store_trim, table_log
-from pipeline.delta.actions import txn_action
-from pipeline.delta.appender import AppendConflict
-from pipeline.delta.commit import Commit, CommitStateUnknown
-from pipeline.delta.epoch import Epoch, FencedError
-from pipeline.delta.log import LogGone, decode_last_checkpoint
-from pipeline.delta.object_store import Folder
-from pipeline.delta.store_appender import StoreAppender
-from pipeline.delta.store_errors import StoreError
-from pipeline.delta.store_log import CLEANED_S, StoreLog
-from pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.delta import store_appender, store_log, store_trim, table_log
+from group_coordinator.pipeline.delta.actions import txn_action
+from group_coordinator.pipeline.delta.appender import AppendConflict
+from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown
+from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.log import LogGone, decode_last_checkpoint
+from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.store_appender import StoreAppender
+from group_coordinator.pipeline.delta.store_errors import StoreError
+from group_coordinator.pipeline.delta.store_log import CLEANED_S, StoreLog
+from group_coordinator.pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
 
 LOST = StoreError("the connection was closed before the answer came")
 
@@ -249,7 +249,7 @@ def test_a_store_that_refuses_leaves_no_file(uri, monkeypatch):
 
 def test_two_commits_of_one_content_are_told_apart(uri, monkeypatch):
     """Two nodes say the same in one millisecond: of one version only one of them is the writer."""
-    monkeypatch.setattr("pipeline.delta.actions.clock_ms", lambda: 5)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.actions.clock_ms", lambda: 5)
     first, second = (Commit([txn_action("lease", 7)], is_blind_append=True) for _ in range(2))
     log = StoreLog(uri)
     log.create(first, 1)
@@ -261,8 +261,10 @@ def test_two_commits_of_one_content_are_told_apart(uri, monkeypatch):
 
 def test_losing_every_attempt_is_an_error(uri, monkeypatch):
     appender = StoreAppender(uri)
-    monkeypatch.setattr("pipeline.delta.file_appender.ATTEMPTS", 3)
-    monkeypatch.setattr("pipeline.delta.file_appender.back_off", lambda _attempt: None)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.file_appender.ATTEMPTS", 3)
+    monkeypatch.setattr(
+        "group_coordinator.pipeline.delta.file_appender.back_off", lambda _attempt: None
+    )
     create = Folder.create
 
     def taken(folder: Folder, path: str, content: bytes) -> None:
@@ -369,9 +371,10 @@ def test_a_checkpoint_is_written_now_and_then_and_the_log_cleaned_up_more_seldom
     done: list[tuple[object, ...]] = []
     monkeypatch.setattr(store_appender, "CHECKPOINT_EVERY", 2)
     monkeypatch.setattr(
-        "pipeline.delta.store_appender.checkpoint_in_store", lambda *a: done.append(a[:3])
+        "group_coordinator.pipeline.delta.store_appender.checkpoint_in_store",
+        lambda *a: done.append(a[:3]),
     )
-    monkeypatch.setattr("pipeline.background.run", lambda _name, work: work())
+    monkeypatch.setattr("group_coordinator.pipeline.background.run", lambda _name, work: work())
     clocks = Clocks()
     with clock.use(clocks):
         appender = StoreAppender(uri)

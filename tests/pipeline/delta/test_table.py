@@ -9,11 +9,11 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipeline.delta import table as delta
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.table import local_folder, newest_version, open_delta, refresh
-from pipeline.tables.store import ensure_table
-from schemas.tables import RESPONSES, to_arrow
+from group_coordinator.pipeline.delta import table as delta
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.table import local_folder, newest_version, open_delta, refresh
+from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.schemas.tables import RESPONSES, to_arrow
 from tests.pipeline.rows import response
 
 

@@ -8,14 +8,14 @@ import pytest
 from deltalake import DeltaTable
 from pyarrow.fs import PyFileSystem
 
-from pipeline import clock
-from pipeline.delta import commit_reader
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.log import LogGone
-from pipeline.delta.object_store import StoreFiles
-from pipeline.delta.tail import Tail, follow
-from pipeline.tables.store import table_uri
-from schemas.tables import RESPONSES, to_arrow
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.object_store import StoreFiles
+from group_coordinator.pipeline.delta.tail import Tail, follow
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import RESPONSES, to_arrow
 from tests.pipeline.rows import response
 
 

@@ -9,13 +9,21 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from pipeline.delta.checkpoint import clean_log
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.log import commit_path
-from pipeline.delta.table import open_delta
-from pipeline.delta.tail import follow
-from pipeline.delta.torn import CHECKPOINT, COMMIT, KEPT, TornTable, check_whole, find_torn, mend
-from pipeline.errors import Failure
+from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.log import commit_path
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.delta.torn import (
+    CHECKPOINT,
+    COMMIT,
+    KEPT,
+    TornTable,
+    check_whole,
+    find_torn,
+    mend,
+)
+from group_coordinator.pipeline.errors import Failure
 
 
 def numbers(*values: int) -> pa.Table:

@@ -13,15 +13,15 @@ import pytest
 from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from pipeline.client import ProducerSettings, RequestProducer
-from pipeline.delta import commit, remote_appender, remote_commit
-from pipeline.delta.appender import AppendConflict
-from pipeline.delta.commit import CommitStateUnknown
-from pipeline.delta.data_files import data_files
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.log import commit_path
-from pipeline.delta.remote_appender import RemoteAppender
-from pipeline.delta.rewrite import Rewrite, commit_elsewhere, commit_locally
+from group_coordinator.pipeline.client import ProducerSettings, RequestProducer
+from group_coordinator.pipeline.delta import commit, remote_appender, remote_commit
+from group_coordinator.pipeline.delta.appender import AppendConflict
+from group_coordinator.pipeline.delta.commit import CommitStateUnknown
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.log import commit_path
+from group_coordinator.pipeline.delta.remote_appender import RemoteAppender
+from group_coordinator.pipeline.delta.rewrite import Rewrite, commit_elsewhere, commit_locally
 from tests.pipeline.rows import heartbeat
 from tests.pipeline.rows import rows as table_rows
 
@@ -112,11 +112,11 @@ def test_an_append_whose_link_was_refused_leaves_no_file(folder, monkeypatch):
 
 def test_two_commits_of_one_content_are_told_apart(folder, monkeypatch):
     """Two nodes say the same in one millisecond: of one version only one of them is the writer."""
-    monkeypatch.setattr("pipeline.delta.actions.clock_ms", lambda: 5)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.actions.clock_ms", lambda: 5)
     first, second = LocalAppender(folder), LocalAppender(folder)
     assert second.last_version("lease") == -1
     monkeypatch.setattr(second._snapshot, "follow", lambda: None)
-    monkeypatch.setattr("pipeline.delta.file_appender.ATTEMPTS", 2)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.file_appender.ATTEMPTS", 2)
     assert first.append(None, "lease", 7)
     with pytest.raises(AppendConflict):
         second.append(None, "lease", 7)
@@ -137,7 +137,7 @@ def test_a_commit_that_could_not_be_begun_leaves_no_file(folder, monkeypatch):
 def test_a_data_file_that_could_not_be_written_is_not_left_behind(folder, monkeypatch):
     appender = LocalAppender(folder)
     monkeypatch.setattr(
-        "pipeline.delta.layout.pq.write_table",
+        "group_coordinator.pipeline.delta.layout.pq.write_table",
         Once(lambda _rows, target, **_: target.write_bytes(b"PAR1"), NO_SPACE),
     )
     with pytest.raises(OSError, match="No space left"):

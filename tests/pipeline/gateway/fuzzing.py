@@ -12,8 +12,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.gateway.apis import APIS
-from pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.gateway.apis import APIS
+from group_coordinator.pipeline.gateway.brokers import Broker
 
 # Bytes of which lengths, counts and ends are made.
 _EDGES = (0, 1, 2, 3, 0x7F, 0x80, 0xFF)

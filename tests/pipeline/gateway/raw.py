@@ -10,7 +10,7 @@ from typing import Any
 
 from kafka.protocol.consumer.group import HeartbeatRequest
 
-from pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.gateway.brokers import Broker
 
 
 class Client:

@@ -11,10 +11,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from coordinator.signatures import RequestKey
-from pipeline.gateway.brokers import Broker
-from pipeline.gateway.server import running_gateway
-from pipeline.gateway.settings import GatewaySettings
+from group_coordinator.coordinator.signatures import RequestKey
+from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.gateway.server import running_gateway
+from group_coordinator.pipeline.gateway.settings import GatewaySettings
 from tests.pipeline.small import SmallCoordinator
 
 START_S = 30.0

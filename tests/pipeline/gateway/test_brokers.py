@@ -8,10 +8,16 @@ from contextlib import contextmanager
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from pipeline import clock
-from pipeline.gateway import server
-from pipeline.gateway.brokers import LEASE_S, LOOK_EVERY_S, Broker, Brokers, cluster_id
-from pipeline.tables.topics import create_topic
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.gateway import server
+from group_coordinator.pipeline.gateway.brokers import (
+    LEASE_S,
+    LOOK_EVERY_S,
+    Broker,
+    Brokers,
+    cluster_id,
+)
+from group_coordinator.pipeline.tables.topics import create_topic
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.waiting import wait_until
 

@@ -21,7 +21,7 @@ from kafka.errors import RebalanceInProgressError
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 from kafka.structs import OffsetAndMetadata
 
-from pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.gateway.brokers import Broker
 from tests.pipeline.gateway.raw import connected
 from tests.waiting import wait_until
 

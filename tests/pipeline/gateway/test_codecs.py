@@ -18,14 +18,14 @@ from kafka.protocol.consumer.group import (
     OffsetFetchResponse,
 )
 
-from pipeline.gateway.api import Api
-from pipeline.gateway.apis import heartbeat, offset_commit, offset_fetch
-from pipeline.gateway.apis.heartbeat import Heartbeat
-from pipeline.gateway.apis.offset_commit import OffsetCommit
-from pipeline.gateway.apis.offset_fetch import Fetched, OffsetFetch
-from pipeline.gateway.fields import FlexibleReader, InvalidFrame
-from pipeline.gateway.wire import read_body
-from schemas import messages
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.apis import heartbeat, offset_commit, offset_fetch
+from group_coordinator.pipeline.gateway.apis.heartbeat import Heartbeat
+from group_coordinator.pipeline.gateway.apis.offset_commit import OffsetCommit
+from group_coordinator.pipeline.gateway.apis.offset_fetch import Fetched, OffsetFetch
+from group_coordinator.pipeline.gateway.fields import FlexibleReader, InvalidFrame
+from group_coordinator.pipeline.gateway.wire import read_body
+from group_coordinator.schemas import messages
 from tests.examples import examples, texts
 
 HEARTBEAT, COMMIT, FETCH = heartbeat.API, offset_commit.API, offset_fetch.API

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.gateway.compression import Undecodable, decompress
+from group_coordinator.pipeline.gateway.compression import Undecodable, decompress
 
 SNAPPY = 2
 MOST_BYTES = 1_000

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from pipeline.client import RequestClient, RequestTooLarge, ResponsesLost
-from pipeline.gateway.coordinator_link import CoordinatorLink
-from schemas.errors import ErrorCode
-from schemas.messages import HeartbeatRequest, RequestEvent, Response
+from group_coordinator.pipeline.client import RequestClient, RequestTooLarge, ResponsesLost
+from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent, Response
 
 
 class Lost:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from kafka.protocol.consumer.group import HeartbeatRequest, HeartbeatResponse
 
-from pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.gateway.brokers import Broker
 from tests.ends import check_runs
 from tests.pipeline.gateway.fuzzing import Fuzz
 from tests.pipeline.gateway.raw import Client, connected
@@ -93,7 +93,7 @@ def gateway_process(root: str, log: Path) -> Iterator[tuple[subprocess.Popen[byt
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "pipeline", "gateway", "--root", root]
+    command = [sys.executable, "-m", "group_coordinator", "gateway", "--root", root]
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*command, "--listen", f"127.0.0.1:{port}"], stdout=output, stderr=output

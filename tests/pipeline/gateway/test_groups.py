@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from pipeline.topics import create_table_topic
+from group_coordinator.pipeline.topics import create_table_topic
 from tests.pipeline.gateway.consumer_process import ConsumerProcess
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.waiting import wait_until

@@ -17,9 +17,9 @@ import pytest
 from deltalake import write_deltalake
 from kafka.admin import KafkaAdminClient
 
-from pipeline.gateway.brokers import Broker
-from pipeline.monitor.catalog import Catalog
-from pipeline.topics import create_log_topic, create_table_topic
+from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.topics import create_log_topic, create_table_topic
 from tests.ends import check_end
 from tests.pipeline.gateway.kafka_tools.running import (
     command,

@@ -10,8 +10,8 @@ from kafka.protocol.consumer.group import (
     LeaveGroupRequest,
 )
 
-from pipeline.gateway.brokers import Broker
-from schemas.errors import ErrorCode
+from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.gateway.raw import Client, connected, heartbeat
 from tests.waiting import wait_until
 

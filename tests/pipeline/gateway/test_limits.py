@@ -19,11 +19,11 @@ from kafka.protocol.consumer.group import (
 )
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
-from pipeline.gateway.brokers import Broker
-from pipeline.gateway.room import Room
-from pipeline.gateway.settings import GatewaySettings
-from pipeline.tables.store import open_table
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.gateway.room import Room
+from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.gateway.raw import Client, connected, heartbeat
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.waiting import wait_until

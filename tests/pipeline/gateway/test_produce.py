@@ -26,14 +26,14 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.consumer.group import HeartbeatResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
-from pipeline.clock import clock_ms
-from pipeline.gateway.apis import fetch
-from pipeline.gateway.brokers import Broker
-from pipeline.gateway.producer_ids import ProducerIds
-from pipeline.gateway.record_batch import encode_batch
-from pipeline.gateway.settings import GatewaySettings
-from pipeline.tables.topics import create_topic
-from pipeline.topics import LogAppender, Record, TableTopics, create_log_topic
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.gateway.apis import fetch
+from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.gateway.producer_ids import ProducerIds
+from group_coordinator.pipeline.gateway.record_batch import encode_batch
+from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.topics import LogAppender, Record, TableTopics, create_log_topic
 from tests.pipeline.gateway.raw import connected, heartbeat
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.waiting import wait_until
@@ -485,7 +485,16 @@ def test_a_gateway_that_is_killed_again_and_again_writes_each_record_once(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         listen = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, "-m", "pipeline", "gateway", "--root", root, "--listen", listen]
+    command = [
+        sys.executable,
+        "-m",
+        "group_coordinator",
+        "gateway",
+        "--root",
+        root,
+        "--listen",
+        listen,
+    ]
     told: list[Any] = []
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": listen, "enable.idempotence": True, "linger.ms": 1, "log_level": 0}

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.gateway.produced_batch import Refused, read_batch
-from pipeline.gateway.record_batch import encode_batch, varint
-from pipeline.topics import NewBatch, Record, TopicConfig
-from schemas.errors import ErrorCode
+from group_coordinator.pipeline.gateway.produced_batch import Refused, read_batch
+from group_coordinator.pipeline.gateway.record_batch import encode_batch, varint
+from group_coordinator.pipeline.topics import NewBatch, Record, TopicConfig
+from group_coordinator.schemas.errors import ErrorCode
 from tests.examples import texts
 
 NOW = 1_700_000_000_000
@@ -108,7 +108,7 @@ def test_records_are_decompressed(name: str) -> None:
 def test_records_that_would_fill_the_memory_are_refused(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.gateway.produced_batch._MOST_BYTES", 1_000_000)
+    monkeypatch.setattr("group_coordinator.pipeline.gateway.produced_batch._MOST_BYTES", 1_000_000)
     bomb = compressed(name, b"\0" * 8_000_000)
     batch = with_records(encode_batch(SOME), bomb, attributes=CODECS[name])
     assert refused(batch) is ErrorCode.CORRUPT_MESSAGE

@@ -25,10 +25,10 @@ from kafka.protocol.metadata import (
     FindCoordinatorResponse,
 )
 
-from pipeline.gateway.apis import APIS
-from pipeline.gateway.brokers import Broker
-from schemas.errors import ErrorCode
-from schemas.messages import NEWEST_VERSION
+from group_coordinator.pipeline.gateway.apis import APIS
+from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import NEWEST_VERSION
 from tests.pipeline.gateway.raw import Client, connected, heartbeat
 
 

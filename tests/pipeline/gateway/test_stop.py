@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.gateway.server import Gateway
-from pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.gateway.server import Gateway
+from group_coordinator.pipeline.gateway.settings import GatewaySettings
 
 _WAIT_S = 10.0
 

@@ -15,9 +15,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 from deltalake import DeltaTable, write_deltalake
 from kafka import KafkaConsumer, TopicPartition
 
-from pipeline.gateway.brokers import Broker
-from pipeline.tables.topics import create_topic
-from pipeline.topics import create_table_topic
+from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.topics import create_table_topic
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.waiting import wait_until
 

@@ -38,14 +38,14 @@ from kafka.protocol.consumer.group import (
 )
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
-from pipeline.clock import clock_ms
-from pipeline.gateway import call
-from pipeline.gateway.brokers import Broker
-from pipeline.monitor import catalog
-from pipeline.monitor.table_files import files_query
-from pipeline.tables.store import open_table
-from schemas.errors import ErrorCode
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.gateway import call
+from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.monitor import catalog
+from group_coordinator.pipeline.monitor.table_files import files_query
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline import small
 from tests.pipeline.gateway.raw import Client, connected
 from tests.pipeline.gateway.running import gateway

@@ -7,9 +7,9 @@ import resource
 
 import pytest
 
-from pipeline.gateway.apis import APIS
-from pipeline.gateway.fields import InvalidFrame
-from pipeline.gateway.wire import frame_size, read_body, read_header
+from group_coordinator.pipeline.gateway.apis import APIS
+from group_coordinator.pipeline.gateway.fields import InvalidFrame
+from group_coordinator.pipeline.gateway.wire import frame_size, read_body, read_header
 
 # Bytes of which lengths, counts and ends are made.
 _EDGES = (0, 1, 2, 3, 0x7F, 0x80, 0xFF)

@@ -9,8 +9,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.monitor.as_of import EPOCH, InvalidAsOf, NotKept, commit_times, read_as_of
-from pipeline.monitor.catalog import AmbiguousVersion, Catalog
+from group_coordinator.pipeline.monitor.as_of import (
+    EPOCH,
+    InvalidAsOf,
+    NotKept,
+    commit_times,
+    read_as_of,
+)
+from group_coordinator.pipeline.monitor.catalog import AmbiguousVersion, Catalog
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.topics.logs import appender, batch, make
 

@@ -18,15 +18,25 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from coordinator.consumer.protocol import Assignment, TopicPartition, encode_assignment
-from pipeline.delta.open import open_appender
-from pipeline.monitor import metrics
-from pipeline.monitor.metric_queries import GAUGES
-from pipeline.monitor.metrics import MetricsSettings, RootMetrics
-from pipeline.monitor.serving import serving_metrics
-from schemas.messages import Response
-from schemas.records import GROUP_METADATA, GroupEvent, GroupMetadataValue, MemberMetadata, Record
-from schemas.tables import GROUP_EVENTS, RESPONSES, to_arrow, to_events
+from group_coordinator.coordinator.consumer.protocol import (
+    Assignment,
+    TopicPartition,
+    encode_assignment,
+)
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.monitor import metrics
+from group_coordinator.pipeline.monitor.metric_queries import GAUGES
+from group_coordinator.pipeline.monitor.metrics import MetricsSettings, RootMetrics
+from group_coordinator.pipeline.monitor.serving import serving_metrics
+from group_coordinator.schemas.messages import Response
+from group_coordinator.schemas.records import (
+    GROUP_METADATA,
+    GroupEvent,
+    GroupMetadataValue,
+    MemberMetadata,
+    Record,
+)
+from group_coordinator.schemas.tables import GROUP_EVENTS, RESPONSES, to_arrow, to_events
 from tests.ends import check_end
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.topics.logs import appender, batch, make
@@ -242,7 +252,15 @@ def test_prometheus_reads_what_is_served(log: Log) -> None:
 @pytest.mark.slow
 def test_a_server_that_is_told_to_stop_says_nothing_of_its_input(log: Log) -> None:
     """It waits for the end of its input, which `run` holds open, and a signal ends it first."""
-    command = [sys.executable, "-m", "pipeline", "metrics", "--root", log.root, "--until-eof"]
+    command = [
+        sys.executable,
+        "-m",
+        "group_coordinator",
+        "metrics",
+        "--root",
+        log.root,
+        "--until-eof",
+    ]
     pipes = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([*command, "--listen", "127.0.0.1:0"], **pipes) as process:
         assert process.stderr is not None
@@ -253,7 +271,9 @@ def test_a_server_that_is_told_to_stop_says_nothing_of_its_input(log: Log) -> No
 
 
 def test_the_dashboard_asks_only_for_what_is_exported(told: list[Metric]) -> None:
-    dashboard = json.loads(resources.files("conf").joinpath("grafana-dashboard.json").read_text())
+    dashboard = json.loads(
+        resources.files("group_coordinator.conf").joinpath("grafana-dashboard.json").read_text()
+    )
     asked = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     asked += [each["query"] for each in dashboard["templating"]["list"]]
     names = {

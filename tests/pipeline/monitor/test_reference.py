@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from pipeline.monitor.catalog import Catalog
-from pipeline.monitor.view_text import read_statements
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.monitor.view_text import read_statements
 
 TOP = Path(__file__).parents[3]
 

@@ -8,17 +8,23 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.delta.checkpoint import clean_log
-from pipeline.delta.open import open_appender
-from pipeline.delta.plain_table import read_plain_table
-from pipeline.delta.table import open_delta
-from pipeline.errors import Failure
-from pipeline.monitor import catalog as catalog_module
-from pipeline.monitor.catalog import Catalog, QueryError
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import ensure_tables, table_uri
-from schemas.records import GroupEvent
-from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, REQUESTS, to_arrow, to_requests
+from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.plain_table import read_plain_table
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor import catalog as catalog_module
+from group_coordinator.pipeline.monitor.catalog import Catalog, QueryError
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
+from group_coordinator.schemas.records import GroupEvent
+from group_coordinator.schemas.tables import (
+    GROUP_EVENTS,
+    OFFSETS_TOPIC,
+    REQUESTS,
+    to_arrow,
+    to_requests,
+)
 from tests.pipeline.offsets_log import Log, commit, stored
 from tests.pipeline.rows import heartbeat
 from tests.pipeline.tables.test_columns import LACKING, create, earlier, in_columns, join

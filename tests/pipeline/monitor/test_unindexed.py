@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.admin import described
-from pipeline.cli.main import app
-from pipeline.delta.table import open_delta
-from pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.admin import described
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.monitor.catalog import Catalog
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.topics.logs import appender, batch, make
 from tests.pipeline.topics.tables import append, define, opened

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.monitor import catalog as catalog_module
-from pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.monitor import catalog as catalog_module
+from group_coordinator.pipeline.monitor.catalog import Catalog
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.topics.logs import appender, batch, make
 

@@ -12,16 +12,16 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from coordinator.consumer.protocol import (
+from group_coordinator.coordinator.consumer.protocol import (
     Assignment,
     TopicPartition,
     decode_assignment,
     encode_assignment,
 )
-from pipeline.delta.table import open_delta
-from pipeline.monitor import catalog as catalog_module
-from pipeline.monitor.catalog import Catalog
-from schemas.records import (
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.monitor import catalog as catalog_module
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
     GroupMetadataValue,

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from coordinator.group.batch import BatchSettings
-from pipeline.delta.epoch import Epoch
-from pipeline.delta.tail import Position
-from pipeline.stream.bootstrap import Bootstrap
-from pipeline.stream.offset import Offset, Planned, Selection
+from group_coordinator.coordinator.group.batch import BatchSettings
+from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.tail import Position
+from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+from group_coordinator.pipeline.stream.offset import Offset, Planned, Selection
 
 
 class FakeQuery:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipeline import clock
-from pipeline.node.node import CoordinatorNode
-from pipeline.settings import CoordinatorSettings, Settings
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.node.node import CoordinatorNode
+from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
 
 PARTITIONS = 13
 

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.node.archive_maker import main
+from group_coordinator.pipeline.node.archive_maker import main
 
 
 def record(folder: Path, _options: str) -> None:

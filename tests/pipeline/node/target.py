@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.delta.engine import Engine
-from pipeline.delta.table_files import TableFiles
-from pipeline.stream.packed import PACKED_SCHEMA
+from group_coordinator.pipeline.delta.engine import Engine
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
 
 
 def new_target(engine: Engine) -> TableFiles:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import Failure
-from pipeline.node.archive_maker import ArchiveMaker, forget_others, make_archive
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.archive_maker import ArchiveMaker, forget_others, make_archive
 from tests.waiting import wait_until
 
 WAIT_S = 30.0

@@ -6,15 +6,15 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from coordinator.group.partition import PartitionSet, partition_for
-from pipeline.node.bootstrap import append_bootstrap, prepare_bootstrap
-from pipeline.node.read_ahead import ReadAhead
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.event_source import read_events
-from pipeline.stream.packed import FIRST_KEY
-from pipeline.stream.sink import Sink
-from pipeline.tables.request_log import RequestLog
-from schemas.records import OffsetCommitValue, Record
+from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
+from group_coordinator.pipeline.node.bootstrap import append_bootstrap, prepare_bootstrap
+from group_coordinator.pipeline.node.read_ahead import ReadAhead
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.event_source import read_events
+from group_coordinator.pipeline.stream.packed import FIRST_KEY
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.schemas.records import OffsetCommitValue, Record
 from tests.frames import assert_same_rows, frame_of
 from tests.pipeline.rows import heartbeat, output
 
@@ -93,7 +93,9 @@ def append(root: str, uri: str, partition_set: PartitionSet) -> None:
 def elsewhere(monkeypatch):
     """Have every table read and written as one that is not on a local disk."""
     for module in ("table_files", "commit_reader", "open"):
-        monkeypatch.setattr(f"pipeline.delta.{module}.local_folder", lambda _: None)
+        monkeypatch.setattr(
+            f"group_coordinator.pipeline.delta.{module}.local_folder", lambda _: None
+        )
 
 
 def test_elsewhere_than_on_a_local_disk_a_bootstrap_is_the_same(root, elsewhere):

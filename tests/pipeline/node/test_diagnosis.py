@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import Failure
-from pipeline.node.diagnosis import one_line
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.diagnosis import one_line
 from tests.roots import make_tables
 
 Usage = namedtuple("Usage", "free")

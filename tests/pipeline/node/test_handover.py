@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from coordinator.group.control import UNLOAD_EVENT
-from coordinator.group.partition import PartitionSet, partition_for
-from pipeline.delta import table_files
-from pipeline.delta.commit_reader import open_files
-from pipeline.delta.tail import Position, appended
-from pipeline.node.bootstrap import prepare_bootstrap
-from pipeline.node.handover import (
+from group_coordinator.coordinator.group.control import UNLOAD_EVENT
+from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
+from group_coordinator.pipeline.delta import table_files
+from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.tail import Position, appended
+from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
+from group_coordinator.pipeline.node.handover import (
     CLAIMS,
     begin_afresh,
     begun_with,
@@ -22,13 +22,13 @@ from pipeline.node.handover import (
     give_up,
     passed_over,
 )
-from pipeline.node.read_ahead import ReadAhead
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.bootstrap import Bootstrap
-from pipeline.stream.change import Change, change_row
-from pipeline.stream.offset import Planned, Selection
-from pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
-from pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.node.read_ahead import ReadAhead
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+from group_coordinator.pipeline.stream.change import Change, change_row
+from group_coordinator.pipeline.stream.offset import Planned, Selection
+from group_coordinator.pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
+from group_coordinator.pipeline.tables.request_log import RequestLog
 from tests.pipeline.node.test_bootstrap import write_groups
 from tests.pipeline.rows import heartbeat
 

@@ -10,20 +10,20 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from coordinator.group.batch import BatchResult
-from coordinator.group.machine import BatchMachine
-from pipeline.bench.empty import EmptyMachine
-from pipeline.delta import local_appender, log_trim
-from pipeline.node import node
-from pipeline.node.node import CoordinatorNode
-from pipeline.node.query import named
-from pipeline.settings import CoordinatorSettings, Settings
-from pipeline.stream import serving
-from pipeline.stream.serving import QueryFailed, innermost
-from pipeline.stream.spark_engine import SparkEngine
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import table_uri
-from schemas.tables import REQUESTS
+from group_coordinator.coordinator.group.batch import BatchResult
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.pipeline.bench.empty import EmptyMachine
+from group_coordinator.pipeline.delta import local_appender, log_trim
+from group_coordinator.pipeline.node import node
+from group_coordinator.pipeline.node.node import CoordinatorNode
+from group_coordinator.pipeline.node.query import named
+from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
+from group_coordinator.pipeline.stream import serving
+from group_coordinator.pipeline.stream.serving import QueryFailed, innermost
+from group_coordinator.pipeline.stream.spark_engine import SparkEngine
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.rows import counts, heartbeat, output, rows
 from tests.waiting import wait_until
 

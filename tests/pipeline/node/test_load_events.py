@@ -11,13 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from coordinator.group.control import decode_control, readable_records
-from coordinator.group.log import replay
-from pipeline.node.load_events import groups_with_records, write_load_events
-from pipeline.node.scan_engine import open_engine
-from pipeline.stream.packed import FIRST_KEY, KEY_WIDTH
-from schemas.records import GroupMetadataValue, MemberMetadata, OffsetCommitValue, Record
-from schemas.tables import OFFSETS_TOPIC, to_arrow
+from group_coordinator.coordinator.group.control import decode_control, readable_records
+from group_coordinator.coordinator.group.log import replay
+from group_coordinator.pipeline.node.load_events import groups_with_records, write_load_events
+from group_coordinator.pipeline.node.scan_engine import open_engine
+from group_coordinator.pipeline.stream.packed import FIRST_KEY, KEY_WIDTH
+from group_coordinator.schemas.records import (
+    GroupMetadataValue,
+    MemberMetadata,
+    OffsetCommitValue,
+    Record,
+)
+from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 from tests.pipeline.node.target import new_target, with_column
 from tests.pipeline.offsets_log import Log, commit
 
@@ -192,5 +197,5 @@ def test_strings_that_are_not_utf8_are_replaced_and_nothing_else_is(root, caplog
 def test_elsewhere_than_on_a_local_disk_the_same_groups_are_loaded(root, monkeypatch):
     write_rich_log(root)
     here = {g: state_of(g, e) for g, e in events_of(root).items()}
-    monkeypatch.setattr("pipeline.delta.table_files.local_folder", lambda _: None)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.table_files.local_folder", lambda _: None)
     assert {g: state_of(g, e) for g, e in events_of(root).items()} == here

@@ -5,24 +5,24 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.coordinator import Node
-from coordinator.group.machine import BatchMachine
-from coordinator.group.snapshot import decode
-from coordinator.group.timers import next_deadline
-from coordinator.ownership import ClusterState, Plan
-from pipeline import clock
-from pipeline.bench.machine import START, MachineGroup
-from pipeline.node import read_ahead
-from pipeline.node.node import CoordinatorNode, QueryHangs, start
-from pipeline.node.query import batch_settings
-from pipeline.node.table_scan import TableScan
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.ownership.partitions import move
-from pipeline.settings import CoordinatorSettings, Settings
-from pipeline.stream.offset import Selection
-from pipeline.tables.request_log import RequestLog
-from schemas.messages import RequestEvent
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.coordinator import Node
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.group.snapshot import decode
+from group_coordinator.coordinator.group.timers import next_deadline
+from group_coordinator.coordinator.ownership import ClusterState, Plan
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.bench.machine import START, MachineGroup
+from group_coordinator.pipeline.node import read_ahead
+from group_coordinator.pipeline.node.node import CoordinatorNode, QueryHangs, start
+from group_coordinator.pipeline.node.query import batch_settings
+from group_coordinator.pipeline.node.table_scan import TableScan
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.partitions import move
+from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
+from group_coordinator.pipeline.stream.offset import Selection
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.schemas.messages import RequestEvent
 from tests.pipeline.node.fake_engine import FakeEngine
 from tests.pipeline.node.looks import PARTITIONS, Clock, look, node_settings, until
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
-from pipeline.node import packaging, shipped
-from pipeline.node.packaging import NotInstalled, write_package
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.node import packaging, shipped
+from group_coordinator.pipeline.node.packaging import NotInstalled, write_package
 from tests.ends import check_end
 
 
@@ -35,7 +35,8 @@ def test_python_imports_the_project_and_its_packages_from_the_archive(tmp_path: 
         tar.extractall(unpacked, filter="data")
     assert not [name for name in names if "__pycache__" in name or ".." in name]
     code = (
-        "import msgspec, schemas.messages, coordinator.group.batch, pipeline, conf;"
+        "import msgspec, group_coordinator.schemas.messages, group_coordinator.conf;"
+        "import group_coordinator.coordinator.group.batch, group_coordinator.pipeline as pipeline;"
         "print(msgspec.__file__, pipeline.__file__)"
     )
     # -S: no package of this environment.
@@ -49,7 +50,7 @@ def test_python_imports_the_project_and_its_packages_from_the_archive(tmp_path: 
     )
     assert [Path(each).relative_to(unpacked).parts[0] for each in shown.stdout.split()] == [
         "msgspec",
-        "pipeline",
+        "group_coordinator",
     ]
 
 

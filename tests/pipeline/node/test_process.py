@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import Failure
-from pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.process import CoordinatorProcess
 
 
 def test_who_is_killed_writes_no_more_and_nor_does_its_jvm(tmp_path: Path) -> None:

@@ -8,21 +8,21 @@ from collections.abc import Iterator
 import pytest
 from deltalake import DeltaTable
 
-from pipeline import clock
-from pipeline.clock import clock_ms
-from pipeline.delta.table_files import TableFiles
-from pipeline.errors import Failure
-from pipeline.node import read_ahead
-from pipeline.node.answers import Answers
-from pipeline.node.read_ahead import AheadOfClaims, ReadAhead
-from pipeline.node.table_scan import TableScan
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.packed import KEY_WIDTH
-from pipeline.stream.sink import Sink
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import open_table
-from schemas.messages import Response
-from schemas.tables import REQUESTS, RESPONSES
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node import read_ahead
+from group_coordinator.pipeline.node.answers import Answers
+from group_coordinator.pipeline.node.read_ahead import AheadOfClaims, ReadAhead
+from group_coordinator.pipeline.node.table_scan import TableScan
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.messages import Response
+from group_coordinator.schemas.tables import REQUESTS, RESPONSES
 from tests.pipeline.node.test_node import Clock
 from tests.pipeline.node.test_remembered import digests
 from tests.pipeline.rows import heartbeat, output

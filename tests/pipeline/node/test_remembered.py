@@ -9,22 +9,22 @@ import pytest
 from deltalake import DeltaTable
 from msgspec.structs import replace
 
-from coordinator.group.batch import GroupOutput
-from coordinator.group.control import PREFIX
-from coordinator.group.dedup import digest_bytes
-from coordinator.group.machine import BatchMachine
-from coordinator.group.partition import PartitionSet, partition_for
-from pipeline.clock import clock_ms
-from pipeline.node.answers import Answers
-from pipeline.node.bootstrap import prepare_bootstrap
-from pipeline.node.remembered import AnsweredLately
-from pipeline.node.scan_engine import open_engine
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.packed import KEY_WIDTH, unpack
-from pipeline.stream.sink import Sink
-from pipeline.tables.store import open_table
-from schemas.messages import Response
-from schemas.tables import RESPONSES
+from group_coordinator.coordinator.group.batch import GroupOutput
+from group_coordinator.coordinator.group.control import PREFIX
+from group_coordinator.coordinator.group.dedup import digest_bytes
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.node.answers import Answers
+from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
+from group_coordinator.pipeline.node.remembered import AnsweredLately
+from group_coordinator.pipeline.node.scan_engine import open_engine
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH, unpack
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.messages import Response
+from group_coordinator.schemas.tables import RESPONSES
 from tests.coordinator.test_claims import commit
 
 WINDOW_MS = 60_000
@@ -71,7 +71,7 @@ def test_what_was_answered_in_the_window_is_found(root, now):
 
 def test_elsewhere_than_on_a_local_disk_the_same_is_found(root, now, monkeypatch):
     write(root, answer("r", now - 1), answer("beat", now - 1, api="heartbeat"))
-    monkeypatch.setattr("pipeline.node.answers.local_folder", lambda _: None)
+    monkeypatch.setattr("group_coordinator.pipeline.node.answers.local_folder", lambda _: None)
     assert lately(root, OURS, now) == {"g": digests("r")}
 
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import pytest
 from msgspec.structs import replace
 
-from coordinator.ownership import STOPPING, ClusterState
-from pipeline import clock
-from pipeline.node.node import CoordinatorNode, start
-from pipeline.node.shutdown import HandOver
-from pipeline.node.stop_request import StopRequest
-from pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.coordinator.ownership import STOPPING, ClusterState
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.node.node import CoordinatorNode, start
+from group_coordinator.pipeline.node.shutdown import HandOver
+from group_coordinator.pipeline.node.stop_request import StopRequest
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from tests.pipeline.node.fake_engine import FakeEngine
 from tests.pipeline.node.looks import PARTITIONS, Clock, look, node_settings, until
 from tests.pipeline.rows import rows

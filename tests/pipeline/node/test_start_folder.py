@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.delta.epoch import Epoch, FencedError
-from pipeline.delta.object_store import Listed
-from pipeline.node import start_folder
-from pipeline.node.node import start
-from pipeline.node.start_folder import (
+from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.object_store import Listed
+from group_coordinator.pipeline.node import start_folder
+from group_coordinator.pipeline.node.node import start
+from group_coordinator.pipeline.node.start_folder import (
     bootstrap_uri,
     checkpoint_uri,
     stream_uri,
     tables_folder,
     take_folder,
 )
-from pipeline.settings import Settings
-from pipeline.stream.offset import Planned
+from group_coordinator.pipeline.settings import Settings
+from group_coordinator.pipeline.stream.offset import Planned
 from tests.pipeline.node.fake_engine import FakeEngine
 
 BY_FIRST, BY_SECOND = Planned(1, "{}"), Planned(2, "{}")

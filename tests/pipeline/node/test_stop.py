@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.logs import ProcessLog
-from pipeline.node import job
-from pipeline.session.jvm_log import JvmLog
-from pipeline.settings import Settings
+from group_coordinator.pipeline.logs import ProcessLog
+from group_coordinator.pipeline.node import job
+from group_coordinator.pipeline.session.jvm_log import JvmLog
+from group_coordinator.pipeline.settings import Settings
 
 
 @pytest.fixture

@@ -9,18 +9,18 @@ import pyarrow as pa
 import pytest
 from pyarrow.fs import PyFileSystem
 
-from pipeline.delta.data_files import data_files
-from pipeline.delta.engine import Engine
-from pipeline.delta.object_store import Folder, StoreFiles
-from pipeline.delta.side_by_side import AT_ONCE
-from pipeline.delta.table_files import TableFiles
-from pipeline.node import table_scan
-from pipeline.node.read_ahead import AT_ONCE_BESIDE_BATCHES, ReadAhead
-from pipeline.node.table_scan import TableScan
-from pipeline.settings import CoordinatorSettings
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import open_table
-from schemas.tables import REQUESTS
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.engine import Engine
+from group_coordinator.pipeline.delta.object_store import Folder, StoreFiles
+from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.node import table_scan
+from group_coordinator.pipeline.node.read_ahead import AT_ONCE_BESIDE_BATCHES, ReadAhead
+from group_coordinator.pipeline.node.table_scan import TableScan
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.rows import heartbeat
 
 FILES = 2 * AT_ONCE
@@ -97,7 +97,7 @@ def test_the_copies_of_a_store_s_files_are_fetched_side_by_side(
         download(Folder(uri), path, target)
 
     monkeypatch.setattr(Folder, "download", fetch)
-    monkeypatch.setattr("pipeline.delta.table_files.local_folder", lambda _: None)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.table_files.local_folder", lambda _: None)
     handle = open_table(root, REQUESTS)
     scratch = tmp_path / "scratch"
     scratch.mkdir()

@@ -13,23 +13,27 @@ import pytest
 from deltalake import write_deltalake
 from msgspec.structs import replace
 
-from coordinator.group.partition import PartitionSet, partition_for
-from pipeline.clock import clock_ms
-from pipeline.delta import commit_reader
-from pipeline.delta.engine import Engine
-from pipeline.delta.open import open_appender
-from pipeline.delta.table_files import TableFiles
-from pipeline.node import table_scan, waiting_requests
-from pipeline.node.answers import Answers
-from pipeline.node.scan_engine import open_engine
-from pipeline.node.waiting_requests import MOST, WaitingRequests, write_waiting_requests
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.packed import KEY_WIDTH, NO_TIME
-from pipeline.stream.packing import pack_rows
-from pipeline.stream.sink import Sink
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import open_table, table_uri
-from schemas.messages import (
+from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta.engine import Engine
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.node import table_scan, waiting_requests
+from group_coordinator.pipeline.node.answers import Answers
+from group_coordinator.pipeline.node.scan_engine import open_engine
+from group_coordinator.pipeline.node.waiting_requests import (
+    MOST,
+    WaitingRequests,
+    write_waiting_requests,
+)
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH, NO_TIME
+from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import open_table, table_uri
+from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     FindCoordinatorRequest,
@@ -51,7 +55,13 @@ from schemas.messages import (
     decode_request,
     refusal,
 )
-from schemas.tables import REJECTED_REQUESTS, REQUESTS, RESPONSES, to_arrow, to_requests
+from group_coordinator.schemas.tables import (
+    REJECTED_REQUESTS,
+    REQUESTS,
+    RESPONSES,
+    to_arrow,
+    to_requests,
+)
 from tests.pipeline.damage import damage, spoil
 from tests.pipeline.node.target import new_target, with_column
 from tests.pipeline.rows import heartbeat, output, response
@@ -321,8 +331,8 @@ def with_client(request_id: str, client_id: str) -> RequestEvent:
 @pytest.fixture
 def elsewhere(monkeypatch):
     """Have every table read and written as one that is not on a local disk."""
-    monkeypatch.setattr("pipeline.delta.table_files.local_folder", lambda _: None)
-    monkeypatch.setattr("pipeline.node.answers.local_folder", lambda _: None)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.table_files.local_folder", lambda _: None)
+    monkeypatch.setattr("group_coordinator.pipeline.node.answers.local_folder", lambda _: None)
     monkeypatch.setattr(commit_reader, "local_folder", lambda _: None)
 
 

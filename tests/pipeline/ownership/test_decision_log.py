@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from coordinator.ownership import (
+from group_coordinator.coordinator.ownership import (
     CLAIMED,
     READY,
     STARTED,
@@ -19,19 +19,19 @@ from coordinator.ownership import (
     UNLOADING,
     ClusterState,
 )
-from pipeline.clock import clock_ms
-from pipeline.delta.open import open_appender
-from pipeline.errors import Failure
-from pipeline.monitor.catalog import Catalog
-from pipeline.ownership.decision_log import DECISIONS, DecisionLog
-from pipeline.ownership.lease import LeaseRenewal, Observer
-from pipeline.ownership.lease_ids import lease_app_id
-from pipeline.ownership.listing import list_partitions
-from pipeline.ownership.partitions import await_move, cancel, move, open_decisions
-from pipeline.upkeep.retention import retain
-from pipeline.upkeep_settings import UpkeepSettings
-from schemas.records import CoordinatorEvent
-from schemas.tables import COORDINATORS, to_arrow
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.ownership.decision_log import DECISIONS, DecisionLog
+from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer
+from group_coordinator.pipeline.ownership.lease_ids import lease_app_id
+from group_coordinator.pipeline.ownership.listing import list_partitions
+from group_coordinator.pipeline.ownership.partitions import await_move, cancel, move, open_decisions
+from group_coordinator.pipeline.upkeep.retention import retain
+from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+from group_coordinator.schemas.records import CoordinatorEvent
+from group_coordinator.schemas.tables import COORDINATORS, to_arrow
 from tests.pipeline.rows import rows
 
 

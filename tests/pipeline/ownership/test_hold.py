@@ -6,16 +6,23 @@ import threading
 
 import pytest
 
-from coordinator.ownership import CLAIMED, RELEASED, STARTED, UNLOADING, ClusterState, decide
-from pipeline.delta.epoch import Epoch, FencedError
-from pipeline.delta.open import open_appender
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.ownership.fencing import fence
-from pipeline.ownership.hold import HOLDER, holding_partitions
-from pipeline.ownership.lease import LeaseRenewal
-from pipeline.tables.store import WRITTEN, table_uri
-from schemas.records import CoordinatorEvent
-from schemas.tables import OFFSETS_TOPIC
+from group_coordinator.coordinator.ownership import (
+    CLAIMED,
+    RELEASED,
+    STARTED,
+    UNLOADING,
+    ClusterState,
+    decide,
+)
+from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.fencing import fence
+from group_coordinator.pipeline.ownership.hold import HOLDER, holding_partitions
+from group_coordinator.pipeline.ownership.lease import LeaseRenewal
+from group_coordinator.pipeline.tables.store import WRITTEN, table_uri
+from group_coordinator.schemas.records import CoordinatorEvent
+from group_coordinator.schemas.tables import OFFSETS_TOPIC
 
 PARTITIONS, LEASE_MS = 4, 1_000
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipeline import background
-from pipeline.background import Work
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.ownership.lease import LeaseRenewal, ProgressWatch
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.background import Work
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.lease import LeaseRenewal, ProgressWatch
 
 
 class Clock:

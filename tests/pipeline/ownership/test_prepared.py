@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.ownership import CLAIMED, MOVE, STARTED, UNLOADING, ClusterState, fold
-from pipeline import clock
-from pipeline.ownership.decision_log import DecisionLog
-from pipeline.ownership.prepared import MOST_S, Preparations
-from schemas.records import CoordinatorEvent
+from group_coordinator.coordinator.ownership import (
+    CLAIMED,
+    MOVE,
+    STARTED,
+    UNLOADING,
+    ClusterState,
+    fold,
+)
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.prepared import MOST_S, Preparations
+from group_coordinator.schemas.records import CoordinatorEvent
 from tests.pipeline.node.test_node import Clock
 
 GIVER, TAKER = 1, 2

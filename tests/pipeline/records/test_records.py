@@ -17,21 +17,21 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
-from coordinator.group.group import Group
-from coordinator.group.log import replay
-from coordinator.group.partition import partition_for
-from pipeline.delta.appender import AppendConflict
-from pipeline.delta.epoch import Epoch
-from pipeline.errors import Failure
-from pipeline.records import importer as records_import
-from pipeline.records import record_file
-from pipeline.records.exporter import export
-from pipeline.records.importer import import_
-from pipeline.records.record_file import RawRecord, Tally
-from pipeline.settings import CoordinatorSettings, Settings
-from pipeline.tables.store import ensure_table, open_table, table_uri
-from schemas.kafka.codec import encode_key, encode_value
-from schemas.records import (
+from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.log import replay
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.pipeline.delta.appender import AppendConflict
+from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.records import importer as records_import
+from group_coordinator.pipeline.records import record_file
+from group_coordinator.pipeline.records.exporter import export
+from group_coordinator.pipeline.records.importer import import_
+from group_coordinator.pipeline.records.record_file import RawRecord, Tally
+from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
+from group_coordinator.pipeline.tables.store import ensure_table, open_table, table_uri
+from group_coordinator.schemas.kafka.codec import encode_key, encode_value
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
     GroupMetadataValue,
@@ -39,7 +39,7 @@ from schemas.records import (
     OffsetCommitValue,
     Record,
 )
-from schemas.tables import OFFSETS_TOPIC, to_arrow
+from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 from tests.roots import make_tables
 
 NOW = 1_700_000_000_000

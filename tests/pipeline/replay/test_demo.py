@@ -13,10 +13,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
-from pipeline.errors import Failure
-from pipeline.replay import demo
-from pipeline.replay.demo import Demo, difference
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.replay import demo
+from group_coordinator.pipeline.replay.demo import Demo, difference
 from tests.ends import check_end
 from tests.pipeline.small import SmallCoordinator
 from tests.waiting import wait_until
@@ -80,7 +80,7 @@ def test_an_answer_that_differs_is_told_in_a_line() -> None:
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
 def test_told_to_end_it_ends_its_coordinator(tmp_path: Path, told: signal.Signals) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "pipeline", "demo", "--keep", str(tmp_path)],
+        [sys.executable, "-m", "group_coordinator", "demo", "--keep", str(tmp_path)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     ) as demo_of_ours:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipeline.replay import demo_consumers
-from pipeline.replay.demo_consumers import ConsumersScene
+from group_coordinator.pipeline.replay import demo_consumers
+from group_coordinator.pipeline.replay.demo_consumers import ConsumersScene
 from tests.pipeline.small import SmallCoordinator
 
 BROKER = {"group.initial.rebalance.delay.ms": 0}

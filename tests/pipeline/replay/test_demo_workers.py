@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipeline.replay import demo_workers
-from pipeline.replay.demo_workers import WorkersScene, recorded_rows
+from group_coordinator.pipeline.replay import demo_workers
+from group_coordinator.pipeline.replay.demo_workers import WorkersScene, recorded_rows
 from tests.pipeline.small import SmallCoordinator
 
 BROKER = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms": 1_000}

@@ -14,21 +14,21 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from coordinator.group.batch import BatchResult, GroupOutput
-from pipeline.session import arrow_groups, group_stream
-from pipeline.session.arrow_groups import (
+from group_coordinator.coordinator.group.batch import BatchResult, GroupOutput
+from group_coordinator.pipeline.session import arrow_groups, group_stream
+from group_coordinator.pipeline.session.arrow_groups import (
     ArrowGroupState,
     Properties,
     UnknownFormat,
     answer_batches,
     unpickle,
 )
-from pipeline.session.start import create_session
-from pipeline.settings import Settings
-from pipeline.stream.packed import KEY_WIDTH, STREAM_COLUMNS
-from pipeline.stream.stateful import STATE_SCHEMA, GroupFunction, answer
-from pipeline.tables.request_log import RequestLog
-from schemas.messages import RejectedRequest
+from group_coordinator.pipeline.session.start import create_session
+from group_coordinator.pipeline.settings import Settings
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH, STREAM_COLUMNS
+from group_coordinator.pipeline.stream.stateful import STATE_SCHEMA, GroupFunction, answer
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.schemas.messages import RejectedRequest
 from tests.pipeline.group_stream import (
     NOW,
     OF_ITS_OWN,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.node.process import CoordinatorProcess
-from pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.tables.request_log import RequestLog
 from tests.ends import check_end
 from tests.pipeline.rows import heartbeat, rows
 from tests.waiting import wait_until
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.long]
 HIDES = """
 import pyspark
 pyspark.__version__ = "9.0.0"
-import pipeline.session.driver_jvm as driver_jvm
+import group_coordinator.pipeline.session.driver_jvm as driver_jvm
 def hidden(*_arguments):
     raise AttributeError("it is hidden")
 driver_jvm.jvm = driver_jvm.end_quietly = hidden
@@ -39,7 +39,7 @@ def test_a_coordinator_runs_on_a_spark_that_has_none_of_it(
     root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(HIDES)
-    here = str(Path(__file__).parents[3])
+    here = str(Path(__file__).parents[3] / ".src")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), here]))
     requests = RequestLog(root)
     for turn in ("first", "second"):

@@ -9,13 +9,18 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from coordinator.config import parse_config
-from coordinator.group.batch import BatchResult, BatchSettings, GroupOutput, new_member_uuid
-from coordinator.group.machine import BatchMachine
-from pipeline.session import arrow_groups
-from pipeline.stream.stateful import answer
-from pipeline.tables.request_log import RequestLog
-from schemas.messages import (
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.coordinator.group.batch import (
+    BatchResult,
+    BatchSettings,
+    GroupOutput,
+    new_member_uuid,
+)
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.pipeline.session import arrow_groups
+from group_coordinator.pipeline.stream.stateful import answer
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.schemas.messages import (
     JoinGroupProtocol,
     JoinGroupRequest,
     LeaveGroupRequest,
@@ -29,7 +34,7 @@ from schemas.messages import (
     SyncGroupAssignment,
     SyncGroupRequest,
 )
-from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES, to_arrow
+from group_coordinator.schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, RESPONSES, to_arrow
 from tests.frames import assert_same_rows, frame_of
 from tests.golden.record import describe
 from tests.pipeline.rows import heartbeat

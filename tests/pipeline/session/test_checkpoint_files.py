@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.session import checkpoint_files
-from pipeline.session.checkpoint_files import (
+from group_coordinator.pipeline.session import checkpoint_files
+from group_coordinator.pipeline.session.checkpoint_files import (
     delete_checkpoint,
     keep_text,
     last_planned,

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.session.checkpoint_location import checkpoint_location, hadoop_uri, store_packages
-from pipeline.session.jars import PACKAGES
-from pipeline.session.spark_settings import packages, spark_settings
-from pipeline.settings import CoordinatorSettings, Settings
+from group_coordinator.pipeline.session.checkpoint_location import (
+    checkpoint_location,
+    hadoop_uri,
+    store_packages,
+)
+from group_coordinator.pipeline.session.jars import PACKAGES
+from group_coordinator.pipeline.session.spark_settings import packages, spark_settings
+from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
 
 BESIDE = Settings()
 

@@ -6,11 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.session import start
-from pipeline.session.class_archive import DRIVER_OPTIONS, SETTING, VARIABLE, archive_path, may_use
-from pipeline.session.spark_settings import read_defaults
-from pipeline.session.start import missing_archive
-from pipeline.settings import Settings
+from group_coordinator.pipeline.session import start
+from group_coordinator.pipeline.session.class_archive import (
+    DRIVER_OPTIONS,
+    SETTING,
+    VARIABLE,
+    archive_path,
+    may_use,
+)
+from group_coordinator.pipeline.session.spark_settings import read_defaults
+from group_coordinator.pipeline.session.start import missing_archive
+from group_coordinator.pipeline.settings import Settings
 
 JAVA = 'openjdk version "17.0.15" 2025-04-15'
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.node.process_tree import FORK_SERVER
-from pipeline.session import fork_server
-from pipeline.session.fork_server import ForkServer
-from pipeline.stream import WORKER_IMPORTS
+from group_coordinator.pipeline.node.process_tree import FORK_SERVER
+from group_coordinator.pipeline.session import fork_server
+from group_coordinator.pipeline.session.fork_server import ForkServer
+from group_coordinator.pipeline.stream import WORKER_IMPORTS
 from tests.ends import check_end
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks are Linux's")

@@ -15,18 +15,18 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-import pipeline
-from pipeline.errors import Failure
-from pipeline.node import executors, shipped
-from pipeline.session import fork_server, hadoop, start, submitted
-from pipeline.session.driver_jvm import BegunJvm
-from pipeline.session.guard import say_if_unknown, unless_missing
-from pipeline.session.jars import PACKAGES
-from pipeline.session.jvm_log import JvmLog
-from pipeline.session.scratch import ScratchFolder
-from pipeline.session.spark_settings import packages
-from pipeline.session.start import SessionStart, SparkNotStarted
-from pipeline.settings import Settings
+from group_coordinator import pipeline
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node import executors, shipped
+from group_coordinator.pipeline.session import fork_server, hadoop, start, submitted
+from group_coordinator.pipeline.session.driver_jvm import BegunJvm
+from group_coordinator.pipeline.session.guard import say_if_unknown, unless_missing
+from group_coordinator.pipeline.session.jars import PACKAGES
+from group_coordinator.pipeline.session.jvm_log import JvmLog
+from group_coordinator.pipeline.session.scratch import ScratchFolder
+from group_coordinator.pipeline.session.spark_settings import packages
+from group_coordinator.pipeline.session.start import SessionStart, SparkNotStarted
+from group_coordinator.pipeline.settings import Settings
 from tests.ends import check_end
 
 _PRIVATE = re.compile(
@@ -241,7 +241,7 @@ def test_a_spark_submit_that_hides_its_jvm_gets_what_can_be_set_later(
     assert bare.settings["spark.sql.codegen.wholeStage"] == "false"
     assert "spark.sql.session.timeZone" not in bare.settings, "the user's settings win"
     assert "spark.ui.enabled" not in bare.settings, "it cannot be set any more"
-    assert str(PACKAGE.parents[1]) in bare.environment["PYTHONPATH"]
+    assert str(PACKAGE.parents[2]) in bare.environment["PYTHONPATH"]
     said = [line.partition(":")[0] for line in lines(caplog)]
     assert said[0] == "settings that Spark takes as it begins are those of spark-submit"
 

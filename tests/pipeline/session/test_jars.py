@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.session import jars
-from pipeline.session.jars import start_with_jars
+from group_coordinator.pipeline.session import jars
+from group_coordinator.pipeline.session.jars import start_with_jars
 
 AT_ONCE = 4
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.session.java import JavaMissing, check_java, java_version
+from group_coordinator.pipeline.session.java import JavaMissing, check_java, java_version
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.session.jvm_log import Gatherer, JvmLog, Said, cause_of, is_told, jar_of, line_of
+from group_coordinator.pipeline.session.jvm_log import (
+    Gatherer,
+    JvmLog,
+    Said,
+    cause_of,
+    is_told,
+    jar_of,
+    line_of,
+)
 
 WAIT_S = 10.0
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.session import scratch
-from pipeline.session.fork_server import ForkServer
-from pipeline.session.scratch import ScratchFolder, sweep
-from pipeline.stream.wake_file import WakeFile
+from group_coordinator.pipeline.session import scratch
+from group_coordinator.pipeline.session.fork_server import ForkServer
+from group_coordinator.pipeline.session.scratch import ScratchFolder, sweep
+from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kernels that say who they are")
 
@@ -57,9 +57,13 @@ def killed(process: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize(
     "owner",
     [
-        OWNER.format("pipeline.session.scratch", "ScratchFolder", "()", ".path"),
-        OWNER.format("pipeline.stream.wake_file", "WakeFile", ".create()", ".path"),
-        OWNER.format("pipeline.session.fork_server", "ForkServer", "({}, [])", ".python"),
+        OWNER.format("group_coordinator.pipeline.session.scratch", "ScratchFolder", "()", ".path"),
+        OWNER.format(
+            "group_coordinator.pipeline.stream.wake_file", "WakeFile", ".create()", ".path"
+        ),
+        OWNER.format(
+            "group_coordinator.pipeline.session.fork_server", "ForkServer", "({}, [])", ".python"
+        ),
     ],
 )
 def test_what_a_killed_process_has_left_is_swept(folder: Path, owner: str):
@@ -73,7 +77,9 @@ def test_what_a_killed_process_has_left_is_swept(folder: Path, owner: str):
 
 
 def test_a_process_that_ends_leaves_nothing(folder: Path):
-    process, path = begun(OWNER.format("pipeline.session.scratch", "ScratchFolder", "()", ".path"))
+    process, path = begun(
+        OWNER.format("group_coordinator.pipeline.session.scratch", "ScratchFolder", "()", ".path")
+    )
     assert path.is_dir()
     process.communicate("")
     assert not any(folder.iterdir())

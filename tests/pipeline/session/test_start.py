@@ -14,21 +14,25 @@ from delta import configure_spark_with_delta_pip
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from pipeline.session.jars import EXCLUDES, PACKAGES
-from pipeline.session.spark_settings import packages, read_defaults, spark_settings
-from pipeline.session.start import SessionStart
-from pipeline.settings import Settings
-from pipeline.stream.packed import KEY_WIDTH
-from pipeline.stream.packing import pack_rows
-from pipeline.tables.store import table_uri
-from schemas.messages import (
+from group_coordinator.pipeline.session.jars import EXCLUDES, PACKAGES
+from group_coordinator.pipeline.session.spark_settings import (
+    packages,
+    read_defaults,
+    spark_settings,
+)
+from group_coordinator.pipeline.session.start import SessionStart
+from group_coordinator.pipeline.settings import Settings
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH
+from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,
     RequestEvent,
     decode_request,
 )
-from schemas.tables import REQUESTS
+from group_coordinator.schemas.tables import REQUESTS
 
 REPOSITORY = Path(__file__).parents[3]
 LATE = "spark.storage.blockManagerHeartbeatTimeoutMs"

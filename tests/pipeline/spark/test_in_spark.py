@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pipeline.monitor.catalog import Catalog
-from pipeline.spark import ProgressCommits, register_views
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.spark import ProgressCommits, register_views
 from tests.frames import assert_same_rows, frame_of
 from tests.pipeline.offsets_log import Log, commit, stored
 from tests.pipeline.small import SmallCoordinator

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.monitor.catalog import Catalog
-from pipeline.spark import ProgressCommits, progress_commits
-from pipeline.spark.source_offsets import DeltaPosition, Offsets, read_source
-from pipeline.spark.table_offsets import TableOffsets
-from pipeline.tables.topics import create_topic
-from pipeline.topics import create_table_topic
-from pipeline.topics.errors import CannotFollow
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.spark import ProgressCommits, progress_commits
+from group_coordinator.pipeline.spark.source_offsets import DeltaPosition, Offsets, read_source
+from group_coordinator.pipeline.spark.table_offsets import TableOffsets
+from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.topics import create_table_topic
+from group_coordinator.pipeline.topics.errors import CannotFollow
 from tests.pipeline.small import SmallCoordinator
 from tests.pipeline.topics.logs import appender, batch, make
 from tests.pipeline.topics.tables import append, define

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from deltalake import write_deltalake
 
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.stream.packed import PACKED_SCHEMA
-from pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
+from group_coordinator.pipeline.tables.request_log import RequestLog
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.stream.event_size import event_sizes
-from pipeline.stream.packed import KEY_WIDTH
-from pipeline.stream.packing import pack_rows
-from schemas.messages import (
+from group_coordinator.pipeline.stream.event_size import event_sizes
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH
+from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.schemas.messages import (
     JoinGroupProtocol,
     JoinGroupRequest,
     OffsetCommitPartition,
@@ -19,7 +19,7 @@ from schemas.messages import (
     OffsetFetchRequest,
     RequestEvent,
 )
-from schemas.tables import to_requests
+from group_coordinator.schemas.tables import to_requests
 from tests.pipeline.rows import heartbeat
 from tests.pipeline.stream.test_packing import OF_MANY_KINDS
 

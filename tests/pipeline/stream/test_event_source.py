@@ -17,27 +17,38 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
-from coordinator.group.machine import BatchMachine
-from coordinator.group.partition import partition_for
-from pipeline import clock
-from pipeline.delta import commit_reader
-from pipeline.delta.layout import Layout
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.tail import Position
-from pipeline.stream import event_tables, packing, request_pages
-from pipeline.stream.change import Change, change_row
-from pipeline.stream.event_source import EventReader
-from pipeline.stream.event_tables import EventsGoneError, Input
-from pipeline.stream.offset import Selection, offset_of
-from pipeline.stream.packed import FIRST_KEY, KEY_WIDTH, NO_TIME, PACKED_SCHEMA, unpack
-from pipeline.stream.packing import MOST_GROWTH, pack_rows, select_rows
-from pipeline.tables import request_lanes
-from pipeline.tables.request_lanes import TAG, in_lanes
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import table_uri
-from schemas.messages import LeaveGroupRequest, Malformed, RequestEvent, decode_request
-from schemas.tables import REQUESTS, to_requests
+from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
+from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta.layout import Layout
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.tail import Position
+from group_coordinator.pipeline.stream import event_tables, packing, request_pages
+from group_coordinator.pipeline.stream.change import Change, change_row
+from group_coordinator.pipeline.stream.event_source import EventReader
+from group_coordinator.pipeline.stream.event_tables import EventsGoneError, Input
+from group_coordinator.pipeline.stream.offset import Selection, offset_of
+from group_coordinator.pipeline.stream.packed import (
+    FIRST_KEY,
+    KEY_WIDTH,
+    NO_TIME,
+    PACKED_SCHEMA,
+    unpack,
+)
+from group_coordinator.pipeline.stream.packing import MOST_GROWTH, pack_rows, select_rows
+from group_coordinator.pipeline.tables import request_lanes
+from group_coordinator.pipeline.tables.request_lanes import TAG, in_lanes
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.messages import (
+    LeaveGroupRequest,
+    Malformed,
+    RequestEvent,
+    decode_request,
+)
+from group_coordinator.schemas.tables import REQUESTS, to_requests
 from tests.pipeline.damage import damage, spoil
 from tests.pipeline.rows import heartbeat
 from tests.pipeline.stream.clock import Clock
@@ -184,7 +195,9 @@ def test_a_large_commit_is_many_batches_of_a_row_group_each(root, log, read, mon
     log.append([heartbeat("first")])
     rows = to_requests([heartbeat(str(number)) for number in range(6)])
     appender = LocalAppender(Path(table_uri(root, REQUESTS)))
-    monkeypatch.setattr("pipeline.delta.data_files.ROW_GROUP_BYTES", rows.nbytes // 3 + 1)
+    monkeypatch.setattr(
+        "group_coordinator.pipeline.delta.data_files.ROW_GROUP_BYTES", rows.nbytes // 3 + 1
+    )
     appender.append(rows)
     reader = read(max_files=1)
     found = all_ids(reader, reader.initialOffset())
@@ -193,8 +206,8 @@ def test_a_large_commit_is_many_batches_of_a_row_group_each(root, log, read, mon
 
 
 def test_a_long_group_is_several_rows(log, read, monkeypatch):
-    monkeypatch.setattr("pipeline.stream.event_rows._ROW_CHARS", 500)
-    monkeypatch.setattr("pipeline.stream.event_rows._PIECE_CHARS", 1_000)
+    monkeypatch.setattr("group_coordinator.pipeline.stream.event_rows._ROW_CHARS", 500)
+    monkeypatch.setattr("group_coordinator.pipeline.stream.event_rows._PIECE_CHARS", 1_000)
     log.append([heartbeat(f"{n:02}") for n in range(20)])
     reader = read()
     batch, _ = reader.read(reader.initialOffset())
@@ -631,7 +644,7 @@ def test_a_store_that_fails_is_not_taken_for_a_bad_file(log, read, monkeypatch):
 
     reader = read()
     with monkeypatch.context() as failing:
-        failing.setattr("pipeline.delta.tail.pq.ParquetFile", fail)
+        failing.setattr("group_coordinator.pipeline.delta.tail.pq.ParquetFile", fail)
         with pytest.raises(OSError, match="does not answer"):
             reader.read(reader.initialOffset())
     assert ids(reader.read(reader.initialOffset())[0]) == ["a"]

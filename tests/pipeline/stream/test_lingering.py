@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.partition import partition_for
-from pipeline import clock
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.stream.change import Change, change_row
-from pipeline.stream.event_source import EventReader
-from pipeline.stream.event_tables import Input
-from pipeline.stream.lingering import linger_s
-from pipeline.stream.offset import Selection, from_plain
-from pipeline.stream.packed import PACKED_SCHEMA, unpack
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import table_uri
-from schemas.messages import RequestEvent
-from schemas.tables import REQUESTS
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.stream.change import Change, change_row
+from group_coordinator.pipeline.stream.event_source import EventReader
+from group_coordinator.pipeline.stream.event_tables import Input
+from group_coordinator.pipeline.stream.lingering import linger_s
+from group_coordinator.pipeline.stream.offset import Selection, from_plain
+from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA, unpack
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.messages import RequestEvent
+from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.rows import heartbeat
 from tests.pipeline.stream.clock import Clock
 

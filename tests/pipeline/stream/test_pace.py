@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from coordinator.group.batch import GroupOutput
-from pipeline.stream.kept_looks import looks_after
-from pipeline.stream.offset import Planned
-from pipeline.stream.pace import Pace
-from pipeline.stream.timer_looks import NEVER_MS, TimerLooks
-from pipeline.stream.wake_file import WakeFile
+from group_coordinator.coordinator.group.batch import GroupOutput
+from group_coordinator.pipeline.stream.kept_looks import looks_after
+from group_coordinator.pipeline.stream.offset import Planned
+from group_coordinator.pipeline.stream.pace import Pace
+from group_coordinator.pipeline.stream.timer_looks import NEVER_MS, TimerLooks
+from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 
 def output(batch_ms: int | None, wake_ms: int | None, timer: bytes | None = None) -> GroupOutput:

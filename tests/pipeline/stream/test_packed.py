@@ -6,11 +6,11 @@ import json
 
 import pyarrow as pa
 
-from coordinator.group.partition import PartitionSet, partition_for
-from pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA, of_partitions, unpack
-from pipeline.stream.packing import pack_rows
-from schemas.messages import JoinGroupProtocol, JoinGroupRequest, RequestEvent
-from schemas.tables import to_requests
+from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA, of_partitions, unpack
+from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.schemas.messages import JoinGroupProtocol, JoinGroupRequest, RequestEvent
+from group_coordinator.schemas.tables import to_requests
 from tests.pipeline.rows import heartbeat
 
 

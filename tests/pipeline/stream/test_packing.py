@@ -10,12 +10,17 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from coordinator.group.partition import PartitionSet
-from pipeline.stream import packing
-from pipeline.stream.packed import KEY_WIDTH, NO_TIME, of_partitions
-from pipeline.stream.packing import MOST_GROWTH, pack_rows, pack_together, select_rows
-from pipeline.tables.request_lanes import in_lanes
-from schemas.messages import (
+from group_coordinator.coordinator.group.partition import PartitionSet
+from group_coordinator.pipeline.stream import packing
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH, NO_TIME, of_partitions
+from group_coordinator.pipeline.stream.packing import (
+    MOST_GROWTH,
+    pack_rows,
+    pack_together,
+    select_rows,
+)
+from group_coordinator.pipeline.tables.request_lanes import in_lanes
+from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     JoinGroupProtocol,
@@ -33,7 +38,7 @@ from schemas.messages import (
     SyncGroupRequest,
     decode_request,
 )
-from schemas.tables import REQUESTS, to_requests
+from group_coordinator.schemas.tables import REQUESTS, to_requests
 from tests.pipeline.rows import heartbeat
 
 OF_MANY_KINDS = [

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 from deltalake import DeltaTable
 
-from coordinator.config import GroupCoordinatorConfig
-from coordinator.group.batch import BatchSettings
-from coordinator.group.coordinator import Node
-from pipeline.delta.epoch import Epoch, FencedError
-from pipeline.stream.offset import Offset, Planned, Position, Selection
-from pipeline.stream.pinned_settings import KeysGone, PinnedSettings
-from pipeline.tables.acls import add_acls, remove_acls
-from pipeline.tables.topics import alter_topic, create_topic, delete_topic
-from schemas.acls import AclBinding, AclFilter
-from schemas.catalogue import Catalogue
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.coordinator.group.batch import BatchSettings
+from group_coordinator.coordinator.group.coordinator import Node
+from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.stream.offset import Offset, Planned, Position, Selection
+from group_coordinator.pipeline.stream.pinned_settings import KeysGone, PinnedSettings
+from group_coordinator.pipeline.tables.acls import add_acls, remove_acls
+from group_coordinator.pipeline.tables.topics import alter_topic, create_topic, delete_topic
+from group_coordinator.schemas.acls import AclBinding, AclFilter
+from group_coordinator.schemas.catalogue import Catalogue
 
 OURS = BatchSettings(
     config=GroupCoordinatorConfig(group_max_size=7),

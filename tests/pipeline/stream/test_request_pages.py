@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipeline.delta.tail import RowGroups
-from pipeline.stream import request_pages
-from pipeline.stream.event_size import event_sizes
-from pipeline.stream.packed import KEY_WIDTH
-from pipeline.stream.packing import pack_rows
-from pipeline.stream.request_pages import LONGEST_ID, read_pages
-from schemas.messages import REFUSED, Malformed, RequestEvent, decode_request
-from schemas.tables import REQUESTS, to_requests
+from group_coordinator.pipeline.delta.tail import RowGroups
+from group_coordinator.pipeline.stream import request_pages
+from group_coordinator.pipeline.stream.event_size import event_sizes
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH
+from group_coordinator.pipeline.stream.packing import pack_rows
+from group_coordinator.pipeline.stream.request_pages import LONGEST_ID, read_pages
+from group_coordinator.schemas.messages import REFUSED, Malformed, RequestEvent, decode_request
+from group_coordinator.schemas.tables import REQUESTS, to_requests
 from tests.pipeline.rows import heartbeat
 
 MOST = 10_000

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from coordinator.group.batch import BatchSettings
-from pipeline import clock
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.pace import Pace
-from pipeline.stream.serving import QueryFailed, Serving
-from pipeline.stream.sink import Sink
-from pipeline.stream.timer_looks import TimerLooks
-from pipeline.stream.wake_file import WakeFile
+from group_coordinator.coordinator.group.batch import BatchSettings
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.pace import Pace
+from group_coordinator.pipeline.stream.serving import QueryFailed, Serving
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.stream.timer_looks import TimerLooks
+from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 LATE = "[STREAM_FAILED] Query x\nSparkException: Python worker failed to connect back."
 OTHER = "[STREAM_FAILED] Query x\nKeyError: 'z'"

@@ -7,10 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from coordinator.group.batch import GroupOutput
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.sink import Sink
-from schemas.records import GroupEvent
+from group_coordinator.coordinator.group.batch import GroupOutput
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.schemas.records import GroupEvent
 from tests.pipeline.rows import commit_record, counts, output, rows, version
 
 QUERY = "query-id"
@@ -154,8 +154,8 @@ def test_a_new_process_knows_the_active_segment_and_its_size(root):
 
 
 def test_a_large_batch_is_one_commit_of_bounded_row_groups(root, monkeypatch):
-    monkeypatch.setattr("pipeline.stream.sink._PIECE_ROWS", 7)
-    monkeypatch.setattr("pipeline.delta.data_files.ROW_GROUP_BYTES", 500)
+    monkeypatch.setattr("group_coordinator.pipeline.stream.sink._PIECE_ROWS", 7)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.data_files.ROW_GROUP_BYTES", 500)
     records = [[commit_record(n % 3, n), commit_record(5, n)] for n in range(40)]
     sink(root).write((output(3, each, 2, 1) for each in records), QUERY, 0)
     assert counts(root) == {
@@ -176,7 +176,7 @@ def test_a_large_batch_is_one_commit_of_bounded_row_groups(root, monkeypatch):
 
 
 def test_a_group_s_events_keep_their_order_in_a_large_batch(root, monkeypatch):
-    monkeypatch.setattr("pipeline.stream.sink._PIECE_ROWS", 5)
+    monkeypatch.setattr("group_coordinator.pipeline.stream.sink._PIECE_ROWS", 5)
     names = [f"event {n}" for n in range(12)]
     groups = ("a", "b", "c")
     outputs = [

@@ -8,14 +8,14 @@ from queue import Queue
 import msgspec
 import pytest
 
-from coordinator.group.batch import BatchResult, BatchSettings, GroupOutput
-from pipeline.stream import stateful
-from pipeline.stream.pinned_settings import PinnedSettings
-from pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction, answer
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.topics import alter_topic, create_topic
-from schemas.catalogue import Catalogue
-from schemas.messages import RejectedRequest
+from group_coordinator.coordinator.group.batch import BatchResult, BatchSettings, GroupOutput
+from group_coordinator.pipeline.stream import stateful
+from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
+from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction, answer
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.topics import alter_topic, create_topic
+from group_coordinator.schemas.catalogue import Catalogue
+from group_coordinator.schemas.messages import RejectedRequest
 from tests.pipeline.rows import heartbeat
 from tests.pipeline.streams import outputs_of, packed_requests
 

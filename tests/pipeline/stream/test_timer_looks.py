@@ -5,9 +5,15 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.stream.kept_looks import kept_text, looks_after
-from pipeline.stream.offset import Planned
-from pipeline.stream.timer_looks import HORIZON_MS, NEVER_MS, TimerLooks, timer_of, wake_at
+from group_coordinator.pipeline.stream.kept_looks import kept_text, looks_after
+from group_coordinator.pipeline.stream.offset import Planned
+from group_coordinator.pipeline.stream.timer_looks import (
+    HORIZON_MS,
+    NEVER_MS,
+    TimerLooks,
+    timer_of,
+    wake_at,
+)
 
 RESOLUTION_MS = 500
 LONGEST_MS = 10_000

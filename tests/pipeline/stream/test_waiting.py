@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import clock
-from pipeline.stream.timer_looks import NEVER_MS
-from pipeline.stream.waiting import Waiting
-from pipeline.stream.wake_file import WakeFile
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.stream.timer_looks import NEVER_MS
+from group_coordinator.pipeline.stream.waiting import Waiting
+from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 INTERVAL_MS, LONGEST_MS = 500, 10_000
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from pipeline.tables.store import table_uri
-from schemas.tables import Table
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import Table
 
 
 def without(fields: Sequence[pa.Field], *names: str) -> list[pa.Field]:

@@ -6,12 +6,18 @@ import asyncio
 
 import pytest
 
-from coordinator.config import GroupCoordinatorConfig
-from pipeline.gateway.acls import Acls
-from pipeline.monitor.catalog import Catalog
-from pipeline.tables import acls as module
-from pipeline.tables.acls import AclWatcher, InvalidAcl, add_acls, read_acls, remove_acls
-from schemas.acls import AclBinding, AclFilter
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
+from group_coordinator.pipeline.gateway.acls import Acls
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.tables import acls as module
+from group_coordinator.pipeline.tables.acls import (
+    AclWatcher,
+    InvalidAcl,
+    add_acls,
+    read_acls,
+    remove_acls,
+)
+from group_coordinator.schemas.acls import AclBinding, AclFilter
 
 ONE = AclBinding("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
 TWO = AclBinding("GROUP", "g-", "PREFIXED", "User:bob", "*", "READ", "ALLOW")
@@ -99,7 +105,7 @@ def test_a_gateway_goes_on_by_the_acls_that_it_has_while_they_cannot_be_read(
         assert known.authorizer is not None
         return known.authorizer.allows(*question)
 
-    monkeypatch.setattr("pipeline.gateway.acls._LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr("group_coordinator.pipeline.gateway.acls._LOOK_EVERY_S", 0.001)
     with monkeypatch.context() as broken:
         broken.setattr(AclWatcher, "poll", fail)
         assert asyncio.run(follow(0.05))

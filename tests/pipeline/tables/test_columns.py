@@ -9,23 +9,36 @@ import pytest
 from deltalake import DeltaTable, Field
 from msgspec.structs import replace
 
-from pipeline.clock import clock_ms
-from pipeline.delta.open import open_appender
-from pipeline.monitor.catalog import Catalog
-from pipeline.node.bootstrap import prepare_bootstrap
-from pipeline.records.exporter import export
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.packed import KEY_WIDTH
-from pipeline.stream.sink import Sink
-from pipeline.tables import topics
-from pipeline.tables.columns import FORMAT_PROPERTY, LaterRelease, SchemaMismatch
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import ensure_table, ensure_tables, open_table, table_uri
-from pipeline.upkeep.compaction import compact
-from pipeline.upkeep_settings import UpkeepSettings
-from schemas.messages import JoinGroupProtocol, JoinGroupRequest, RequestEvent
-from schemas.rows import TopicChange
-from schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES, TABLES, TOPICS, to_arrow, to_requests
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
+from group_coordinator.pipeline.records.exporter import export
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.packed import KEY_WIDTH
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.tables import topics
+from group_coordinator.pipeline.tables.columns import FORMAT_PROPERTY, LaterRelease, SchemaMismatch
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import (
+    ensure_table,
+    ensure_tables,
+    open_table,
+    table_uri,
+)
+from group_coordinator.pipeline.upkeep.compaction import compact
+from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+from group_coordinator.schemas.messages import JoinGroupProtocol, JoinGroupRequest, RequestEvent
+from group_coordinator.schemas.rows import TopicChange
+from group_coordinator.schemas.tables import (
+    OFFSETS_TOPIC,
+    REQUESTS,
+    RESPONSES,
+    TABLES,
+    TOPICS,
+    to_arrow,
+    to_requests,
+)
 from tests.pipeline.rows import commit_record, heartbeat, output, rows, version
 from tests.pipeline.tables.earlier import create, earlier, in_columns
 
@@ -141,7 +154,9 @@ def test_a_catalogue_of_an_earlier_release_is_brought_up_to_date_if_there_is_one
     assert not DeltaTable.is_deltatable(table_uri(root, TOPICS))
     topics.create_topic(root, "orders", 6)
     later = TOPICS.schema.append(pa.field("retention_ms", pa.int64()))
-    monkeypatch.setattr("pipeline.tables.store.ON_DEMAND", (replace(TOPICS, schema=later),))
+    monkeypatch.setattr(
+        "group_coordinator.pipeline.tables.store.ON_DEMAND", (replace(TOPICS, schema=later),)
+    )
     ensure_tables(root)
     assert "retention_ms" in open_table(root, TOPICS).to_pyarrow_table().column_names
     assert topics.read_changes(root)[0].topic == "orders"

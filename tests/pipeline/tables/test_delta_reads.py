@@ -21,29 +21,29 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from pipeline.client import RequestClient
-from pipeline.clock import clock_ms
-from pipeline.delta.checkpoint import clean_log
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.log_trim import trim_log
-from pipeline.delta.table import newest_version, open_delta
-from pipeline.gateway.brokers import Brokers
-from pipeline.monitor.as_of import EPOCH, NotKept, commit_times, open_as_of
-from pipeline.node.node import start
-from pipeline.session.driver_jvm import jvm
-from pipeline.settings import Settings, load_settings
-from pipeline.stream.spark_engine import SparkEngine
-from pipeline.tables.acls import add_acls, remove_acls
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import ensure_tables, table_uri
-from pipeline.topics import create_table_topic
-from pipeline.upkeep.compaction import compact
-from pipeline.upkeep.retention import retain
-from pipeline.upkeep.topic_retention import retain_topics
-from schemas.acls import AclBinding, AclFilter
-from schemas.messages import RequestEvent
-from schemas.records import Record
-from schemas.tables import OFFSETS_TOPIC, ON_DEMAND, TABLES, to_arrow
+from group_coordinator.pipeline.client import RequestClient
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.table import newest_version, open_delta
+from group_coordinator.pipeline.gateway.brokers import Brokers
+from group_coordinator.pipeline.monitor.as_of import EPOCH, NotKept, commit_times, open_as_of
+from group_coordinator.pipeline.node.node import start
+from group_coordinator.pipeline.session.driver_jvm import jvm
+from group_coordinator.pipeline.settings import Settings, load_settings
+from group_coordinator.pipeline.stream.spark_engine import SparkEngine
+from group_coordinator.pipeline.tables.acls import add_acls, remove_acls
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
+from group_coordinator.pipeline.topics import create_table_topic
+from group_coordinator.pipeline.upkeep.compaction import compact
+from group_coordinator.pipeline.upkeep.retention import retain
+from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
+from group_coordinator.schemas.acls import AclBinding, AclFilter
+from group_coordinator.schemas.messages import RequestEvent
+from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.tables import OFFSETS_TOPIC, ON_DEMAND, TABLES, to_arrow
 from tests.frames import assert_same_rows, frame_of
 from tests.golden.record import HERE, releases
 from tests.golden.write import make_groups

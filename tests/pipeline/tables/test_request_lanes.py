@@ -8,13 +8,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from coordinator.group.partition import PartitionSet, partition_for
-from pipeline.tables import request_lanes
-from pipeline.tables.request_lanes import LANE_ROWS, MOST_LANES, TAG, in_lanes, wanted_row_groups
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import open_table
-from schemas.messages import RequestEvent
-from schemas.tables import REQUESTS, to_requests
+from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
+from group_coordinator.pipeline.tables import request_lanes
+from group_coordinator.pipeline.tables.request_lanes import (
+    LANE_ROWS,
+    MOST_LANES,
+    TAG,
+    in_lanes,
+    wanted_row_groups,
+)
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import open_table
+from group_coordinator.schemas.messages import RequestEvent
+from group_coordinator.schemas.tables import REQUESTS, to_requests
 from tests.pipeline.rows import heartbeat
 
 GROUPS = [f"group-{number}" for number in range(200)]

@@ -6,10 +6,10 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import ensure_tables, open_table
-from schemas.tables import REQUESTS, TABLES
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import ensure_tables, open_table
+from group_coordinator.schemas.tables import REQUESTS, TABLES
 from tests.pipeline.rows import heartbeat, rows, version
 
 

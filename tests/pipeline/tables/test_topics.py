@@ -12,13 +12,13 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
-from pipeline.errors import Failure
-from pipeline.monitor.catalog import Catalog
-from pipeline.tables import topic_watcher, topics
-from pipeline.tables.store import ensure_table, ensure_tables
-from pipeline.tables.topic_watcher import TopicWatcher
-from pipeline.tables.topics import (
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.tables import topic_watcher, topics
+from group_coordinator.pipeline.tables.store import ensure_table, ensure_tables
+from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
+from group_coordinator.pipeline.tables.topics import (
     InvalidPartitions,
     InvalidTopic,
     TopicExists,
@@ -29,14 +29,14 @@ from pipeline.tables.topics import (
     delete_topic,
     read_counts,
 )
-from schemas.messages import (
+from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,
     RequestEvent,
 )
-from schemas.rows import TopicChange
-from schemas.tables import TABLES, TOPICS, from_arrow, to_arrow
+from group_coordinator.schemas.rows import TopicChange
+from group_coordinator.schemas.tables import TABLES, TOPICS, from_arrow, to_arrow
 from tests.pipeline.asking import ask
 from tests.pipeline.small import SmallCoordinator
 
@@ -225,7 +225,7 @@ def test_a_watcher_knows_the_last_deletions_only(
 def test_a_watcher_that_slept_past_the_log_s_retention_reads_the_catalogue_anew(
     empty: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.commit_reader.GONE_CHECK_S", 0)
     create_topic(empty, "orders", 2)
     watcher = TopicWatcher(empty)
     assert watcher.poll() == {"orders": 2}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeline.topics import (
+from group_coordinator.pipeline.topics import (
     Appended,
     LogAppender,
     NewBatch,
@@ -12,7 +12,7 @@ from pipeline.topics import (
     TableTopics,
     create_log_topic,
 )
-from schemas.rows import TopicTable
+from group_coordinator.schemas.rows import TopicTable
 from tests.pipeline.topics.tables import opened
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from pipeline.topics import Record, TableTopics, create_table_topic
+from group_coordinator.pipeline.topics import Record, TableTopics, create_table_topic
 
 
 def rows(ids: Iterable[int]) -> pa.Table:

@@ -10,8 +10,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
-from pipeline.topics import TableReplaced, create_table_topic, table_log
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.topics import TableReplaced, create_table_topic, table_log
 from tests.pipeline.topics.tables import append, caught_up, define, ends, opened, records, rows
 
 
@@ -104,7 +104,7 @@ def test_a_log_that_was_cleaned_up_behind_the_index_is_named(
     root: str, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_log, "REPLACED_CHECK_S", 0)
-    monkeypatch.setattr("pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.commit_reader.GONE_CHECK_S", 0)
     define(root, uri, 1)
     topics = opened(root)
     for n in range(10, 13):

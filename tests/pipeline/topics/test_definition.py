@@ -11,13 +11,18 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
-from pipeline.delta.open import open_appender
-from pipeline.tables.store import ensure_table, table_uri
-from pipeline.tables.topics import TopicExists, alter_topic, create_topic, delete_topic
-from pipeline.topics import InvalidTable, create_table_topic
-from schemas.rows import TopicTable
-from schemas.tables import TOPIC_TABLES, to_arrow
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.tables.store import ensure_table, table_uri
+from group_coordinator.pipeline.tables.topics import (
+    TopicExists,
+    alter_topic,
+    create_topic,
+    delete_topic,
+)
+from group_coordinator.pipeline.topics import InvalidTable, create_table_topic
+from group_coordinator.schemas.rows import TopicTable
+from group_coordinator.schemas.tables import TOPIC_TABLES, to_arrow
 from tests.pipeline.topics.tables import append, define, ends, opened
 
 

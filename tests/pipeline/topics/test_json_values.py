@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipeline.topics import TableTopics, json_values
-from pipeline.topics.json_values import JsonRows
+from group_coordinator.pipeline.topics import TableTopics, json_values
+from group_coordinator.pipeline.topics.json_values import JsonRows
 
 
 def test_a_row_is_an_object() -> None:

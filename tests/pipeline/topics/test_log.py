@@ -12,10 +12,10 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from pipeline.delta import commit
-from pipeline.delta.commit import CommitStateUnknown
-from pipeline.tables.topics import alter_topic, create_topic
-from pipeline.topics import OffsetOutOfRange, UnknownTopicOrPartition, give_table
+from group_coordinator.pipeline.delta import commit
+from group_coordinator.pipeline.delta.commit import CommitStateUnknown
+from group_coordinator.pipeline.tables.topics import alter_topic, create_topic
+from group_coordinator.pipeline.topics import OffsetOutOfRange, UnknownTopicOrPartition, give_table
 from tests.pipeline.delta.test_unknown_outcome import Once
 from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values
 from tests.pipeline.topics.tables import caught_up, opened
@@ -249,7 +249,7 @@ def test_a_commit_that_stays_unknown_is_said_to_be(
         raise CommitStateUnknown("the store does not answer")
 
     with monkeypatch.context() as broken:
-        broken.setattr("pipeline.topics.log_appender._SETTLE_S", 0)
+        broken.setattr("group_coordinator.pipeline.topics.log_appender._SETTLE_S", 0)
         broken.setattr(writer._commits, "commit", fails)
         poll = writer._segments.poll
         looks = iter([False])
@@ -347,7 +347,7 @@ def test_what_producers_wrote_outlives_the_logs_clean_up(root: str) -> None:
 def test_a_reader_whose_log_was_cleaned_up_reads_the_table_anew(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.delta.commit_reader.GONE_CHECK_S", 0.0)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.commit_reader.GONE_CHECK_S", 0.0)
     topic = make(root)
     writer = appender(topic)
     topics = opened(root)

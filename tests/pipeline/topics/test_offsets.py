@@ -17,14 +17,20 @@ from deltalake.fs import DeltaStorageHandler
 from kafka.partitioner.default import murmur2
 from pyarrow.fs import PyFileSystem
 
-from pipeline.clock import clock_ms
-from pipeline.delta.commit import CommitStateUnknown
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.tables.topics import alter_topic
-from pipeline.topics import OffsetOutOfRange, TableTopics, index, indexer, table_log
-from pipeline.topics.index import Index
-from pipeline.upkeep.retention import retain
-from pipeline.upkeep_settings import UpkeepSettings
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.commit import CommitStateUnknown
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.tables.topics import alter_topic
+from group_coordinator.pipeline.topics import (
+    OffsetOutOfRange,
+    TableTopics,
+    index,
+    indexer,
+    table_log,
+)
+from group_coordinator.pipeline.topics.index import Index
+from group_coordinator.pipeline.upkeep.retention import retain
+from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from tests.pipeline.topics.tables import (
     append,
     caught_up,
@@ -404,7 +410,7 @@ def test_the_index_may_be_packed(root: str, uri: str) -> None:
 
 _INDEX_AND_KILL = """
 import os, signal, sys
-from pipeline.topics import TableTopics, indexer
+from group_coordinator.pipeline.topics import TableTopics, indexer
 indexer.MOST_FILES = 1
 for _ in range(3):
     reader, writer = os.pipe()
@@ -440,7 +446,7 @@ def after_a_poll(root: str) -> TableTopics:
 def test_a_follower_whose_index_log_was_cleaned_up_reads_the_table(
     root: str, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeline.delta.commit_reader.GONE_CHECK_S", 0)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.commit_reader.GONE_CHECK_S", 0)
     append(uri, range(4))
     define(root, uri)
     late, other = opened(root), opened(root)

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.topics import OffsetOutOfRange, UnknownTopicOrPartition
-from pipeline.topics.row_groups import RowGroupCache
+from group_coordinator.pipeline.topics import OffsetOutOfRange, UnknownTopicOrPartition
+from group_coordinator.pipeline.topics.row_groups import RowGroupCache
 from tests.pipeline.topics.tables import append, caught_up, define, ends, opened, records, rows
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from pipeline.ui.app import Access, make_app
-from pipeline.ui.snapshot import HeldSnapshot
+from group_coordinator.pipeline.ui.app import Access, make_app
+from group_coordinator.pipeline.ui.snapshot import HeldSnapshot
 
 ADDRESS = "http://127.0.0.1:8080"
 KEY = "the-key"

@@ -11,8 +11,8 @@ from typing import Any
 import uvicorn
 from selenium.webdriver import Chrome, ChromeOptions, ChromeService
 
-from pipeline.ui.app import Access, make_app
-from pipeline.ui.snapshot import HeldSnapshot
+from group_coordinator.pipeline.ui.app import Access, make_app
+from group_coordinator.pipeline.ui.snapshot import HeldSnapshot
 from tests.waiting import wait_until
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")

@@ -8,10 +8,14 @@ from itertools import islice
 import pyarrow as pa
 from deltalake import write_deltalake
 
-from coordinator.consumer.protocol import Assignment, TopicPartition, encode_assignment
-from pipeline.clock import clock_ms
-from pipeline.tables.store import ensure_tables, table_uri
-from schemas.records import (
+from group_coordinator.coordinator.consumer.protocol import (
+    Assignment,
+    TopicPartition,
+    encode_assignment,
+)
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
+from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
     GroupEvent,
@@ -20,7 +24,7 @@ from schemas.records import (
     OffsetCommitValue,
     Record,
 )
-from schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, to_arrow, to_events
+from group_coordinator.schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, to_arrow, to_events
 
 AT_ONCE = 10_000
 STEPS = ("PreparingRebalance", "CompletingRebalance", "Stable")

@@ -10,7 +10,7 @@ import pytest
 from selenium.webdriver import ActionChains
 from selenium.webdriver.common.keys import Keys
 
-from pipeline.ui.app import Access
+from group_coordinator.pipeline.ui.app import Access
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.small import SmallCoordinator
 from tests.pipeline.ui.asking import KEY

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import pytest
 from starlette.testclient import TestClient
 
-from pipeline.monitor.catalog import Catalog
-from pipeline.ui.app import Access
-from schemas.messages import (
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.ui.app import Access
+from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,

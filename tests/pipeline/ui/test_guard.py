@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
-from pipeline.ui.app import Access
-from pipeline.ui.guard import POLICY, is_loopback
+from group_coordinator.pipeline.ui.app import Access
+from group_coordinator.pipeline.ui.guard import POLICY, is_loopback
 from tests.pipeline.ui.asking import KEY, browser
 
 

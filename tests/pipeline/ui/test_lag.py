@@ -8,9 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from pipeline import clock
-from pipeline.ui.lag import LagHistory, read_lag_history
-from pipeline.ui.snapshot import Snapshot
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.ui.lag import LagHistory, read_lag_history
+from group_coordinator.pipeline.ui.snapshot import Snapshot
 from tests.pictures.history import VirtualClock
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.topics.logs import appender, batch, make

@@ -10,12 +10,12 @@ import pytest
 from deltalake import DeltaTable
 from starlette.testclient import TestClient
 
-from pipeline.delta.open import open_appender
-from pipeline.tables.request_log import RequestLog
-from pipeline.tables.store import table_uri
-from pipeline.ui.app import make_app
-from pipeline.ui.snapshot import HeldSnapshot, Unreadable
-from schemas.messages import (
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.ui.app import make_app
+from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, Unreadable
+from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
     OffsetCommitPartition,
     OffsetCommitRequest,
@@ -23,8 +23,8 @@ from schemas.messages import (
     RequestEvent,
     Response,
 )
-from schemas.records import GroupEvent, GroupMetadataValue, MemberMetadata, Record
-from schemas.tables import GROUP_EVENTS, RESPONSES, to_arrow, to_events
+from group_coordinator.schemas.records import GroupEvent, GroupMetadataValue, MemberMetadata, Record
+from group_coordinator.schemas.tables import GROUP_EVENTS, RESPONSES, to_arrow, to_events
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.ui.asking import ADDRESS, browser, links, rows_of, text
 

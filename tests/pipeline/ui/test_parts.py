@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from pipeline.admin.plans import GroupPlan
-from pipeline.errors import Failure
-from pipeline.ui.audit import in_words
-from pipeline.ui.charts import trend
-from pipeline.ui.plans import Plans, PreviewGone
-from pipeline.ui.snapshot import HeldSnapshot, Unreadable
-from pipeline.ui.timeline import tell
-from pipeline.ui.words import ago, clip, duration, milliseconds, number, spans
+from group_coordinator.pipeline.admin.plans import GroupPlan
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.ui.audit import in_words
+from group_coordinator.pipeline.ui.charts import trend
+from group_coordinator.pipeline.ui.plans import Plans, PreviewGone
+from group_coordinator.pipeline.ui.snapshot import HeldSnapshot, Unreadable
+from group_coordinator.pipeline.ui.timeline import tell
+from group_coordinator.pipeline.ui.words import ago, clip, duration, milliseconds, number, spans
 
 PLAN = GroupPlan("g")
 AT = datetime(2026, 1, 2, 3, 4, 5)

@@ -14,9 +14,9 @@ from urllib.request import urlopen
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
-from pipeline.errors import Failure
-from pipeline.ui.server import Address, serve
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.ui.server import Address, serve
 from tests.ends import check_end
 from tests.pipeline.offsets_log import Log, commit
 
@@ -63,7 +63,7 @@ def test_watch_goes_on_until_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) 
         if looks > 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipeline.ui.watch.sleep", interrupted)
+    monkeypatch.setattr("group_coordinator.pipeline.ui.watch.sleep", interrupted)
     assert "stable" in run("watch", "--every", "0.5")
     assert looks == 3
 
@@ -82,7 +82,7 @@ def test_without_the_extra_the_verb_says_how_to_get_it(monkeypatch: pytest.Monke
     real = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:
-        if name.startswith("pipeline.ui.server"):
+        if name.startswith("group_coordinator.pipeline.ui.server"):
             raise ModuleNotFoundError("no", name="uvicorn")
         return real(name, *rest)
 
@@ -93,7 +93,16 @@ def test_without_the_extra_the_verb_says_how_to_get_it(monkeypatch: pytest.Monke
 
 def test_the_server_starts_answers_and_ends_in_order(root: str) -> None:
     Log(root).append(commit("a group", 1, 5))
-    command = [sys.executable, "-m", "pipeline", "ui", "--root", root, "--listen", "127.0.0.1:0"]
+    command = [
+        sys.executable,
+        "-m",
+        "group_coordinator",
+        "ui",
+        "--root",
+        root,
+        "--listen",
+        "127.0.0.1:0",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         said = server.stderr.readline()

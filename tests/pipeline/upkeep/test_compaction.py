@@ -10,18 +10,18 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from pipeline.delta.data_files import data_files
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.remote_appender import RemoteAppender
-from pipeline.delta.rewrite import RewriteConflict
-from pipeline.delta.table_files import TableFiles
-from pipeline.delta.tail import follow
-from pipeline.monitor.catalog import Catalog
-from pipeline.tables.store import ensure_table, table_uri
-from pipeline.upkeep.compaction import CompactionResult, compact
-from pipeline.upkeep_settings import DAY_MS, HOUR_MS
-from schemas.records import Record
-from schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, to_arrow
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.remote_appender import RemoteAppender
+from group_coordinator.pipeline.delta.rewrite import RewriteConflict
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.tables.store import ensure_table, table_uri
+from group_coordinator.pipeline.upkeep.compaction import CompactionResult, compact
+from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS
+from group_coordinator.schemas.records import Record
+from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC, to_arrow
 from tests.pipeline.offsets_log import Log, commit, stored, upkeep
 from tests.roots import make_tables
 
@@ -340,7 +340,7 @@ def test_elsewhere_files_come_and_go_by_the_store(log: Log, monkeypatch: pytest.
     log.append(commit("g", 1, NOW), commit("g", 2, NOW))
     log.roll()
     log.append(commit("h", 1, NOW))
-    monkeypatch.setattr("pipeline.delta.table_files.local_folder", lambda _: None)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.table_files.local_folder", lambda _: None)
     run(log)
     assert log.read() == sorted(log.records[1:], key=lambda r: (r.partition, r.log_offset))
     assert log.superseded() == log.records[:1]

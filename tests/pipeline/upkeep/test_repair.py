@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.cli.main import app
-from pipeline.delta.log import commit_path
-from pipeline.settings import CoordinatorSettings
-from pipeline.stream.sink import Sink
-from pipeline.tables.store import TornRoot, ensure_tables
-from pipeline.upkeep.repair import repair
+from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.delta.log import commit_path
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.tables.store import TornRoot, ensure_tables
+from group_coordinator.pipeline.upkeep.repair import repair
 from tests.pipeline.rows import commit_record, counts, output
 
 

@@ -16,21 +16,33 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
 
-from pipeline.clock import clock_ms
-from pipeline.delta import store_clock
-from pipeline.delta.data_files import DataFile, data_files
-from pipeline.delta.engine import Engine
-from pipeline.delta.local_appender import LocalAppender
-from pipeline.delta.tail import follow
-from pipeline.errors import Failure
-from pipeline.tables.store import table_uri
-from pipeline.upkeep import schedule as upkeep_module
-from pipeline.upkeep.retention import LEAST_FILES, RetentionResult, packs, retain, retentions
-from pipeline.upkeep.schedule import Upkeep
-from pipeline.upkeep.vacuum import vacuum
-from pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
-from schemas.messages import HeartbeatRequest, RequestEvent, Response
-from schemas.tables import OFFSETS_TOPIC, REQUESTS, RESPONSES, to_arrow, to_requests
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta import store_clock
+from group_coordinator.pipeline.delta.data_files import DataFile, data_files
+from group_coordinator.pipeline.delta.engine import Engine
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.pipeline.upkeep import schedule as upkeep_module
+from group_coordinator.pipeline.upkeep.retention import (
+    LEAST_FILES,
+    RetentionResult,
+    packs,
+    retain,
+    retentions,
+)
+from group_coordinator.pipeline.upkeep.schedule import Upkeep
+from group_coordinator.pipeline.upkeep.vacuum import vacuum
+from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
+from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent, Response
+from group_coordinator.schemas.tables import (
+    OFFSETS_TOPIC,
+    REQUESTS,
+    RESPONSES,
+    to_arrow,
+    to_requests,
+)
 from tests.pipeline.damage import damage, spoil
 from tests.pipeline.offsets_log import Log, commit, upkeep
 
@@ -141,7 +153,7 @@ def test_a_table_that_fails_does_not_keep_the_others_from_it(
             raise OSError("no space left on device")
         return original(table, name, retention_hours)
 
-    monkeypatch.setattr("pipeline.upkeep.retention.vacuum", failing)
+    monkeypatch.setattr("group_coordinator.pipeline.upkeep.retention.vacuum", failing)
     results = {r.table: r for r in retain(root, upkeep(), NOON, lambda _: None)}
     assert results["requests"].line() == "requests: no space left on device"
     assert results["responses"].failure is None

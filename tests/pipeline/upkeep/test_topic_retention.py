@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from pipeline.clock import clock_ms
-from pipeline.delta.data_files import data_files
-from pipeline.tables.topics import delete_topic
-from pipeline.topics import OffsetOutOfRange, create_log_topic
-from pipeline.upkeep import topic_retention
-from pipeline.upkeep.retention import LEAST_FILES, RetentionResult
-from pipeline.upkeep.topic_retention import retain_topics
-from pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.tables.topics import delete_topic
+from group_coordinator.pipeline.topics import OffsetOutOfRange, create_log_topic
+from group_coordinator.pipeline.upkeep import topic_retention
+from group_coordinator.pipeline.upkeep.retention import LEAST_FILES, RetentionResult
+from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
+from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
 from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values
 from tests.pipeline.topics.tables import caught_up, opened
 

@@ -16,11 +16,11 @@ from deltalake import write_deltalake
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
-from coordinator.config import parse_config
-from pipeline.bench.broker import HOST, broker
-from pipeline.gateway.security.users import add_user, new_credential
-from pipeline.gateway.settings import GatewaySettings
-from pipeline.topics import create_table_topic
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.pipeline.bench.broker import HOST, broker
+from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
+from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.topics import create_table_topic
 from tests.pipeline.gateway.running import coordinator, gateway
 
 FIRST_MS = 1_700_000_000_000

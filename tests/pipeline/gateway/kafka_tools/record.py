@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pipeline.bench.kafka_libs import kafka_libs
+from group_coordinator.pipeline.bench.kafka_libs import kafka_libs
 from tests.pipeline.gateway.kafka_tools.brokers import real
 from tests.pipeline.gateway.kafka_tools.recording import RECORDED, write
 from tests.pipeline.gateway.kafka_tools.running import tools

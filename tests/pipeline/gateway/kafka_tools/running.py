@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.bench.kafka_libs import java, kafka_libs
+from group_coordinator.pipeline.bench.kafka_libs import java, kafka_libs
 from tests.ends import check_runs
 from tests.pipeline.gateway.kafka_tools.recording import Printed
 

@@ -55,16 +55,16 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 from typer.testing import CliRunner
 
-from coordinator.config import parse_config
-from pipeline.cli.acls import acls_app
-from pipeline.gateway.brokers import Broker
-from pipeline.gateway.security.users import add_user, new_credential
-from pipeline.gateway.settings import GatewaySettings
-from pipeline.tables.acls import read_acls
-from pipeline.tables.topics import create_topic
-from pipeline.topics import create_table_topic
-from schemas.errors import ErrorCode
-from schemas.messages import HeartbeatRequest, RequestEvent
+from group_coordinator.coordinator.config import parse_config
+from group_coordinator.pipeline.cli.acls import acls_app
+from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
+from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.tables.acls import read_acls
+from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.pipeline.topics import create_table_topic
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent
 from tests.pipeline.asking import ask
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.pipeline.gateway.security.test_clients import authenticate, handshake

@@ -28,12 +28,12 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
-from pipeline.gateway.security.mechanisms import MECHANISMS
-from pipeline.gateway.security.tls import CertificateError, server_context
-from pipeline.gateway.security.users import add_user, new_credential
-from pipeline.gateway.settings import GatewaySettings
-from pipeline.tables.topics import create_topic
-from schemas.errors import ErrorCode
+from group_coordinator.pipeline.gateway.security.mechanisms import MECHANISMS
+from group_coordinator.pipeline.gateway.security.tls import CertificateError, server_context
+from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
+from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.tables.topics import create_topic
+from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.gateway.raw import Client
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.waiting import wait_until

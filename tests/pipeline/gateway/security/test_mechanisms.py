@@ -16,9 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from pipeline.cli.users import users_app
-from pipeline.gateway.security.mechanisms import AuthenticationFailed, Plain, Scram, begin
-from pipeline.gateway.security.users import (
+from group_coordinator.pipeline.cli.users import users_app
+from group_coordinator.pipeline.gateway.security.mechanisms import (
+    AuthenticationFailed,
+    Plain,
+    Scram,
+    begin,
+)
+from group_coordinator.pipeline.gateway.security.users import (
     HASHES,
     Credential,
     Users,

@@ -10,13 +10,19 @@ import pytest
 from kafka.protocol.consumer.group import HeartbeatResponse
 from typer.testing import CliRunner
 
-from pipeline.cli.keys import keys_app
-from pipeline.client import ProducerSettings, RequestClient
-from pipeline.client.sender import KEY_FILE, PRINCIPAL
-from pipeline.gateway.settings import GatewaySettings
-from pipeline.tables.request_keys import KeysError, add_key, new_key, read_key, read_keys
-from schemas.errors import ErrorCode
-from schemas.messages import HeartbeatRequest, RequestEvent
+from group_coordinator.pipeline.cli.keys import keys_app
+from group_coordinator.pipeline.client import ProducerSettings, RequestClient
+from group_coordinator.pipeline.client.sender import KEY_FILE, PRINCIPAL
+from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.tables.request_keys import (
+    KeysError,
+    add_key,
+    new_key,
+    read_key,
+    read_keys,
+)
+from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent
 from tests.pipeline.asking import ask
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.pipeline.gateway.test_server import Client, connected

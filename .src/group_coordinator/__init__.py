@@ -1,0 +1,130 @@
+"""What programs import: members of groups, and requests with their answers.
+
+The names below stay. Everything else, `group_coordinator.pipeline` and what lies beside it, is
+private and may move. A name is imported when it is first asked for: a worker of Spark's, which
+needs none of them, does not wait for them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from group_coordinator.pipeline.client import (
+        AutoOffsetReset,
+        BufferExhausted,
+        CannotFollow,
+        CommitFailedError,
+        ConfigError,
+        ConsumerError,
+        ConsumerRecord,
+        ConsumerSettings,
+        CoordinatorTimeoutError,
+        DeliveryFailed,
+        DeliveryTimeout,
+        DisconnectedError,
+        Failure,
+        FencedInstanceIdError,
+        GroupAuthorizationError,
+        GroupMaxSizeReachedError,
+        GroupMember,
+        GroupMembershipOperation,
+        InconsistentGroupProtocolError,
+        InvalidGroupIdError,
+        InvalidSessionTimeoutError,
+        LaterRelease,
+        MemberClosed,
+        NoAnswer,
+        NoCatalogue,
+        NoOffsetForPartitionError,
+        NoTables,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        OffsetMetadataTooLargeError,
+        OffsetOutOfRangeError,
+        ProducerClosed,
+        ProducerSettings,
+        RebalanceInProgressError,
+        RequestClient,
+        RequestProducer,
+        RequestTooLarge,
+        ResponseReader,
+        ResponsesLost,
+        RetriableCommitFailedError,
+        RetriableError,
+        SchemaMismatch,
+        SettingsError,
+        SubscriptionError,
+        TableReplaced,
+        TopicAuthorizationError,
+        TopicPartition,
+        UnknownTopicOrPartitionError,
+        UnsupportedVersionError,
+        UnwritableRequest,
+        parse_producer,
+    )
+    from group_coordinator.pipeline.spark import ProgressCommits, register_views
+
+# These need pyspark.
+_OF_SPARK = ("ProgressCommits", "register_views")
+__all__ = [
+    "AutoOffsetReset",
+    "BufferExhausted",
+    "CannotFollow",
+    "CommitFailedError",
+    "ConfigError",
+    "ConsumerError",
+    "ConsumerRecord",
+    "ConsumerSettings",
+    "CoordinatorTimeoutError",
+    "DeliveryFailed",
+    "DeliveryTimeout",
+    "DisconnectedError",
+    "Failure",
+    "FencedInstanceIdError",
+    "GroupAuthorizationError",
+    "GroupMaxSizeReachedError",
+    "GroupMember",
+    "GroupMembershipOperation",
+    "InconsistentGroupProtocolError",
+    "InvalidGroupIdError",
+    "InvalidSessionTimeoutError",
+    "LaterRelease",
+    "MemberClosed",
+    "NoAnswer",
+    "NoCatalogue",
+    "NoOffsetForPartitionError",
+    "NoTables",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetMetadataTooLargeError",
+    "OffsetOutOfRangeError",
+    "ProducerClosed",
+    "ProducerSettings",
+    "ProgressCommits",
+    "RebalanceInProgressError",
+    "RequestClient",
+    "RequestProducer",
+    "RequestTooLarge",
+    "ResponseReader",
+    "ResponsesLost",
+    "RetriableCommitFailedError",
+    "RetriableError",
+    "SchemaMismatch",
+    "SettingsError",
+    "SubscriptionError",
+    "TableReplaced",
+    "TopicAuthorizationError",
+    "TopicPartition",
+    "UnknownTopicOrPartitionError",
+    "UnsupportedVersionError",
+    "UnwritableRequest",
+    "parse_producer",
+    "register_views",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place = "spark" if name in _OF_SPARK else "client"
+    return getattr(import_module(f"{__name__}.pipeline.{place}"), name)
