@@ -1,6 +1,6 @@
 """The archive of Spark's classes, made beside the tests that need no Spark.
 
-Making it takes a start of Spark, as long as a minute; `pipeline.trials.jvm` says what it saves.
+Making it takes a start of Spark, as long as a minute; `tests.support.jvm` says what it saves.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 
-from group_coordinator.pipeline.trials.jvm import archive_path
+from tests.support.jvm import archive_path
 
 
 class ArchiveMaker:
@@ -21,9 +21,7 @@ class ArchiveMaker:
     def begin(self) -> None:
         """Start it. The archive is another one for another Java, Spark or virtual environment."""
         if not archive_path().exists():
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "group_coordinator.pipeline.trials.jvm"]
-            )
+            self.process = subprocess.Popen([sys.executable, "-m", "tests.support.jvm"])
 
     def end(self) -> None:
         """End it, done or not: told to end, it ends the coordinator that it has started.

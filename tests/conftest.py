@@ -13,8 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from group_coordinator.pipeline.settings import load_settings
-from group_coordinator.pipeline.trials.jvm import use_short_lived_jvms
 from tests import examples, roots
+from tests.support.jvm import use_short_lived_jvms
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,13 +19,6 @@ def test_the_import_name_leads_to_each_folder() -> None:
     package = TOP / ".src" / "group_coordinator"
     links = {each.name: each.resolve() for each in package.iterdir() if each.is_symlink()}
     assert links == {name: TOP / name for name in FOLDERS}
-
-
-def test_what_is_not_shipped_is_there() -> None:
-    project = tomllib.loads((TOP / "pyproject.toml").read_text("utf-8"))
-    for pattern in project["tool"]["setuptools"]["packages"]["find"]["exclude"]:
-        folder = pattern.removesuffix("*").replace(".", "/")
-        assert (TOP / ".src" / folder / "__init__.py").is_file(), pattern
 
 
 def test_nothing_is_imported_by_a_second_name() -> None:

@@ -1,4 +1,4 @@
-"""The command `group-coordinator`; `python -m pipeline` is the same.
+"""The command `group-coordinator`; `python -m group_coordinator` is the same.
 
 Exits 0 on success, 1 on a failure that it names in one line, 2 on a wrong call. Each verb, or group
 of verbs, is a module of this package, and only that of the verb that was called is imported: all of
@@ -45,11 +45,9 @@ _GROUPS = (
     "keys",
     "users",
     "records",
-    "bench",
-    "trial",
 )
-# These verbs start Spark, ship what runs in it, or tell of which release their figures are.
-_WITH_SPARK = {"run", "package", "demo", "bench", "trial"}
+# These verbs start Spark, or ship what runs in it.
+_WITH_SPARK = {"run", "package", "demo"}
 # What the extra `coordinator` installs.
 _OF_COORDINATOR = ("pyspark", "delta", "pandas")
 # What ends a command by one line, beside our own failures. A failure of a module that was not

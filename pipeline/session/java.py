@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.host import find_java
 
 OLDEST_JAVA = 17
 
 
 class JavaMissing(Failure):
     """No Java, or one too old for Spark; the message says what to install."""
+
+
+def find_java() -> str | None:
+    """The path of the Java that Spark would start; None if there is none."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home) / "bin" / "java") if home else shutil.which("java")
 
 
 def check_java() -> str:

@@ -3,7 +3,7 @@
 `event_source` waits for requests and `event_tables` reads them, `packing` turns them into events,
 `stateful` decides each group, `sink` writes records and then responses, `pace` has the source begin
 a batch when a timer is due, `serving` is one run of the query, and `spark_engine` is what a node
-asks for such runs. `node`, `bench` and `trials` may import from here. The session that the query
+asks for such runs. `node` may import from here. The session that the query
 runs in, and all that Spark does not publish, are `pipeline.session`'s. The formats (`packed`,
 `packing`, `offset`, `bootstrap`) import no Spark. Nothing here knows which node owns a partition,
 or why.

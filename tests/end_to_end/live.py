@@ -6,13 +6,13 @@ from collections import Counter
 
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.bench.fleet import LONGEST_SESSION_MS, Fleet, Member
 from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,
     RequestEvent,
 )
+from tests.support.fleet import LONGEST_SESSION_MS, Fleet, Member
 from tests.waiting import wait_until
 
 GROUPS, MEMBERS = 3, 4

@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.coordinator.group.partition import partition_for
-from group_coordinator.pipeline.bench.fleet import Fleet, Member
-from group_coordinator.pipeline.bench.rebalance import form
 from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.node.process_tree import descendants
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
@@ -25,6 +23,8 @@ from group_coordinator.pipeline.ownership.partitions import await_move, move
 from group_coordinator.pipeline.tables.store import ensure_tables
 from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.rows import rows
+from tests.support.fleet import Fleet, Member
+from tests.support.rebalance import form
 from tests.waiting import wait_until
 
 PARTITIONS = 2

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
-from group_coordinator.pipeline.bench.ivy import Module, fetch_jars, spark_jars
-from group_coordinator.pipeline.host import find_java
+from group_coordinator.pipeline.session.java import find_java
 from group_coordinator.pipeline.user_folders import cache_folder
 from tests.end_to_end.submitting import LIMIT_S, SPARK_HOME, Submitting
+from tests.support.ivy import Module, fetch_jars, spark_jars
 from tests.waiting import wait_until
 
 _HADOOP = "org.apache.hadoop"

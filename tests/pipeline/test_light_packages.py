@@ -168,7 +168,7 @@ print([name for name in ("pyspark", "pandas") if name in sys.modules])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("verb", ["run", "demo", "package", "bench", "trial"])
+@pytest.mark.parametrize("verb", ["run", "demo", "package"])
 def test_without_spark_a_line_says_what_to_install(light: Callable[..., Any], verb: str) -> None:
     said = light("-m", "group_coordinator", verb, "--root", "r", code=1).stderr
     assert said == (

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from group_coordinator.pipeline.trials.jvm import VARIABLE, archive_path, use_short_lived_jvms
 from tests.class_archive import ArchiveMaker
 from tests.ends import check_end
+from tests.support.jvm import VARIABLE, archive_path, use_short_lived_jvms
 
 
 @pytest.fixture(autouse=True)

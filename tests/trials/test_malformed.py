@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from group_coordinator.pipeline.trials.malformed.debts import Debts, TrialFailed
-from group_coordinator.pipeline.trials.malformed.files import MalformedFiles, Owed
-from group_coordinator.pipeline.trials.malformed.healthy import GROUP, HealthyGroup
-from group_coordinator.pipeline.trials.malformed.trial import MalformedReport, run_malformed
+from tests.trials.malformed.debts import Debts, TrialFailed
+from tests.trials.malformed.files import MalformedFiles, Owed
+from tests.trials.malformed.healthy import GROUP, HealthyGroup
+from tests.trials.malformed.trial import MalformedReport, run_malformed
 
 pytestmark = pytest.mark.slow
 

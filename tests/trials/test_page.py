@@ -9,16 +9,16 @@ import pytest
 from msgspec import Struct
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.cli.main import app
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.trials import kept, page
-from group_coordinator.pipeline.trials.kept import keep, read
-from group_coordinator.pipeline.trials.malformed import trial
-from group_coordinator.pipeline.trials.malformed.trial import MalformedReport
-from group_coordinator.pipeline.trials.page import PAGE, render
-from group_coordinator.pipeline.trials.simulation.promises import PROMISES, RECORD_FIRST
-from group_coordinator.pipeline.trials.simulation.trial import Finding, Report
-from group_coordinator.pipeline.trials.torture.run import TortureReport
+from tests.trials import kept, page
+from tests.trials.__main__ import trial_app as app
+from tests.trials.kept import keep, read
+from tests.trials.malformed import trial
+from tests.trials.malformed.trial import MalformedReport
+from tests.trials.page import PAGE, render
+from tests.trials.simulation.promises import PROMISES, RECORD_FIRST
+from tests.trials.simulation.trial import Finding, Report
+from tests.trials.torture.run import TortureReport
 
 R = TypeVar("R", bound=Struct)
 
@@ -37,7 +37,7 @@ def nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_page_is_what_the_kept_reports_say() -> None:
-    """`group-coordinator trial page` renders it anew."""
+    """`python -m tests.trials page` renders it anew."""
     assert PAGE.read_text("utf-8") == render()
 
 
@@ -51,10 +51,10 @@ def test_without_a_report_it_says_so_and_has_the_faults_all_the_same() -> None:
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_report_is_kept_with_its_command_its_commit_and_its_machine() -> None:
     report = blank(MalformedReport, events=1_234_567, errors={"NONE": 3})
-    keep("malformed", "group-coordinator trial malformed", report, note="Beside other work.")
+    keep("malformed", "python -m tests.trials malformed", report, note="Beside other work.")
     found = read("malformed", MalformedReport)
     assert found is not None
-    assert (found.report, found.command) == (report, "group-coordinator trial malformed")
+    assert (found.report, found.command) == (report, "python -m tests.trials malformed")
     assert len(found.commit.removesuffix("-dirty")) >= 7
     text = render()
     for said in ("1,234,567 events", found.commit, found.host.machine(), "Beside other work."):
@@ -74,9 +74,9 @@ def test_a_run_that_was_interrupted_says_what_it_did() -> None:
 
 @pytest.mark.usefixtures("nothing_kept")
 def test_a_broken_promise_is_on_the_page() -> None:
-    finding = Finding(5, 100, "a promise", "so", "d", [], [], "trial simulate --seed 5")
+    finding = Finding(5, 100, "a promise", "so", "d", [], [], "simulate --seed 5")
     keep("simulate", "c", blank(Report, findings=[finding]))
-    assert "**Broken: a promise.** so. `trial simulate --seed 5`" in render()
+    assert "**Broken: a promise.** so. `simulate --seed 5`" in render()
 
 
 def test_every_promise_of_the_simulation_is_explained() -> None:
@@ -87,13 +87,13 @@ def test_every_promise_of_the_simulation_is_explained() -> None:
 def test_whoever_records_renders_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     report = blank(MalformedReport, events=77)
     monkeypatch.setattr(trial, "run_malformed", lambda *_: report)
-    done = CliRunner().invoke(app, ["trial", "malformed", "--events", "77", "--record"])
+    done = CliRunner().invoke(app, ["malformed", "--events", "77", "--record"])
     assert done.exit_code == 0, done.output
     found = read("malformed", MalformedReport)
     assert found is not None and found.report == report
     assert page.PAGE.read_text("utf-8") == render()
     page.PAGE.write_text("something else")
-    done = CliRunner().invoke(app, ["trial", "page"])
+    done = CliRunner().invoke(app, ["page"])
     assert done.output == f"{page.PAGE}\n"
     assert page.PAGE.read_text("utf-8") == render()
 

@@ -24,19 +24,19 @@ from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
-from group_coordinator.pipeline.trials.simulation import faults, trial
-from group_coordinator.pipeline.trials.simulation.engine import PLANNED
-from group_coordinator.pipeline.trials.simulation.faults import Fault
-from group_coordinator.pipeline.trials.simulation.files import CRASH_AFTER, PAUSE, CommitFault
-from group_coordinator.pipeline.trials.simulation.promises import (
+from tests.trials.simulation import faults, trial
+from tests.trials.simulation.engine import PLANNED
+from tests.trials.simulation.faults import Fault
+from tests.trials.simulation.files import CRASH_AFTER, PAUSE, CommitFault
+from tests.trials.simulation.promises import (
     ANSWERED_ONCE,
     OFFSETS_RISE,
     PROMISES,
     SAME_AGAIN,
     SESSIONS,
 )
-from group_coordinator.pipeline.trials.simulation.simulation import PARTITIONS, Outcome, Plan
-from group_coordinator.pipeline.trials.simulation.trial import (
+from tests.trials.simulation.simulation import PARTITIONS, Outcome, Plan
+from tests.trials.simulation.trial import (
     EVENTS_A_RUN,
     PACES,
     plans_for,
@@ -44,7 +44,7 @@ from group_coordinator.pipeline.trials.simulation.trial import (
     run_trial,
     shrink,
 )
-from group_coordinator.pipeline.trials.simulation.world import NO_BUG, Broken
+from tests.trials.simulation.world import NO_BUG, Broken
 
 pytestmark = pytest.mark.slow
 
@@ -54,8 +54,8 @@ def test_the_same_seed_is_the_same_run_in_another_process_too(events, nodes, fau
     """Neither Python's hash seed nor the machine's pace takes part."""
     plan = Plan(3, events=events, nodes=nodes, faults=faults)
     script = (
-        "from group_coordinator.pipeline.trials.simulation.simulation import Plan\n"
-        "from group_coordinator.pipeline.trials.simulation.trial import run_quietly\n"
+        "from tests.trials.simulation.simulation import Plan\n"
+        "from tests.trials.simulation.trial import run_quietly\n"
         f"print(run_quietly({plan}).digest)"
     )
     elsewhere = subprocess.run(
@@ -308,7 +308,7 @@ def test_the_same_schedules_keep_every_promise(plan: Plan, met: str):
 def test_a_hundred_thousand_requests_beside_faults_keep_every_promise():
     """Two runs, of another pace each, of 50,000 and 60,000 requests, in a process each.
 
-    The long run is ten million: `group-coordinator trial simulate --events 10000000`.
+    The long run is ten million: `python -m tests.trials simulate --events 10000000`.
     """
     report = run_trial(1, 60_000, processes=os.cpu_count() or 1)
     assert not report.findings, "\n".join(chain.from_iterable(f.lines() for f in report.findings))

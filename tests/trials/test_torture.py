@@ -16,14 +16,14 @@ from typing import ClassVar
 import pytest
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.cli.main import app
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.node.process_tree import descendants
 from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
-from group_coordinator.pipeline.trials.torture import nodes, run
-from group_coordinator.pipeline.trials.torture.disk import small_disk
-from group_coordinator.pipeline.trials.torture.nodes import Cluster, Node, NodeEnded
 from tests.ends import check_end
+from tests.trials.__main__ import trial_app as app
+from tests.trials.torture import nodes, run
+from tests.trials.torture.disk import small_disk
+from tests.trials.torture.nodes import Cluster, Node, NodeEnded
 from tests.waiting import wait_until
 
 
@@ -60,7 +60,7 @@ def test_a_failure_tells_the_seed_and_keeps_the_root(monkeypatch: pytest.MonkeyP
 
 
 def test_how_long_it_goes_on_must_be_said() -> None:
-    result = CliRunner().invoke(app, ["trial", "torture"])
+    result = CliRunner().invoke(app, ["torture"])
     assert result.exit_code == 2
     assert "--kills, or --minutes, or both" in result.output
 

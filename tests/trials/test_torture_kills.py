@@ -1,14 +1,14 @@
 """Coordinators on Spark are killed under live clients, and every promise holds.
 
-The long run is hundreds of kills: `group-coordinator trial torture --kills 200 --nodes 3`.
+The long run is hundreds of kills: `python -m tests.trials torture --kills 200 --nodes 3`.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from group_coordinator.pipeline.trials.torture.faults import DRIVER, JVM, LOSS, MOVE, PAUSE, WORKER
-from group_coordinator.pipeline.trials.torture.run import CHECK, torture
+from tests.trials.torture.faults import DRIVER, JVM, LOSS, MOVE, PAUSE, WORKER
+from tests.trials.torture.run import CHECK, torture
 
 # A check waits until every coordinator is ready: a minute of starts for each check.
 FOUR_KILLS = (

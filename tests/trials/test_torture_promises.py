@@ -13,9 +13,6 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables.store import table_uri
-from group_coordinator.pipeline.trials.torture import promises
-from group_coordinator.pipeline.trials.torture.load import Book, Key, Load
-from group_coordinator.pipeline.trials.torture.promises import Auditor, PromiseBroken
 from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent, Response
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
@@ -38,6 +35,9 @@ from group_coordinator.schemas.tables import (
     to_requests,
 )
 from tests.pipeline.small import SmallCoordinator
+from tests.trials.torture import promises
+from tests.trials.torture.load import Book, Key, Load
+from tests.trials.torture.promises import Auditor, PromiseBroken
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.slow

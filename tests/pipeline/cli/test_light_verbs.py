@@ -1,6 +1,7 @@
 """A verb that reads imports what it reads with, and none of what others need.
 
-Modules are counted and not seconds, which depend on the machine; `bench verbs` measures those.
+Modules are counted and not seconds, which depend on the machine: `tests.bench verbs` measures
+those.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ OTHERS = (
     "numpy",
     "obstore",
     "pandas",
-    "group_coordinator.pipeline.bench",
+    "tests.bench",
     "group_coordinator.pipeline.cli.acls",
     "group_coordinator.pipeline.cli.run",
     "group_coordinator.pipeline.client",

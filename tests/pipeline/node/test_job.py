@@ -12,7 +12,6 @@ from deltalake import write_deltalake
 
 from group_coordinator.coordinator.group.batch import BatchResult
 from group_coordinator.coordinator.group.machine import BatchMachine
-from group_coordinator.pipeline.bench.empty import EmptyMachine
 from group_coordinator.pipeline.delta import local_appender, log_trim
 from group_coordinator.pipeline.node import node
 from group_coordinator.pipeline.node.node import CoordinatorNode
@@ -25,6 +24,7 @@ from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.rows import counts, heartbeat, output, rows
+from tests.support.empty import EmptyMachine
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.spark

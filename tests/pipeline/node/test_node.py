@@ -12,7 +12,6 @@ from group_coordinator.coordinator.group.snapshot import decode
 from group_coordinator.coordinator.group.timers import next_deadline
 from group_coordinator.coordinator.ownership import ClusterState, Plan
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.bench.machine import START, MachineGroup
 from group_coordinator.pipeline.node import read_ahead
 from group_coordinator.pipeline.node.node import CoordinatorNode, QueryHangs, start
 from group_coordinator.pipeline.node.query import batch_settings
@@ -23,6 +22,7 @@ from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
 from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.schemas.messages import RequestEvent
+from tests.bench.machine import START, MachineGroup
 from tests.pipeline.node.fake_engine import FakeEngine
 from tests.pipeline.node.looks import PARTITIONS, Clock, look, node_settings, until
 

@@ -17,11 +17,11 @@ from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 from group_coordinator.coordinator.config import parse_config
-from group_coordinator.pipeline.bench.broker import HOST, broker
 from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
 from group_coordinator.pipeline.gateway.settings import GatewaySettings
 from group_coordinator.pipeline.topics import create_table_topic
 from tests.pipeline.gateway.running import coordinator, gateway
+from tests.support.broker import HOST, broker
 
 FIRST_MS = 1_700_000_000_000
 COUNTS = {"orders": (10, 5, 0), "returns": (3,)}

@@ -9,11 +9,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from group_coordinator.pipeline.bench.kafka_libs import kafka_libs
 from tests.pipeline.gateway.kafka_tools.brokers import real
 from tests.pipeline.gateway.kafka_tools.recording import RECORDED, write
 from tests.pipeline.gateway.kafka_tools.running import tools
 from tests.pipeline.gateway.kafka_tools.story import SECURE_STORIES, STORIES, Teller
+from tests.support.kafka_libs import kafka_libs
 
 
 def main(folder: str, *names: str) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from group_coordinator.pipeline.bench.kafka_libs import java, kafka_libs
 from tests.ends import check_runs
 from tests.pipeline.gateway.kafka_tools.recording import Printed
+from tests.support.kafka_libs import java, kafka_libs
 
 _VARIABLE = "GROUP_COORDINATOR_KAFKA_LIBS"
 # The class that each script in Kafka's `bin` starts.

@@ -1,0 +1,251 @@
+"""`python -m tests.bench`: each benchmark beside its floor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from group_coordinator.pipeline.cli.options import Json, encoded, progress
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.terminal import grid, open_console
+from tests.support.command import run_command
+
+if TYPE_CHECKING:
+    from tests.bench.report import Report
+
+NAME = "python -m tests.bench"
+
+bench_app = typer.Typer(
+    help="Benchmarks, each beside its floor.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+WarmUp = Annotated[float, typer.Option(help="How long each runs before it is measured, s.")]
+Root = Annotated[
+    str | None, typer.Option(help="Where the tables lie, and stay; else a temporary folder.")
+]
+
+KafkaLibs = Annotated[
+    Path | None,
+    typer.Option(
+        "--kafka-libs",
+        envvar="GROUP_COORDINATOR_KAFKA_LIBS",
+        help="A folder with Kafka's jars, to measure its broker too; an empty one is filled.",
+    ),
+]
+
+
+def show(report: Report, json: bool) -> None:
+    """Print a benchmark's report as a table, or as one JSON object."""
+    if json:
+        typer.echo(encoded(report))
+        return
+    table = report.table()
+    open_console().print(grid(table.columns, table.rows, report.title()))
+
+
+@bench_app.command("answer")
+def bench_of_answer(
+    seconds: Annotated[float, typer.Option(help="How long a turn of each machine is, s.")] = 20.0,
+    rounds: Annotated[int, typer.Option(help="How often the two take turns.")] = 6,
+    warm_up: WarmUp = 120.0,
+    root: Root = None,
+    json: Json = False,
+) -> None:
+    """Answer times, p50 and p99, beside an empty function with the same sources and sinks."""
+    from tests.bench.answer import bench_answer
+
+    show(bench_answer(seconds, rounds, progress, warm_up, root), json)
+
+
+@bench_app.command("gateway")
+def bench_of_gateway(
+    seconds: Annotated[float, typer.Option(help="How long each turn is measured, s.")] = 20.0,
+    rounds: Annotated[int, typer.Option(help="How often rows and sockets take turns.")] = 3,
+    records: Annotated[int, typer.Option(help="Rows of 100 bytes to consume.")] = 1_000_000,
+    most: Annotated[int, typer.Option(min=100, help="The most members to try.")] = 1_000_000,
+    warm_up: WarmUp = 120.0,
+    kafka_libs: KafkaLibs = None,
+    json: Json = False,
+) -> None:
+    """Through a gateway: answer time, members held, records/s, beside Kafka's broker."""
+    from tests.bench.gateway import Load, bench_gateway
+
+    load = Load(warm_up=warm_up, seconds=seconds, rounds=rounds, records=records, most=most)
+    show(bench_gateway(load, kafka_libs, progress), json)
+
+
+@bench_app.command("held")
+def bench_of_held(
+    heartbeats: Annotated[
+        list[float] | None,
+        typer.Option("--heartbeat", help="Their interval, s; may be repeated. 3, 10 and 30."),
+    ] = None,
+    seconds: Annotated[float, typer.Option(help="How long so many are measured, s.")] = 20.0,
+    step: Annotated[int, typer.Option(min=100, help="How many members more at a time.")] = 10_000,
+    most: Annotated[int, typer.Option(min=100, help="The most members to try.")] = 1_000_000,
+    warm_up: WarmUp = 120.0,
+    json: Json = False,
+) -> None:
+    """How many members one root holds, by how often they heartbeat."""
+    from tests.bench.held import HEARTBEATS_S, HeldLoad, bench_held
+
+    loads = [HeldLoad(each, step, most, seconds) for each in heartbeats or HEARTBEATS_S]
+    show(bench_held(loads, warm_up, progress), json)
+
+
+@bench_app.command("rebalance")
+def bench_of_rebalance(
+    rounds: Annotated[int, typer.Option(help="Groups of each machine that count.")] = 5,
+    members: Annotated[int, typer.Option(help="Members of each group.")] = 100,
+    kafka_libs: KafkaLibs = None,
+    json: Json = False,
+) -> None:
+    """How long 100 members take to be Stable, and one more, beside Kafka's broker."""
+    from tests.bench.rebalance import bench_rebalance
+
+    show(bench_rebalance(rounds, kafka_libs, progress, members), json)
+
+
+@bench_app.command("machine")
+def bench_of_machine(
+    batches: Annotated[int, typer.Option(help="Batches that count, of each load.")] = 5,
+    scale: Annotated[int, typer.Option(help="Divide the number of groups by this.")] = 1,
+    json: Json = False,
+) -> None:
+    """Requests a second through the pure machine, beside decoding and encoding alone."""
+    from tests.bench.machine import bench_machine
+
+    show(bench_machine(batches, scale, progress), json)
+
+
+@bench_app.command("compaction")
+def bench_of_compaction(
+    records: Annotated[int, typer.Option(help="Records of the log.")] = 10_000_000,
+    keys: Annotated[int, typer.Option(help="Keys among them.")] = 1_000_000,
+    json: Json = False,
+) -> None:
+    """Compaction, beside Spark reading and writing the same rows."""
+    from tests.bench.compaction import bench_compaction
+
+    show(bench_compaction(records, keys, progress), json)
+
+
+@bench_app.command("start")
+def bench_of_start(
+    rounds: Annotated[int, typer.Option(help="Starts of each machine.")] = 5,
+    json: Json = False,
+) -> None:
+    """How long a start takes until `ready`, beside Spark's own start."""
+    from tests.bench.start import bench_start
+
+    show(bench_start(rounds, progress), json)
+
+
+@bench_app.command("take-over")
+def bench_of_take_over(
+    records: Annotated[int, typer.Option(help="Records of the offsets topic.")] = 1_000_000,
+    groups: Annotated[int, typer.Option(help="Groups among them.")] = 10_000,
+    json: Json = False,
+) -> None:
+    """A start without a checkpoint, beside Spark starting, reading and grouping the same rows."""
+    from tests.bench.take_over import bench_take_over
+
+    show(bench_take_over(records, groups, progress), json)
+
+
+@bench_app.command("nodes")
+def bench_of_nodes(
+    seconds: Annotated[float, typer.Option(help="How long each is measured in a round.")] = 60.0,
+    nodes: Annotated[
+        list[int] | None,
+        typer.Option("--nodes", help="Coordinators of the root; may be repeated. 1, 2 and 4."),
+    ] = None,
+    groups: Annotated[int, typer.Option(help="Groups of 2 members.")] = 100,
+    warm_up: WarmUp = 900.0,
+    rounds: Annotated[int, typer.Option(help="How often the numbers of nodes take turns.")] = 3,
+    json: Json = False,
+) -> None:
+    """CPU a request and answer time of several coordinators of one root, beside the floor."""
+    from tests.bench.nodes import NODES, bench_nodes
+
+    show(bench_nodes(seconds, progress, nodes or NODES, groups, warm_up, rounds), json)
+
+
+@bench_app.command("moves")
+def bench_of_moves(
+    seconds: Annotated[float, typer.Option(help="How long a window with a move is, s.")] = 8.0,
+    restart_seconds: Annotated[
+        float, typer.Option(help="How long a window with a start is, s.")
+    ] = 30.0,
+    windows: Annotated[int, typer.Option(help="Pairs of windows of each kind.")] = 6,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--kind", help="moves, restart or kill; may be repeated. All of them."),
+    ] = None,
+    groups: Annotated[int, typer.Option(help="Groups of one member.")] = 100,
+    warm_up: WarmUp = 120.0,
+    root: Root = None,
+    json: Json = False,
+) -> None:
+    """What a move and a restart cost the other groups, beside windows without."""
+    from tests.bench.moves import KINDS, bench_moves
+
+    for kind in kinds or ():
+        if kind not in KINDS:
+            raise typer.BadParameter(f"{kind} is none of {', '.join(KINDS)}")
+    asked = kinds or tuple(KINDS)
+    report = bench_moves(seconds, restart_seconds, windows, progress, asked, groups, warm_up, root)
+    show(report, json)
+
+
+@bench_app.command("verbs")
+def bench_of_verbs(
+    groups: Annotated[int, typer.Option(help="Groups of the root.")] = 1_000,
+    partitions: Annotated[int, typer.Option(help="Partitions that each has committed.")] = 10,
+    runs: Annotated[int, typer.Option(help="How often each is run; the fastest counts.")] = 5,
+    kafka_libs: KafkaLibs = None,
+    json: Json = False,
+) -> None:
+    """How long verbs take, the whole process, beside Kafka's tool."""
+    from tests.bench.verbs import bench_verbs
+
+    show(bench_verbs(groups, partitions, runs, kafka_libs, progress), json)
+
+
+@bench_app.command("soak")
+def bench_of_soak(
+    minutes: Annotated[float, typer.Option(help="How long it runs after the warm-up.")] = 30.0,
+    warm_up: WarmUp = 120.0,
+    json: Json = False,
+) -> None:
+    """Whether answer times, memory and files stay what they were, for half an hour."""
+    from tests.bench.soak import bench_soak
+
+    show(bench_soak(minutes, progress, warm_up), json)
+
+
+@bench_app.command("all")
+def bench_of_all(
+    page: Annotated[Path, typer.Option("--page", help="The Markdown page to write.")] = Path(
+        "benchmarks.md"
+    ),
+    quick: Annotated[bool, typer.Option("--quick", help="Each as small as it runs.")] = False,
+    kafka_libs: KafkaLibs = None,
+    json: Json = False,
+) -> None:
+    """Run every benchmark, and write one page with what they found: takes an hour and a half."""
+    from tests.bench.everything import bench_all, failed
+
+    run = bench_all(page, quick, progress, kafka_libs)
+    typer.echo(encoded(run) if json else f"written to {page}")
+    if names := failed(run):
+        raise Failure(f"{len(names)} of {len(run.sections)} failed: {'; '.join(names)}")
+
+
+if __name__ == "__main__":
+    run_command(bench_app, NAME)

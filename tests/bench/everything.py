@@ -1,0 +1,140 @@
+"""All benchmarks, one after the other, and one page with what they found.
+
+Each runs as a command of its own: no benchmark has another's JVM or memory beside it, and the
+commands on the page are those that were run. A full run takes an hour and a half, and needs the
+machine for itself.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from group_coordinator.pipeline.errors import Failure
+from tests.bench.answer import AnswerReport
+from tests.bench.compaction import CompactionFigures
+from tests.bench.gateway import GatewayReport
+from tests.bench.held import HeldReport
+from tests.bench.machine import MachineReport
+from tests.bench.moves import MovesReport
+from tests.bench.nodes import NodesReport
+from tests.bench.page import Page, Section
+from tests.bench.rebalance import RebalanceReport
+from tests.bench.report import Report
+from tests.bench.soak import SoakReport
+from tests.bench.start import StartReport
+from tests.bench.take_over import TakeOverFigures
+from tests.bench.verbs import VerbsReport
+from tests.support.host import this_host
+
+COMMAND = "python -m tests.bench"
+
+
+class Plan(NamedTuple):
+    """A benchmark's name, its report, and its options: of a quick run, of a full one, of both."""
+
+    name: str
+    report: type[Report]
+    quick: str
+    full: str = ""
+    always: str = ""
+
+    def command(self, quick: bool) -> list[str]:
+        """The words of the command line after `python -m tests.bench`."""
+        return f"{self.name} {self.always} {self.quick if quick else self.full}".split()
+
+    def what(self) -> str:
+        """What it measures: the first paragraph of its module."""
+        module = sys.modules[self.report.__module__]
+        return " ".join((inspect.getdoc(module) or "").partition("\n\n")[0].split())
+
+
+_SMALL = "--seconds 5 --warm-up 5"
+PLANS = (
+    Plan("machine", MachineReport, "--batches 1 --scale 100"),
+    Plan("nodes", NodesReport, f"{_SMALL} --rounds 1 --nodes 1 --groups 50"),
+    Plan("moves", MovesReport, "--seconds 4 --windows 1 --warm-up 5 --kind moves"),
+    Plan("verbs", VerbsReport, "--groups 20 --runs 1"),
+    Plan("answer", AnswerReport, f"{_SMALL} --rounds 1"),
+    Plan("gateway", GatewayReport, f"{_SMALL} --rounds 1 --records 1000 --most 100"),
+    Plan("held", HeldReport, "--heartbeat 3 --seconds 3 --warm-up 5 --most 200"),
+    Plan("rebalance", RebalanceReport, "--rounds 1 --members 10"),
+    Plan("start", StartReport, "--rounds 1"),
+    Plan("take-over", TakeOverFigures, "--records 2000 --groups 20"),
+    Plan("compaction", CompactionFigures, "--records 100000 --keys 10000"),
+    Plan("soak", SoakReport, "--minutes 0.5 --warm-up 5", full="--minutes 30"),
+)
+
+
+def bench_all(
+    page: Path,
+    quick: bool,
+    say: Callable[[str], None],
+    libs: Path | None = None,
+    plans: Sequence[Plan] = PLANS,
+) -> Page:
+    """Run every plan, and write the page again after each of them; `say` hears of progress.
+
+    A benchmark that fails does not keep the next ones from running. `libs` is the folder of Kafka's
+    jars. Raises OSError if the page cannot be written.
+    """
+    run = Page(this_host(), quick, [])
+    page.write_text(run.render(), "utf-8")
+    for number, plan in enumerate(plans):
+        words = plan.command(quick)
+        say(f"{number + 1} of {len(plans)}: {' '.join(words)}")
+        section = Section(" ".join([COMMAND, *words]), plan.what(), 0.0)
+        began = time.monotonic()
+        try:
+            report = msgspec.json.decode(_run([*words, "--json"], say, libs), type=plan.report)
+            section.report, section.aims = report, report.aims()
+        except Failure as error:
+            section.failure = str(error)
+        section.seconds = time.monotonic() - began
+        run.sections.append(section)
+        page.write_text(run.render(), "utf-8")
+    return run
+
+
+def failed(run: Page) -> list[str]:
+    """The commands that failed."""
+    return [section.command for section in run.sections if section.failure is not None]
+
+
+def _run(words: list[str], say: Callable[[str], None], libs: Path | None) -> str:
+    """Run a command; return the last line that it prints. `say` hears its standard error."""
+    environment = dict(os.environ)
+    if libs is not None:
+        environment["GROUP_COORDINATOR_KAFKA_LIBS"] = str(libs)
+    last = ""
+    with tempfile.TemporaryFile("w+") as output:
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.bench", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
+        ) as process:
+            assert process.stderr is not None
+            try:
+                for line in process.stderr:
+                    last = line.strip() or last
+                    say(line.rstrip())
+            except KeyboardInterrupt:
+                # It ends what it has started, and is waited for.
+                process.terminate()
+                raise
+        if process.returncode:
+            raise Failure(last or f"exit status {process.returncode}")
+        output.seek(0)
+        return (output.read().splitlines() or [""])[-1]

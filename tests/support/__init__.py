@@ -1,0 +1,1 @@
+"""What tests, benchmarks and trials share: loads, a real broker, and JVMs that start fast."""

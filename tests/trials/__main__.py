@@ -1,0 +1,124 @@
+"""`python -m tests.trials`: what the coordinator's promises survive."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from group_coordinator.pipeline.cli.options import Json, encoded, progress
+from group_coordinator.pipeline.errors import Failure
+from tests.support.command import run_command
+
+NAME = "python -m tests.trials"
+
+trial_app = typer.Typer(
+    help="Trials of the coordinator's promises, longer than a test.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+Seed = Annotated[int, typer.Option("--seed", help="What the trial's chances follow from.")]
+Record = Annotated[
+    bool, typer.Option("--record", help="Keep the report in the project, and render the page.")
+]
+
+
+@trial_app.command("simulate")
+def trial_simulate(
+    events: Annotated[int, typer.Option("--events", min=1, help="How many requests.")] = 100_000,
+    seed: Seed = 1,
+    processes: Annotated[
+        int | None, typer.Option("--processes", min=1, help="Runs at once; default: one a core.")
+    ] = None,
+    without: Annotated[
+        str | None,
+        typer.Option("--without", help="Faults of a run to leave out, by their numbers: 0,3,7."),
+    ] = None,
+    json: Json = False,
+    record: Record = False,
+) -> None:
+    """The whole system by a seed: nodes, clients, clocks and faults, in simulated time.
+
+    A run that breaks a promise is shrunk to the faults that it takes, told, and can be run again.
+    """
+    from tests.trials.simulation.trial import run_trial
+
+    left_out = frozenset(int(number) for number in (without or "").split(",") if number)
+    at_once = processes or os.cpu_count() or 1
+    report = run_trial(seed, events, at_once, progress, left_out)
+    _tell("simulate", report, json, record)
+    if report.findings:
+        if not json:
+            for finding in report.findings:
+                typer.echo("\n".join(finding.lines()))
+        raise Failure(f"{len(report.findings)} of {report.runs} runs broke a promise")
+
+
+@trial_app.command("malformed")
+def trial_malformed(
+    events: Annotated[int, typer.Option("--events", min=1, help="How many events.")] = 1_000_000,
+    seed: Seed = 1,
+    json: Json = False,
+    record: Record = False,
+) -> None:
+    """Malformed requests by the million: each is answered once or set aside, and nothing stops."""
+    from tests.trials.malformed.trial import run_malformed
+
+    _tell("malformed", run_malformed(events, seed, progress), json, record)
+
+
+@trial_app.command("torture")
+def trial_torture(
+    kills: Annotated[int | None, typer.Option("--kills", min=1, help="How many kills.")] = None,
+    minutes: Annotated[float | None, typer.Option("--minutes", help="Kill for so long.")] = None,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=3, help="Coordinators.")] = 2,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="What the chances follow from; default: the time.")
+    ] = None,
+    kills_a_check: Annotated[
+        int, typer.Option("--kills-a-check", min=1, help="The promises are checked so often.")
+    ] = 4,
+    json: Json = False,
+    record: Record = False,
+) -> None:
+    """Kill, pause and starve coordinators on Spark under live clients, and check every promise."""
+    if kills is None and minutes is None:
+        raise typer.BadParameter("--kills, or --minutes, or both")
+    from tests.trials.torture.run import torture
+
+    report = torture(kills, minutes, progress, seed, nodes, kills_a_check)
+    _tell("torture", report, json, record)
+
+
+@trial_app.command("page")
+def trial_page() -> None:
+    """Render the page of figures from the reports that are kept."""
+    from tests.trials.page import write_page
+
+    typer.echo(str(write_page()))
+
+
+def _tell(name: str, report: Any, json: bool, record: bool) -> None:
+    """Print a trial's report, and keep it if it is to be kept."""
+    from group_coordinator.pipeline.cli.show import Format, show
+    from group_coordinator.pipeline.monitor.catalog import Result
+
+    if json:
+        typer.echo(encoded(report))
+    else:
+        show(Result(["what", "how many"], report.rows()), Format.TABLE)
+    if record:
+        from tests.trials.kept import keep
+        from tests.trials.page import write_page
+
+        keep(name, f"{NAME} {shlex.join(sys.argv[1:])}", report)
+        write_page()
+
+
+if __name__ == "__main__":
+    run_command(trial_app, NAME)

@@ -1,0 +1,59 @@
+"""The batches of the queries whose commits are seen: who ran them, and when they read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.trials.simulation.engine import PlannedBatch
+
+# A batch of a query: the query's id and the batch's number.
+Batch = tuple[str, int]
+
+
+class Reading(NamedTuple):
+    """When a batch looked for requests: true ms, and ms of its query's batch times.
+
+    `elapsed_ms` is how far the query's batch times had gone by then, steps back left out.
+    """
+
+    at: float
+    time_ms: int
+    elapsed_ms: int
+
+
+class Batches:
+    """What the engine told of each batch that it planned."""
+
+    def __init__(self) -> None:
+        self._writers: dict[str, tuple[str, int]] = {}
+        self._readings: dict[Batch, Reading] = {}
+
+    def begun(self, query_id: str, process: str, node_id: int) -> None:
+        """Learn which process a query writes for."""
+        self._writers[query_id] = (process, node_id)
+
+    def planned(self, query_id: str, batch: PlannedBatch, read_at: float) -> None:
+        """Learn when a batch looked for requests, true ms."""
+        before = self._readings.get((query_id, batch.batch_id - 1))
+        elapsed = 0
+        if before is not None:
+            elapsed = before.elapsed_ms + max(0, batch.time_ms - before.time_ms)
+        self._readings[query_id, batch.batch_id] = Reading(read_at, batch.time_ms, elapsed)
+
+    def of_transactions(self, transactions: Mapping[str, int]) -> Batch | None:
+        """The batch that made a commit, by the transactions in it; None if it was none."""
+        for app_id, version in transactions.items():
+            if app_id in self._writers:
+                return app_id, version
+        return None
+
+    def writer_of(self, batch: Batch) -> tuple[str, int]:
+        """The process that ran a batch, and its node."""
+        return self._writers[batch[0]]
+
+    def reading_of(self, batch: Batch) -> Reading:
+        """When a batch looked for requests."""
+        return self._readings[batch]

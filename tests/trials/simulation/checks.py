@@ -1,0 +1,307 @@
+"""What must hold of a root after every commit, and once all is quiet.
+
+An observer sees every commit the moment it stands. It holds every answer against the log of its
+group (`groups_log`) and its members' sessions (`sessions`). It knows what was asked, and when, from
+the commits to `requests`; it asks the code under test nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from msgspec import Struct
+
+from group_coordinator.coordinator.group.dedup import IDEMPOTENT
+from group_coordinator.coordinator.group.partition import partition_for
+from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, fold
+from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.schemas.messages import RequestEvent, Response
+from group_coordinator.schemas.records import (
+    CoordinatorEvent,
+    GroupEvent,
+    Record,
+)
+from group_coordinator.schemas.tables import (
+    COORDINATORS,
+    GROUP_EVENTS,
+    OFFSETS_TOPIC,
+    REJECTED_REQUESTS,
+    REQUESTS,
+    RESPONSES,
+    from_arrow,
+)
+from tests.trials.simulation.batches import Batches
+from tests.trials.simulation.groups_log import GroupsLog
+from tests.trials.simulation.promises import (
+    ANSWERED_ONCE,
+    ONE_OWNER,
+    SAME_AGAIN,
+)
+from tests.trials.simulation.sessions import Sessions
+from tests.trials.simulation.world import NO_BUG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.trials.simulation.batches import Batch
+    from tests.trials.simulation.engine import PlannedBatch
+    from tests.trials.simulation.files import Commit
+    from tests.trials.simulation.groups_log import Key
+    from tests.trials.simulation.world import World
+
+# How long a group remembers a request: `request.dedup.window.ms`.
+_WINDOW_MS = CoordinatorSettings().request_dedup_window_ms
+
+
+class _Asked(Struct):
+    """A request as it stands in the table, and of how many rows."""
+
+    event: RequestEvent
+    rows: int = 1
+
+
+class _Decider(Struct, frozen=True):
+    """Who decided a request: the streaming checkpoint, and the claim of the group's partition."""
+
+    query_id: str | None
+    epoch: int
+
+
+class Observer:
+    """Sees every commit; `on_answer` is told of each answer. Breaks off at the first violation."""
+
+    def __init__(
+        self, world: World, num_partitions: int, on_answer: Callable[[Response], None]
+    ) -> None:
+        self.cluster = ClusterState()
+        self.asked: dict[str, _Asked] = {}
+        self.answered: dict[str, Response] = {}
+        self._world = world
+        self._num_partitions = num_partitions
+        self._on_answer = on_answer
+        self._batches = Batches()
+        self._log = GroupsLog(world)
+        self._sessions = Sessions(world, self._batches)
+        self._decided: dict[Batch, tuple[dict[str | None, bytes], dict[int, int]]] = {}
+        self._landed: set[Batch] = set()
+        self._deciders: dict[str, _Decider] = {}
+        self._answered_at: dict[str, float] = {}
+        self._again: set[str] = set()
+        # What was handed to a producer, by its id: whether it was written, the commits say.
+        self.sent: dict[str, RequestEvent] = {}
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def on_commit(self, commit: Commit) -> None:
+        """Take in a commit that has just been created."""
+        batch = self._batches.of_transactions(commit.transactions)
+        if batch is not None:
+            self._landed.add(batch)
+            self._sessions.judge(lambda each: each[0] == batch[0] and each[1] < batch[1])
+        if commit.rows is None or not commit.rows.num_rows:
+            return
+        rows = _dense(commit.rows)
+        if commit.table == REQUESTS.name:
+            self._take_requests(rows)
+        elif commit.table == RESPONSES.name:
+            self._take_responses(batch, rows)
+        elif commit.table == OFFSETS_TOPIC.name:
+            self._take_records(batch, rows)
+        elif commit.table == GROUP_EVENTS.name:
+            self._take_events(batch, rows)
+        elif commit.table == COORDINATORS.name:
+            self._take_decisions(rows)
+        elif commit.table == REJECTED_REQUESTS.name:
+            self._world.count("rejected", rows.num_rows)
+
+    def on_query(self, query_id: str, process: str, node_id: int) -> None:
+        """Learn which process a query writes for."""
+        self._batches.begun(query_id, process, node_id)
+
+    def on_planned(self, query_id: str, batch: PlannedBatch, read_at: float) -> None:
+        """Learn when a batch looked for requests, true ms."""
+        self._batches.planned(query_id, batch, read_at)
+
+    def on_decided(
+        self, query_id: str, planned: PlannedBatch, outputs: dict[str | None, bytes]
+    ) -> None:
+        """See that a batch that is run again, and had written something, decides the same.
+
+        That is so for the groups of partitions whose claim is still the same: what another
+        coordinator has had since, it has answered.
+        """
+        batch = (query_id, planned.batch_id)
+        claims = {number: state.epoch for number, state in self.cluster.partitions.items()}
+        before, claims_before = self._decided.get(batch, (outputs, claims))
+        if batch in self._landed:
+            for group_id in sorted({*before, *outputs}, key=repr):
+                partition = partition_for(group_id or "", self._num_partitions)
+                if claims.get(partition) != claims_before.get(partition):
+                    continue
+                self._world.check(SAME_AGAIN)
+                if before.get(group_id) != outputs.get(group_id):
+                    self._world.violate(
+                        SAME_AGAIN,
+                        f"batch {batch[1]} was run again and decided otherwise for {group_id!r} "
+                        "than the run of which something is written",
+                    )
+        self._decided[batch] = (outputs, claims)
+        for output in outputs.values():
+            self._world.note(output)
+
+    # --- tables -----------------------------------------------------------------------------------
+
+    def _take_requests(self, rows: pa.Table) -> None:
+        for row in rows.to_pylist():
+            request_id = row.get("request_id")
+            if request_id in self.asked:
+                self.asked[request_id].rows += 1
+                continue
+            event = self.sent.get(request_id)
+            if event is None or event.group_id is None:
+                continue
+            self.asked[request_id] = _Asked(event)
+            self._sessions.asked(event, self._world.now)
+
+    def _take_responses(self, batch: Batch | None, rows: pa.Table) -> None:
+        for response in from_arrow(Response, rows):
+            self._take_response(batch, response)
+        self._sessions.judge(lambda each: each == batch)
+
+    def _take_response(self, batch: Batch | None, response: Response) -> None:
+        request_id = response.request_id
+        asked = self.asked.get(request_id)
+        if asked is None:
+            self._world.violate(ANSWERED_ONCE, f"{request_id!r} was answered, and never asked")
+            return
+        self._world.count("answers")
+        self._world.check(ANSWERED_ONCE)
+        decider = self._decider(batch, response.group_id)
+        if request_id in self.answered:
+            before = self.answered[request_id]
+            late = (response.responded_at or 0) - (before.responded_at or 0) > _WINDOW_MS
+            late = late or self._world.now - self._answered_at[request_id] > _WINDOW_MS
+            moved = asked.event.api in IDEMPOTENT and decider != self._deciders[request_id]
+            if asked.rows > 1 and (late or moved):
+                # A group remembers requests for the window; of reads and heartbeats, which may be
+                # decided twice, nothing moves with it.
+                self._world.count("repeated after the window, or a read after a move")
+                self._again.add(request_id)
+                return
+            self._world.violate(
+                ANSWERED_ONCE,
+                f"{response.api} {request_id!r} of {response.group_id!r} was answered twice: "
+                f"{before.error}, then {response.error}",
+            )
+        self.answered[request_id] = response
+        self._deciders[request_id] = decider
+        self._answered_at[request_id] = self._world.now
+        self._check_owner(batch, response.group_id, "an answer")
+        self._world.note(
+            "answer", request_id, response.error_code, _generation(response), response.responded_at
+        )
+        self._log.check_answer(batch, asked.event, response)
+        self._sessions.answered(batch, asked.event, response)
+        self._on_answer(response)
+
+    def _decider(self, batch: Batch | None, group_id: str) -> _Decider:
+        state = self.cluster.partitions.get(partition_for(group_id, self._num_partitions))
+        return _Decider(
+            None if batch is None else batch[0], NO_EPOCH if state is None else state.epoch
+        )
+
+    def _take_records(self, batch: Batch | None, rows: pa.Table) -> None:
+        for record in from_arrow(Record, rows):
+            self._world.count("records")
+            self._check_owner(batch, record.group_id, "a record")
+            if record.partition != partition_for(record.group_id, self._num_partitions):
+                self._world.violate(
+                    ONE_OWNER,
+                    f"a record of {record.group_id!r} is in partition {record.partition}",
+                )
+            self._log.take(batch, record)
+            self._world.note(
+                "record", record.partition, record.log_offset, record.group_id, record.request_id
+            )
+
+    def _take_events(self, batch: Batch | None, rows: pa.Table) -> None:
+        for event in from_arrow(GroupEvent, rows):
+            self._check_owner(batch, event.group_id, "an event")
+            self._world.count(f"events: {event.event}")
+            if event.event == "loaded":
+                self._sessions.loaded(event.group_id)
+            if event.event == "handler_failed":
+                self._world.violate(NO_BUG, f"a handler failed: {event.reason}")
+            reason = event.reason or ""
+            if event.to_state == "CompletingRebalance":
+                self._sessions.elected(batch, event.group_id)
+            if event.event == "member_expired" and reason.startswith("session of"):
+                self._sessions.expired(batch, event)
+
+    def _take_decisions(self, rows: pa.Table) -> None:
+        events = from_arrow(CoordinatorEvent, rows)
+        self.cluster = fold(self.cluster, events)
+        self._world.tell(_told(events))
+        for event in events:
+            self._world.count(f"decisions: {event.event}")
+            self._world.note("decision", event.epoch, event.event, event.node_id, event.partition)
+
+    def _check_owner(self, batch: Batch | None, group_id: str, what: str) -> None:
+        """One owner a partition: nobody else writes of its groups."""
+        if batch is None:
+            return
+        self._world.check(ONE_OWNER)
+        process, node_id = self._batches.writer_of(batch)
+        partition = partition_for(group_id, self._num_partitions)
+        state = self.cluster.partitions.get(partition)
+        owner = None if state is None else state.owner
+        if owner != node_id:
+            self._world.violate(
+                ONE_OWNER,
+                f"{process} wrote {what} of {group_id!r}, whose partition {partition} is "
+                f"node {owner}'s",
+            )
+
+    # --- when all is quiet ------------------------------------------------------------------------
+
+    def waiting(self) -> list[str]:
+        """The requests that stand in the table and were not answered."""
+        return [request_id for request_id in self.asked if request_id not in self.answered]
+
+    def check_tables(self, newest: dict[Key, int], answers: dict[str, int]) -> None:
+        """Hold what the tables say in the end against what was seen to be committed."""
+        self._log.check_table(newest)
+        self.check_answers("the table has", answers)
+
+    def check_answers(self, where: str, answers: Mapping[str, int]) -> None:
+        """See that there is one answer to each request."""
+        for request_id in self.asked:
+            self._world.check(ANSWERED_ONCE)
+            if answers.get(request_id) != 1 and request_id not in self._again:
+                self._world.violate(
+                    ANSWERED_ONCE,
+                    f"{where} {answers.get(request_id, 0)} answers to {request_id!r}",
+                )
+
+
+def _told(events: list[CoordinatorEvent]) -> str:
+    """A decision as a line of the story."""
+    first = events[0]
+    partitions = ", ".join(str(e.partition) for e in events if e.partition is not None)
+    to_node = "" if first.to_node is None else f" to node {first.to_node}"
+    return f"epoch {first.epoch}: node {first.node_id} {first.event} {partitions}{to_node}"
+
+
+def _dense(rows: pa.Table) -> pa.Table:
+    """The columns in which there is something."""
+    names = [
+        name
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+        if column.null_count < len(rows)
+    ]
+    return rows.select(names)
+
+
+def _generation(response: Response) -> int | None:
+    return None if response.join_group is None else response.join_group.generation_id

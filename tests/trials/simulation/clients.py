@@ -1,0 +1,161 @@
+"""Client processes: each writes the requests of its clients, and hands them their answers.
+
+A `Producer` writes as this project's own producer does: a commit whose outcome is not known is
+tried again under the same transaction. A `ForeignWriter` knows no transactions: it writes its rows
+again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+
+from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.appender import AppendConflict
+from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.tables.request_log import open_requests
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.tables import REQUESTS, RESPONSES, to_requests
+from tests.trials.simulation.world import Actor, Process
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from group_coordinator.schemas.messages import RequestEvent, Response
+    from tests.trials.simulation.checks import Observer
+    from tests.trials.simulation.world import World
+
+OnAnswer = Callable[["Response"], None]
+
+_RETRY_MS = 100.0
+_UNWRITTEN = (AppendConflict, DeltaError, OSError)
+
+
+class ClientProcess:
+    """A process with clients in it: gathers their requests, and writes them every `linger_ms`.
+
+    `reads_after_ms` is how long after an answer was written this process reads it, at most.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        process: Process,
+        root: str,
+        observer: Observer,
+        linger_ms: float,
+        reads_after_ms: float,
+    ) -> None:
+        self.world = world
+        self.process = process
+        self.actor = Actor(process, "clients")
+        self.chance: Random = world.rng(process.name)
+        self._observer = observer
+        self._linger_ms = linger_ms
+        self._reads_after_ms = reads_after_ms
+        self._appender = open_requests(table_uri(root, REQUESTS))
+        self._app_id: str | None = f"producer-{process.name}"
+        self._version = 0
+        self._batches: deque[list[RequestEvent]] = deque()
+        self._gathered: list[RequestEvent] = []
+        self._waiting: dict[str, OnAnswer] = {}
+        self._numbers = 0
+        world.later(self.chance.uniform(0, linger_ms), Actor(process, "sender"), self._send_all)
+
+    def new_id(self) -> str:
+        """An id for a request."""
+        self._numbers += 1
+        return f"{self.process.name}-{self._numbers}"
+
+    def send(self, event: RequestEvent, on_answer: OnAnswer | None = None) -> None:
+        """Hand a request over; `on_answer` is called with its answer."""
+        self._observer.sent[event.request_id] = event
+        self.world.count("requests")
+        if on_answer is not None:
+            self._waiting[event.request_id] = on_answer
+        self._gathered.append(event)
+
+    @property
+    def unsent(self) -> int:
+        """How many requests were handed over and are not yet written."""
+        return len(self._gathered) + sum(map(len, self._batches))
+
+    def now_ms(self) -> int:
+        """The process's own wall clock."""
+        return clock_ms()
+
+    def deliver(self, response: Response) -> None:
+        """Have an answer of this process's requests read in a while."""
+        if response.request_id in self._waiting:
+            delay = self.chance.uniform(1, self._reads_after_ms)
+            self.world.later(delay, self.actor, lambda: self._read(response))
+
+    def _read(self, response: Response) -> None:
+        on_answer = self._waiting.pop(response.request_id, None)
+        if on_answer is not None:
+            on_answer(response)
+
+    # --- writing ----------------------------------------------------------------------------------
+
+    def _send_all(self) -> None:
+        if self._gathered:
+            self._batches.append(self._gathered)
+            self._gathered = []
+        delay = self._linger_ms
+        while self._batches:
+            try:
+                self._write(self._batches[0])
+            except _UNWRITTEN as error:
+                self.world.tell(f"requests were not written: {error}")
+                delay = _RETRY_MS
+                break
+            self._batches.popleft()
+        actor = self.world.current
+        assert actor is not None
+        self.world.later(delay, actor, self._send_all)
+
+    def _write(self, events: list[RequestEvent]) -> None:
+        """Write a batch; a repetition of one whose outcome is not known is written once."""
+        try:
+            self._appender.append(to_requests(events), self._app_id, self._version)
+        except _UNWRITTEN:
+            self._appender.forget()
+            raise
+        self._version += 1
+
+
+class SlowReader:
+    """Follows the responses, and looks only now and then; sees each of them once all the same."""
+
+    def __init__(self, world: World, process: Process, root: str, every_ms: float) -> None:
+        self.read: Counter[str] = Counter()
+        self._world = world
+        self._tail = follow(table_uri(root, RESPONSES), ["request_id"])
+        self._actor = Actor(process, "reader")
+        self._every_ms = every_ms
+        world.later(every_ms, self._actor, self._step)
+
+    def _step(self) -> None:
+        self.look()
+        self._world.later(self._every_ms, self._actor, self._step)
+
+    def look(self) -> None:
+        """Read what was appended since the last look."""
+        rows = self._tail.poll()
+        if rows is not None:
+            self.read.update(rows.column("request_id").to_pylist())
+
+
+class ForeignProcess(ClientProcess):
+    """A writer that knows nothing of transactions: what may not be written it writes again."""
+
+    def _write(self, events: list[RequestEvent]) -> None:
+        self._appender.append(to_requests(events))
+
+    def repeat(self, event: RequestEvent) -> None:
+        """Write a request again, by mistake."""
+        self.world.count("requests repeated")
+        self._gathered.append(event)

@@ -1,0 +1,137 @@
+"""The schedule of faults of a run: drawn from the seed beforehand, so that one can be left out."""
+
+from __future__ import annotations
+
+from random import Random
+
+from msgspec import Struct
+
+from group_coordinator.schemas.tables import (
+    COORDINATORS,
+    GROUP_EVENTS,
+    OFFSETS_TOPIC,
+    REQUESTS,
+    RESPONSES,
+)
+from tests.trials.simulation import engine
+from tests.trials.simulation.files import (
+    ANSWER_LOST,
+    CRASH_AFTER,
+    CRASH_BEFORE,
+    DATA_FILE,
+    FAIL,
+    OUTCOMES,
+    PAUSE,
+    UNKNOWN,
+    CommitFault,
+)
+
+KILL = "kill"
+LOSE_CHECKPOINT = "lose the streaming checkpoint"
+SET_CLOCK = "set the clock"
+MOVE = "move a partition"
+COMMIT = "commit fault"
+STOP = "stop in order"
+TWIN = "a second start"
+RETUNE = "other settings"
+COMPACT = "compact"
+RETAIN = "retain"
+SILENCE = "clients end"
+TOPICS = "change the catalogue of topics"
+# How often each kind is drawn, beside the others.
+KINDS = {
+    COMMIT: 10,
+    KILL: 3,
+    LOSE_CHECKPOINT: 2,
+    SET_CLOCK: 3,
+    MOVE: 5,
+    STOP: 3,
+    TWIN: 1,
+    RETUNE: 1,
+    COMPACT: 2,
+    RETAIN: 2,
+    SILENCE: 1,
+    TOPICS: 2,
+}
+_NODE_TABLES = (
+    None,
+    OFFSETS_TOPIC.name,
+    GROUP_EVENTS.name,
+    RESPONSES.name,
+    COORDINATORS.name,
+    DATA_FILE,
+    engine.PLANNED,
+    engine.DECIDED,
+    engine.WRITTEN,
+)
+_POINTS = (engine.PLANNED, engine.DECIDED, engine.WRITTEN)
+
+
+class Fault(Struct, frozen=True):
+    """One thing that happens at a true time, ms.
+
+    `node_id` is whom it happens to, `number` a partition or a choice, `ms` a step of a clock.
+    """
+
+    at: float
+    kind: str
+    node_id: int = 0
+    number: int = 0
+    ms: int = 0
+    commit: CommitFault | None = None
+
+    def line(self) -> str:
+        """Say what happens."""
+        parts = [f"{self.at / 1000:8.3f} s  {self.kind}"]
+        if self.commit is not None:
+            parts.append(f"{self.commit.process}, {self.commit.table or 'any table'}:")
+            parts.append(self.commit.outcome)
+            if self.commit.pause_ms:
+                parts.append(f"for {self.commit.pause_ms:.0f} ms")
+        elif self.kind == MOVE:
+            parts.append(f"{self.number} to node {self.node_id}")
+        elif self.kind == SET_CLOCK:
+            parts.append(f"of node {self.node_id} by {self.ms} ms")
+        elif self.node_id:
+            parts.append(f"node {self.node_id}")
+        return " ".join(parts)
+
+
+def draw_faults(
+    chance: Random,
+    count: int,
+    wanted: frozenset[str],
+    begin_ms: float,
+    end_ms: float,
+    nodes: int,
+    partitions: int,
+    clients: int,
+) -> list[Fault]:
+    """Draw a schedule: so many faults between two times, in their order; `wanted` none is all."""
+    kinds = [kind for kind in KINDS if not wanted or kind in wanted]
+    weights = [KINDS[kind] for kind in kinds]
+    drawn = []
+    for _ in range(count):
+        at = chance.uniform(begin_ms, end_ms)
+        kind = chance.choices(kinds, weights)[0]
+        node_id = chance.randint(1, nodes)
+        number = chance.randrange(partitions)
+        ms = chance.choice((-90_000, -20_000, -3_000, -300, 500, 4_000, 15_000))
+        commit = _commit_fault(chance, node_id, clients) if kind == COMMIT else None
+        if kind == SILENCE:
+            number = chance.randrange(clients)
+        drawn.append(Fault(at, kind, node_id, number, ms, commit))
+    return sorted(drawn, key=lambda fault: fault.at)
+
+
+def _commit_fault(chance: Random, node_id: int, clients: int) -> CommitFault:
+    pause_ms = chance.choice((200.0, 1_500.0, 6_000.0))
+    if chance.random() < 0.25:
+        client = chance.randrange(clients)
+        outcome = chance.choice((FAIL, ANSWER_LOST, UNKNOWN, PAUSE))
+        return CommitFault(f"clients {client}", REQUESTS.name, outcome, pause_ms)
+    table = chance.choice(_NODE_TABLES)
+    outcome = chance.choice(OUTCOMES)
+    if table in _POINTS:
+        outcome = chance.choice((CRASH_BEFORE, CRASH_AFTER, PAUSE))
+    return CommitFault(f"node {node_id}", table, outcome, pause_ms if outcome == PAUSE else 0.0)

@@ -1,0 +1,254 @@
+"""The seam between the code under test and the files of its tables, where faults are put in.
+
+The tables are real Delta tables in a folder; what stands here in the operating system's place is
+the creation of a commit, the writing of a data file, and the deletion of a file. Each of them takes
+a little time, in which other actors may take steps, and each may meet a fault. Names of files come
+from the seed, and a file's modification time is the world's.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+
+from group_coordinator.pipeline.delta import local_appender
+from group_coordinator.pipeline.delta.actions import parse_commit
+from group_coordinator.pipeline.delta.layout import Layout, write_parquet
+from tests.trials.simulation.clocks import BEGIN_MS
+from tests.trials.simulation.world import Process, Stopped, World
+
+FAIL = "fail"
+ANSWER_LOST = "answer lost"
+UNKNOWN = "unknown"
+CRASH_BEFORE = "crash before"
+CRASH_AFTER = "crash after"
+PAUSE = "pause"
+# What stands for a table where it is a data file that is written.
+DATA_FILE = "data file"
+OUTCOMES = (FAIL, ANSWER_LOST, UNKNOWN, CRASH_BEFORE, CRASH_AFTER, PAUSE)
+
+# How often a commit or a file lets others go first, and for how long at most, ms.
+_OVERLAP_CHANCE = 0.15
+_LONGEST_OVERLAP_MS = 60.0
+_LONGEST_OPERATION_MS = 3.0
+
+
+class CommitFault(Struct, frozen=True):
+    """What happens to the next commit of a process to a table; `table` null is any.
+
+    `fail`: nothing is written, and an error raised. `answer lost`: the commit is written, and an
+    error raised; `unknown`: and the next attempt to read it fails as well. `crash`: the process is
+    killed. `pause`: the process stands still for `pause_ms` first.
+    """
+
+    process: str
+    table: str | None
+    outcome: str
+    pause_ms: float = 0.0
+
+
+class Commit(Struct, frozen=True):
+    """A commit that stands: the rows that it appended, and its transactions' versions."""
+
+    table: str
+    rows: pa.Table | None
+    transactions: dict[str, int]
+
+
+class Files:
+    """The files under a root; `on_commit` is told of each commit the moment it stands."""
+
+    def __init__(self, world: World, root: Path, on_commit: Callable[[Commit], None]) -> None:
+        self.faults: list[CommitFault] = []
+        self._world = world
+        self._root = root
+        self._on_commit = on_commit
+        self._chance = world.rng("files")
+        self._names = world.rng("names")
+        # Data files that no commit names yet: who wrote them, and their rows.
+        self._uncommitted: dict[str, tuple[Process, pa.Table]] = {}
+        # When a data file was written or, if it was since, removed from its table; true ms.
+        self._changed_at: dict[str, float] = {}
+        self._vacuumed: set[str] = set()
+        self._link = os.link
+        self._write_table = pq.write_table
+        self._unlink = Path.unlink
+        self._read_bytes = Path.read_bytes
+        self._unreadable: set[Path] = set()
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Stand in the operating system's place within the block."""
+        unlink, read_bytes = self._unlink, self._read_bytes
+
+        def unlink_path(path: Path, missing_ok: bool = False) -> None:
+            self._before(path)
+            unlink(path, missing_ok)
+
+        def read_path(path: Path) -> bytes:
+            if path in self._unreadable:
+                self._unreadable.remove(path)
+                raise OSError(errno.EIO, "the store does not answer", str(path))
+            return read_bytes(path)
+
+        with ExitStack() as stack:
+            for owner, name, value in (
+                (os, "link", self.create_commit),
+                (pq, "write_table", self.write_table),
+                (local_appender, "write_parquet", self.write_parquet),
+                (Path, "unlink", unlink_path),
+                (Path, "read_bytes", read_path),
+                (uuid, "uuid4", self.new_name),
+            ):
+                stack.enter_context(replaced(owner, name, value))
+            yield
+
+    def new_name(self) -> uuid.UUID:
+        """`uuid.uuid4`, by the seed."""
+        return uuid.UUID(int=self._names.getrandbits(128), version=4)
+
+    def create_commit(self, source: str | Path, target: str | Path) -> None:
+        """`os.link`: create a commit, unless its version is there."""
+        path = Path(target)
+        if not self._before(path):
+            self._link(source, path)
+            return
+        table = path.parent.parent.name
+        outcome = self._meet_fault(table)
+        if outcome == FAIL:
+            raise OSError(errno.EIO, "the store does not answer", str(path))
+        content = self._read_bytes(Path(source))
+        self._link(source, path)
+        self._world.count("commits")
+        self._on_commit(self._described(table, content))
+        if outcome == CRASH_AFTER:
+            self._crash()
+        if outcome == UNKNOWN:
+            self._unreadable.add(path)
+        if outcome in (ANSWER_LOST, UNKNOWN):
+            raise OSError(errno.EIO, "the store's answer is lost", str(path))
+
+    def point(self, name: str) -> None:
+        """A step between two operations: others may go first, and a fault may be met."""
+        if self._meet_fault(name) == CRASH_AFTER:
+            self._crash()
+
+    def write_table(self, rows: Any, target: Any, **options: Any) -> None:
+        """`pyarrow.parquet.write_table`."""
+        self._write(rows, target, lambda: self._write_table(rows, target, **options))
+
+    def write_parquet(self, target: Any, layout: Layout, leave_out: Sequence[str]) -> None:
+        """`pipeline.delta.layout.write_parquet`, where it does not write by `write_table`."""
+        if layout.row_groups is None:
+            write_parquet(target, layout, leave_out)
+            return
+        self._write(layout.rows, target, lambda: write_parquet(target, layout, leave_out))
+
+    def _write(self, rows: pa.Table, target: Any, write: Callable[[], None]) -> None:
+        ours = self._before(Path(target))
+        outcome = self._meet_fault(DATA_FILE) if ours else None
+        if outcome in (FAIL, ANSWER_LOST, UNKNOWN):
+            raise OSError(errno.ENOSPC, "no space left", str(target))
+        write()
+        if outcome == CRASH_AFTER:
+            self._crash()
+        if ours:
+            writer = self._world.current
+            assert writer is not None
+            self._uncommitted[Path(target).name] = writer.process, rows
+            self._changed_at[Path(target).name] = self._world.now
+            at_s = (BEGIN_MS + self._world.now) / 1000
+            os.utime(target, (at_s, at_s))
+
+    def idle_ms(self, path: Path) -> float:
+        """For how long a data file that its table does not have has been so, ms of true time.
+
+        0 while its writer may still commit it: no write takes as long as files are kept, which is a
+        week.
+        """
+        uncommitted = self._uncommitted.get(path.name)
+        if uncommitted is not None and uncommitted[0].alive:
+            return 0.0
+        return self._world.now - self._changed_at.setdefault(path.name, self._world.now)
+
+    def vacuum(self, path: Path) -> None:
+        """Delete a data file."""
+        self._vacuumed.add(path.name)
+        self._unlink(path)
+
+    def was_vacuumed(self, error: Exception) -> bool:
+        """Whether an error is that of a reader who came too late for a file."""
+        texts = [str(error), str(error.__cause__)]
+        return any(name in text for name in self._vacuumed for text in texts)
+
+    def _before(self, path: Path) -> bool:
+        """Let an operation on a file take its time; whether the file is one of the world's."""
+        if self._world.current is None or self._root not in path.parents:
+            return False
+        self._world.check_alive()
+        self._world.now += self._chance.uniform(0, _LONGEST_OPERATION_MS)
+        return True
+
+    def _meet_fault(self, table: str) -> str | None:
+        """Meet a fault, if one waits for this; returns what is still to happen."""
+        fault = self._take_fault(table)
+        outcome = None if fault is None else fault.outcome
+        if fault is not None:
+            self._world.tell(f"{table}: {fault.outcome}")
+            self._world.count(f"faults: {fault.outcome}")
+        if fault is not None and outcome == PAUSE:
+            self._world.sleep(fault.pause_ms / 1000)
+        elif self._world.may_overlap and self._chance.random() < _OVERLAP_CHANCE:
+            self._world.sleep(self._chance.uniform(0, _LONGEST_OVERLAP_MS) / 1000)
+        if outcome == CRASH_BEFORE:
+            self._crash()
+        return outcome
+
+    def _described(self, table: str, content: bytes) -> Commit:
+        actions = parse_commit(content)
+        paths = [Path(action.add.path).name for action in actions if action.add is not None]
+        rows = [self._uncommitted.pop(path)[1] for path in paths if path in self._uncommitted]
+        for action in actions:
+            if action.remove is not None:
+                self._changed_at[Path(action.remove.path).name] = self._world.now
+        transactions = {
+            action.txn.app_id: action.txn.version for action in actions if action.txn is not None
+        }
+        return Commit(table, pa.concat_tables(rows) if rows else None, transactions)
+
+    def _take_fault(self, table: str) -> CommitFault | None:
+        actor = self._world.current
+        assert actor is not None
+        for fault in self.faults:
+            wanted = fault.table or (None if table == DATA_FILE else table)
+            if fault.process == actor.process.name and wanted == table:
+                self.faults.remove(fault)
+                return fault
+        return None
+
+    def _crash(self) -> None:
+        actor = self._world.current
+        assert actor is not None
+        self._world.count("crashes")
+        actor.process.kill()
+        raise Stopped
+
+
+@contextmanager
+def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
+    """Have an attribute another value within the block."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        setattr(owner, name, before)

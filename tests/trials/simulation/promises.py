@@ -1,0 +1,29 @@
+"""The promises that are held against every commit, by the names that a report gives them."""
+
+from __future__ import annotations
+
+from tests.trials.simulation.world import NO_BUG
+
+ANSWERED_ONCE = "every request is answered exactly once"
+COMMITTED = "what was acknowledged as committed is what a fetch returns and what the log replays to"
+RECORD_FIRST = "no answer is there before its record"
+OFFSETS_RISE = "log offsets of a partition rise, and none is given out again"
+GENERATIONS_RISE = "a group's generation never falls"
+SESSIONS = "no member is given up within its session"
+ONE_OWNER = "a partition has one owner"
+SAME_AGAIN = "a batch that is run again decides as before"
+ONE_MEMBER = "in a generation a partition is one member's"
+PROMISES = frozenset(
+    {
+        ANSWERED_ONCE,
+        COMMITTED,
+        RECORD_FIRST,
+        OFFSETS_RISE,
+        GENERATIONS_RISE,
+        SESSIONS,
+        ONE_OWNER,
+        SAME_AGAIN,
+        ONE_MEMBER,
+        NO_BUG,
+    }
+)

@@ -1,0 +1,436 @@
+"""One run: a root in a folder, nodes, clients and faults by a seed, until all is quiet again."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from group_coordinator.pipeline import background, clock
+from group_coordinator.pipeline.delta import local_appender, log_trim
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.node import handover
+from group_coordinator.pipeline.node.bootstrap import append_bootstrap
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.ownership.partitions import move
+from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
+from group_coordinator.pipeline.stream import stateful
+from group_coordinator.pipeline.tables.store import ensure_tables
+from group_coordinator.pipeline.tables.topics import (
+    alter_topic,
+    create_topic,
+    delete_topic,
+    has_catalogue,
+    read_counts,
+)
+from group_coordinator.schemas.messages import OffsetFetchRequest, RequestEvent
+from group_coordinator.schemas.tables import RESPONSES
+from tests.trials.simulation import faults
+from tests.trials.simulation.checks import Observer
+from tests.trials.simulation.clients import (
+    ClientProcess,
+    ForeignProcess,
+    SlowReader,
+)
+from tests.trials.simulation.clocks import MachineClock
+from tests.trials.simulation.consumers import Assignments, ConsumerMember
+from tests.trials.simulation.faults import Fault, draw_faults
+from tests.trials.simulation.files import (
+    CRASH_BEFORE,
+    CommitFault,
+    Files,
+    replaced,
+)
+from tests.trials.simulation.groups_log import Key
+from tests.trials.simulation.nodes import ActorBackground, NodeHost
+from tests.trials.simulation.promises import ANSWERED_ONCE
+from tests.trials.simulation.upkeep import HORIZON_MS, Upkeep
+from tests.trials.simulation.workload import (
+    TOPIC,
+    TOPIC_PARTITIONS,
+    Admin,
+    Committer,
+    Junk,
+    Member,
+    Offsets,
+    Repeater,
+)
+from tests.trials.simulation.world import (
+    Actor,
+    Broken,
+    Process,
+    Violation,
+    World,
+)
+from tests.trials.simulation.world_clock import WorldClock
+
+if TYPE_CHECKING:
+    from group_coordinator.schemas.messages import Response
+    from tests.trials.simulation.engine import StreamingCheckpoint
+
+PARTITIONS = 8
+CLIENTS = 4
+LEASE_MS = 1_000
+# So long do the requests of a run take on the average: faults are spread over the time of all.
+_MS_AN_EVENT = 1.1
+_QUIET_MS = 200_000.0
+_POLL_MS = 500.0
+
+
+class Plan(Struct, frozen=True):
+    """What a run is made of.
+
+    `pace` is how many times as often simple consumers and the repeater commit: with more requests
+    in the same time come larger batches. `faults` is how many are drawn, and `kinds` of which
+    kinds, none is all of them; `script` is a schedule that is not drawn. `without` leaves faults
+    out of the schedule, by their number.
+    """
+
+    seed: int
+    events: int = 12_500
+    pace: int = 1
+    nodes: int = 3
+    faults: int = 12
+    kinds: frozenset[str] = frozenset()
+    script: tuple[Fault, ...] = ()
+    without: frozenset[int] = frozenset()
+
+
+class Outcome(Struct, frozen=True):
+    """What came of a run. `broken` null: every promise was kept."""
+
+    plan: Plan
+    broken: Broken | None
+    digest: str
+    counts: dict[str, int]
+    checks: dict[str, int]
+    faults: list[str]
+    story: list[str]
+    simulated_s: float
+    seconds: float
+
+
+class Simulation:
+    """One run of a plan in a folder of its own."""
+
+    def __init__(self, plan: Plan, root: Path) -> None:
+        self.plan = plan
+        self.world = World(plan.seed)
+        self._root = root
+        self._offsets = Offsets()
+        self._assignments = Assignments()
+        self._clients: list[ClientProcess] = []
+        self.observer = Observer(self.world, PARTITIONS, self._deliver)
+        self._files = Files(self.world, root, self.observer.on_commit)
+        self._checkpoints: dict[str, StreamingCheckpoint] = {}
+        self._upkeep = Upkeep(self.world, self._files, str(root))
+        self._retuned = 0
+        self._reader: SlowReader | None = None
+        self._hosts: list[NodeHost] = []
+        self._operator = Actor(Process("operator", MachineClock()), "operator")
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run all of it; the world has the violation, if there is one."""
+        with self._installed():
+            try:
+                ensure_tables(str(self._root))
+                self._begin()
+                self._work()
+                self._quieten()
+                self._ask_for_all()
+                self._begin_again_without_checkpoints()
+                self._ask_for_all()
+                self._check_tables()
+            except Violation:
+                return
+
+    @contextmanager
+    def _installed(self) -> Iterator[None]:
+        world_clock = WorldClock(self.world)
+        actors = ActorBackground(self.world)
+        chance = random.getstate()
+        random.seed(self.plan.seed)
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(clock.use(world_clock))
+                stack.enter_context(background.use(actors))
+                # Over all that the runs of a process leave behind it would take longer and longer.
+                stack.enter_context(replaced(stateful, "gc", _NoCollection()))
+                stack.enter_context(self._files.installed())
+                stack.enter_context(self._upkeep.installed())
+                stack.enter_context(replaced(local_appender, "CHECKPOINT_EVERY", 25))
+                stack.enter_context(replaced(handover, "append_bootstrap", self._write_slowly()))
+                # Ages of files are the real store's: a run that took long would be another run.
+                stack.enter_context(replaced(log_trim, "GRACE_S", 0.0))
+                yield
+        finally:
+            random.setstate(chance)
+
+    def _write_slowly(self) -> Callable[..., None]:
+        """What writes a bootstrap for a query that runs, and goes on meanwhile."""
+        chance = self.world.rng("bootstraps")
+
+        def write_slowly(*arguments: Any) -> None:
+            self.world.sleep(chance.uniform(0.0, 1.5))
+            append_bootstrap(*arguments)
+
+        return write_slowly
+
+    def _begin(self) -> None:
+        chance = self.world.rng("machines")
+        for node_id in range(1, self.plan.nodes + 1):
+            machine = MachineClock(chance.randint(-60_000, 60_000), chance.uniform(-1e-3, 1e-3))
+            host = NodeHost(
+                self.world,
+                self._files,
+                self.observer,
+                self._checkpoints,
+                str(self._root),
+                node_id,
+                machine,
+                partial(self._settings, node_id),
+            )
+            self._hosts.append(host)
+            delay = 0.0 if node_id == 1 else chance.uniform(0, 8_000)
+            self.world.later(delay, self._operator, host.supervise)
+        self._begin_clients(chance)
+        for fault in self.schedule():
+            self.world.later(fault.at, self._operator, partial(self._inflict, fault))
+
+    def schedule(self) -> list[Fault]:
+        """The faults of the run."""
+        drawn = list(self.plan.script) or draw_faults(
+            self.world.rng("faults"),
+            self.plan.faults,
+            self.plan.kinds,
+            4_000.0,
+            4_000.0 + self.plan.events * _MS_AN_EVENT / self.plan.pace,
+            self.plan.nodes,
+            PARTITIONS,
+            CLIENTS,
+        )
+        return [fault for number, fault in enumerate(drawn) if number not in self.plan.without]
+
+    def _settings(self, node_id: int) -> Settings:
+        ours = CoordinatorSettings(
+            node_id=node_id,
+            lease_ms=LEASE_MS,
+            segment_bytes=200_000,
+            segment_ms=20_000,
+        )
+        group = {
+            "offsets.topic.num.partitions": PARTITIONS,
+            "group.min.session.timeout.ms": 1_000,
+            "group.initial.rebalance.delay.ms": 300,
+            "group.max.size": 100 if self._retuned % 2 == 0 else 2,
+            "offset.metadata.max.bytes": 4096 if self._retuned % 2 == 0 else 0,
+        }
+        return Settings(coordinator=ours, group=group)
+
+    def _begin_clients(self, chance: Random) -> None:
+        reader = Process("slow reader", MachineClock())
+        self._reader = SlowReader(self.world, reader, str(self._root), HORIZON_MS / 2)
+        for number in range(CLIENTS):
+            machine = MachineClock(chance.randint(-60_000, 60_000))
+            kind = ForeignProcess if number == CLIENTS - 1 else ClientProcess
+            home = kind(
+                self.world,
+                Process(f"clients {number}", machine),
+                str(self._root),
+                self.observer,
+                chance.uniform(150, 500),
+                chance.choice((5.0, 50.0, 800.0)),
+            )
+            self._clients.append(home)
+            self._fill(number, home)
+
+    def _fill(self, number: int, home: ClientProcess) -> None:
+        offsets = self._offsets
+        for group in range(12):
+            for _ in range(1 + (group + number) % 3):
+                Member(home, f"members-{group}", offsets, 3_000)
+        Member(home, "static", offsets, 4_000, f"instance-{number}")
+        for group in range(number, 24, CLIENTS):
+            for _ in range(5):
+                Committer(home, f"commits-{group}", offsets, 220 / self.plan.pace)
+        Admin(home, f"commits-{number}", offsets, 2_000)
+        Admin(home, f"members-{number}", offsets, 2_000)
+        Junk(home, f"members-{number}", offsets, 1_500)
+        for strategy in ("range", "cooperative-sticky"):
+            ConsumerMember(home, f"consumers-{strategy}", offsets, self._assignments, strategy)
+        if isinstance(home, ForeignProcess):
+            Repeater(home, "repeats", offsets, 400, 80 * self.plan.pace, 30_000)
+
+    def _deliver(self, response: Response) -> None:
+        for home in self._clients:
+            home.deliver(response)
+
+    def _work(self) -> None:
+        while self.world.counts.get("requests", 0) < self.plan.events:
+            self.world.run_until(self.world.now + _POLL_MS)
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def _inflict(self, fault: Fault) -> None:
+        self.world.tell(f"FAULT {fault.line().strip()}")
+        self.world.count("faults")
+        host = self._hosts[fault.node_id - 1] if fault.node_id else None
+        if fault.commit is not None:
+            self._files.faults.append(fault.commit)
+        elif fault.kind == faults.SILENCE:
+            self._clients[fault.number].process.kill()
+        elif fault.kind == faults.RETUNE:
+            self._retuned += 1
+            # Its batch is run again by other settings than those by which it has written records.
+            cut_off = CommitFault(f"node {fault.node_id}", RESPONSES.name, CRASH_BEFORE)
+            self._files.faults.append(cut_off)
+        elif fault.kind == faults.COMPACT:
+            self._upkeep.compact()
+        elif fault.kind == faults.RETAIN:
+            self._upkeep.retain()
+        elif fault.kind == faults.TOPICS:
+            self._change_topics(fault.number)
+        elif host is not None:
+            self._inflict_on(host, fault)
+
+    def _inflict_on(self, host: NodeHost, fault: Fault) -> None:
+        if fault.kind == faults.KILL:
+            host.kill()
+        elif fault.kind == faults.LOSE_CHECKPOINT:
+            host.lose_checkpoint()
+        elif fault.kind == faults.SET_CLOCK:
+            host.clock.set_by(fault.ms)
+        elif fault.kind == faults.STOP:
+            host.stop()
+        elif fault.kind == faults.TWIN:
+            host.start()
+        elif fault.kind == faults.MOVE:
+            try:
+                move(DecisionLog(str(self._root)), fault.number, fault.node_id)
+                self.world.count("moves asked for")
+            except Failure as refused:
+                self.world.tell(f"the move was refused: {refused}")
+
+    def _change_topics(self, number: int) -> None:
+        """Make the catalogue, or another number of partitions; what it has not is answered 3."""
+        root = str(self._root)
+        try:
+            if not has_catalogue(root):
+                create_topic(root, TOPIC, TOPIC_PARTITIONS - 2)
+            elif number % 3 == 0:
+                delete_topic(root, TOPIC)
+            elif (present := (read_counts(root) or {}).get(TOPIC)) is None:
+                create_topic(root, TOPIC, TOPIC_PARTITIONS)
+            else:
+                alter_topic(root, TOPIC, present + 1)
+        except Failure as refused:
+            self.world.tell(f"the catalogue stays as it is: {refused}")
+
+    # --- all is quiet -----------------------------------------------------------------------------
+
+    def _quieten(self) -> None:
+        """Begin nothing new, let every node run, and wait until every request is answered."""
+        self.world.tell("all is to be quiet")
+        self._offsets.quiet = True
+        self._files.faults.clear()
+        for host in self._hosts:
+            host.wanted = True
+        self._await_answers()
+
+    def _await_answers(self) -> None:
+        limit = self.world.now + _QUIET_MS
+        while self.world.now < limit:
+            self.world.run_until(self.world.now + _POLL_MS)
+            if not self.observer.waiting() and not self._unsent():
+                return
+        waiting = self.observer.waiting()
+        events = [self.observer.asked[each].event for each in waiting[:5]]
+        shown = ", ".join(f"{each.api} {each.request_id} of {each.group_id}" for each in events)
+        self.world.violate(
+            ANSWERED_ONCE,
+            f"{len(waiting)} requests are not answered {_QUIET_MS / 1000:.0f} s after the last "
+            f"fault, {self._unsent()} not written: {shown}",
+        )
+
+    def _unsent(self) -> int:
+        return sum(home.unsent for home in self._clients if home.process.alive)
+
+    def _ask_for_all(self) -> None:
+        """Fetch the offsets of every group: the observer holds the answers against the log."""
+        home = next(each for each in self._clients if each.process.alive)
+        groups = {event.group_id for event in self.observer.sent.values() if event.group_id}
+        for group in sorted(groups):
+            home.send(
+                RequestEvent(
+                    home.new_id(), group, "offset_fetch", offset_fetch=OffsetFetchRequest(None)
+                )
+            )
+        self._await_answers()
+
+    def _begin_again_without_checkpoints(self) -> None:
+        for host in self._hosts:
+            host.lose_checkpoint()
+        self.world.run_until(self.world.now + 4 * LEASE_MS)
+
+    def _check_tables(self) -> None:
+        catalog = Catalog(str(self._root))
+        found = catalog.query(
+            'SELECT group_id, topic, "partition", committed_offset FROM committed_offsets'
+        )
+        newest: dict[Key, int] = {(row[0], row[1], row[2]): row[3] for row in found.rows}
+        counted = catalog.query("SELECT request_id, count(*) FROM responses GROUP BY ALL")
+        self.observer.check_tables(newest, dict(counted.rows))
+        assert self._reader is not None
+        self._reader.look()
+        self.observer.check_answers("a slow reader saw", self._reader.read)
+
+
+class _NoCollection:
+    """The module `gc`, for a worker whose garbage is left to the process that runs many of them."""
+
+    def collect(self) -> int:
+        """Collect nothing."""
+        return 0
+
+    def freeze(self) -> None:
+        """Freeze nothing."""
+
+
+def simulate(plan: Plan, keep: Path | None = None) -> Outcome:
+    """Run a plan in a new folder; the folder is deleted unless `keep` names it."""
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="simulation-", dir=_memory_folder()) as folder:
+        simulation = Simulation(plan, Path(folder))
+        simulation.run()
+        if keep is not None:
+            shutil.copytree(folder, keep)
+    world = simulation.world
+    return Outcome(
+        plan=plan,
+        broken=world.broken,
+        digest=world.digest,
+        counts=world.counts,
+        checks=world.checks,
+        faults=[fault.line() for fault in simulation.schedule()],
+        story=world.story,
+        simulated_s=world.now / 1000,
+        seconds=time.perf_counter() - began,
+    )
+
+
+def _memory_folder() -> str | None:
+    """A folder in memory, where the machine has one: a commit takes a fifth of a disk's time."""
+    folder = Path("/dev/shm")
+    return str(folder) if folder.is_dir() else None

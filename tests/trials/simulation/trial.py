@@ -1,0 +1,264 @@
+"""Many runs by many seeds, and what is told of them; a run that fails is shrunk."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from group_coordinator.pipeline.interrupt import interrupted_by_signals, leave_interrupts
+from tests.trials.simulation.simulation import Outcome, Plan, simulate
+
+EVENTS_A_RUN = 12_500
+# How many times as many requests come in the time of a run, by turns: batches small and large.
+PACES = (1, 4, 16)
+# The end of a run that broke a promise, and that many lines before it.
+_STORY_LINES = 40
+
+
+class Finding(Struct, frozen=True):
+    """A run that broke a promise: `faults` are those without which it would not have."""
+
+    seed: int
+    events: int
+    promise: str
+    text: str
+    digest: str
+    faults: list[str]
+    story: list[str]
+    again: str
+
+    def lines(self) -> Iterator[str]:
+        """The finding for people."""
+        yield f"BROKEN: {self.promise}"
+        yield f"  {self.text}"
+        yield f"  faults that it takes ({len(self.faults)}):"
+        yield from (f"    {line}" for line in self.faults)
+        yield "  what happened before it:"
+        yield from (f"    {line}" for line in self.story)
+        yield f"  again: {self.again}"
+
+
+class Report(Struct, frozen=True):
+    """What many runs came to. `checks` counts how often each promise was looked at.
+
+    `interrupted` is a trial that was ended before all of its runs.
+    """
+
+    seed: int
+    runs: int
+    requests: int
+    answers: int
+    commits: int
+    batches: int
+    batches_run_again: int
+    starts: int
+    crashes: int
+    moves: int
+    checkpoints_lost: int
+    faults: int
+    simulated_s: float
+    seconds: float
+    digest: str
+    checks: dict[str, int]
+    findings: list[Finding]
+    interrupted: bool = False
+
+    @property
+    def events_per_s(self) -> float:
+        """Requests simulated in a second of the trial."""
+        return self.requests / self.seconds if self.seconds else 0.0
+
+    def rows(self) -> list[tuple[str, str]]:
+        """The report as a table: what, and how many."""
+        checks = [(f"checks: {name}", f"{count:,}") for name, count in self.checks.items()]
+        return self.figures() + checks
+
+    def figures(self) -> list[tuple[str, str]]:
+        """What was simulated, without the checks."""
+        figures: list[tuple[str, str]] = [
+            (name.replace("_", " "), f"{getattr(self, name):,}")
+            for name in (
+                "runs",
+                "requests",
+                "answers",
+                "commits",
+                "batches",
+                "batches_run_again",
+                "starts",
+                "crashes",
+                "moves",
+                "checkpoints_lost",
+                "faults",
+            )
+        ]
+        figures.append(("simulated time, s", f"{self.simulated_s:,.0f}"))
+        figures.append(("seconds", f"{self.seconds:,.1f}"))
+        figures.append(("requests a second", f"{self.events_per_s:,.0f}"))
+        figures.append(("digest", self.digest))
+        figures.append(("promises broken", f"{len(self.findings)}"))
+        return figures
+
+
+def run_trial(
+    seed: int,
+    events: int,
+    processes: int = 1,
+    say: Callable[[str], None] = lambda _text: None,
+    without: frozenset[int] = frozenset(),
+) -> Report:
+    """Run as many runs as it takes for so many requests, by seeds from `seed` on.
+
+    `without` are faults that every run leaves out, by their numbers. SIGINT or SIGTERM ends the
+    trial early: the report is of the runs that have ended. A second one ends the shrinking of runs
+    that broke a promise.
+    """
+    began = time.perf_counter()
+    plans = [replace(plan, without=without) for plan in plans_for(seed, events)]
+    outcomes: list[Outcome] = []
+    with interrupted_by_signals():
+        try:
+            for outcome in _outcomes(plans, processes):
+                outcomes.append(outcome)
+                said = "kept" if outcome.broken is None else f"BROKEN: {outcome.broken.text}"
+                say(
+                    f"{len(outcomes)} of {len(plans)} runs: seed {outcome.plan.seed}: {said} "
+                    f"({outcome.seconds:.1f} s)"
+                )
+        except KeyboardInterrupt:
+            say(f"interrupted after {len(outcomes)} of {len(plans)} runs")
+        failed = [outcome for outcome in outcomes if outcome.broken is not None]
+        findings = [_finding(outcome) for outcome in _shrunk(failed, say)]
+    interrupted = len(outcomes) < len(plans)
+    return _report(seed, outcomes, findings, time.perf_counter() - began, interrupted)
+
+
+def _shrunk(failed: list[Outcome], say: Callable[[str], None]) -> list[Outcome]:
+    """Shrink the runs that broke a promise; after an interrupt the others stay as they are."""
+    shrunk: list[Outcome] = []
+    try:
+        for outcome in failed:
+            shrunk.append(shrink(outcome, run_quietly, say))
+    except KeyboardInterrupt:
+        say(f"{len(failed) - len(shrunk)} of {len(failed)} broken runs are not shrunk")
+    return shrunk + failed[len(shrunk) :]
+
+
+def plans_for(seed: int, events: int) -> list[Plan]:
+    """The runs of a trial, which together have so many events or more.
+
+    A run's seed tells its pace, and so its size: a trial of no more events is that one run.
+    """
+    plans: list[Plan] = []
+    while not plans or sum(plan.events for plan in plans) < events:
+        number = seed + len(plans)
+        pace = PACES[number % len(PACES)]
+        plans.append(Plan(number, min(events, EVENTS_A_RUN * pace), pace))
+    return plans
+
+
+def shrink(
+    failed: Outcome, run: Callable[[Plan], Outcome], say: Callable[[str], None] = lambda _text: None
+) -> Outcome:
+    """Leave faults out, many at once and then one by one, while the same promise is broken."""
+    assert failed.broken is not None
+    best = failed
+    at_once = failed.plan.faults
+    while at_once:
+        for first in range(0, failed.plan.faults, at_once):
+            more = frozenset(range(first, first + at_once)) - best.plan.without
+            if not more:
+                continue
+            tried = run(replace(best.plan, without=best.plan.without | more))
+            if tried.broken is not None and tried.broken.promise == failed.broken.promise:
+                best = tried
+                say(f"seed {best.plan.seed}: it takes no more than {len(best.faults)} faults")
+        if not best.faults:
+            break
+        at_once //= 2
+    return best
+
+
+def _outcomes(plans: Sequence[Plan], processes: int) -> Iterator[Outcome]:
+    if processes == 1 or len(plans) == 1:
+        yield from map(run_quietly, plans)
+        return
+    # Not forked: the engines have threads.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(min(processes, len(plans)), context, leave_interrupts) as pool:
+        try:
+            yield from pool.map(run_quietly, plans)
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def run_quietly(plan: Plan) -> Outcome:
+    """Run a plan; what the code under test logs of the faults that it meets is not shown."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        return simulate(plan)
+    finally:
+        logging.disable(before)
+
+
+def _finding(outcome: Outcome) -> Finding:
+    plan, broken = outcome.plan, outcome.broken
+    assert broken is not None
+    again = f"python -m tests.trials simulate --seed {plan.seed} --events {plan.events}"
+    without = sorted(number for number in plan.without if number < plan.faults)
+    if without:
+        again += f" --without {','.join(map(str, without))}"
+    return Finding(
+        seed=plan.seed,
+        events=plan.events,
+        promise=broken.promise,
+        text=broken.text,
+        digest=outcome.digest,
+        faults=outcome.faults,
+        story=outcome.story[-_STORY_LINES:],
+        again=again,
+    )
+
+
+def _report(
+    seed: int,
+    outcomes: Sequence[Outcome],
+    findings: list[Finding],
+    seconds: float,
+    interrupted: bool,
+) -> Report:
+    counts: Counter[str] = Counter()
+    checks: Counter[str] = Counter()
+    for outcome in outcomes:
+        counts.update(outcome.counts)
+        checks.update(outcome.checks)
+    digests = "".join(outcome.digest for outcome in outcomes)
+    return Report(
+        seed=seed,
+        runs=len(outcomes),
+        requests=counts["requests"],
+        answers=counts["answers"],
+        commits=counts["commits"],
+        batches=counts["batches"],
+        batches_run_again=counts["batches run again"],
+        starts=counts["starts"],
+        crashes=counts["crashes"],
+        moves=counts["decisions: released"],
+        checkpoints_lost=counts["streaming checkpoints lost"],
+        faults=counts["faults"],
+        simulated_s=sum(outcome.simulated_s for outcome in outcomes),
+        seconds=seconds,
+        digest=hashlib.sha256(digests.encode()).hexdigest()[:16],
+        checks=dict(sorted(checks.items())),
+        findings=findings,
+        interrupted=interrupted,
+    )

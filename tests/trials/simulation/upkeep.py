@@ -1,0 +1,85 @@
+"""Upkeep in between: compaction, retention and packing, and a vacuum by the world's clock.
+
+delta-rs deletes by the real clock, and so nothing here; what it would delete, `Vacuum` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.table import local_folder, refresh
+from group_coordinator.pipeline.upkeep import compaction, retention
+from group_coordinator.pipeline.upkeep.compaction import compact
+from group_coordinator.pipeline.upkeep.retention import retain
+from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+from tests.trials.simulation.files import replaced
+from tests.trials.simulation.nodes import ENDINGS
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+    from tests.trials.simulation.files import Files
+    from tests.trials.simulation.world import World
+
+# How far a reader of the tables may lag.
+HORIZON_MS = 5_000.0
+
+
+class Upkeep:
+    """What a node's upkeep does, as steps of the world."""
+
+    def __init__(self, world: World, files: Files, root: str) -> None:
+        self._world = world
+        self._files = files
+        self._root = root
+        self._settings = UpkeepSettings(log_cleaner_memory=64 << 20)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Vacuum by the world's clock within the block."""
+        with ExitStack() as stack:
+            for module in (compaction, retention):
+                stack.enter_context(replaced(module, "vacuum", self._vacuum))
+            yield
+
+    def compact(self) -> None:
+        """Compact the offsets topic, however little of it is dirty."""
+        self._try(lambda: compact(self._root, self._settings, clock.clock_ms(), _say, force=True))
+
+    def retain(self) -> None:
+        """Pack small files, and delete those that no version within the horizon needs."""
+        self._try(lambda: retain(self._root, self._settings, clock.clock_ms(), _say))
+
+    def _try(self, run: Callable[[], object]) -> None:
+        try:
+            run()
+        except ENDINGS as error:
+            self._world.tell(f"upkeep failed: {error}")
+
+    def _vacuum(self, handle: DeltaTable, name: str, retention_hours: int) -> int:
+        """In `pipeline.upkeep.vacuum`'s place."""
+        del name, retention_hours
+        refresh(handle)
+        folder = local_folder(handle.table_uri)
+        assert folder is not None
+        present = {Path(file.path).name for file in data_files(handle)}
+        due = [
+            path
+            for path in sorted(folder.rglob("*.parquet"))
+            if path.name not in present
+            and "_delta_log" not in path.parts
+            and self._files.idle_ms(path) > HORIZON_MS
+        ]
+        for path in due:
+            self._files.vacuum(path)
+        self._world.count("files vacuumed", len(due))
+        return len(due)
+
+
+def _say(_text: str) -> None:
+    """Nobody listens."""

@@ -1,0 +1,48 @@
+"""The clock that the code under test reads in a simulation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.trials.simulation.clocks import MachineClock
+
+if TYPE_CHECKING:
+    from tests.trials.simulation.world import World
+
+
+class WorldClock:
+    """The clock that the code under test sees: that of the machine whose process is at work."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._true = MachineClock()
+
+    def _machine(self) -> MachineClock:
+        actor = self._world.current
+        return self._true if actor is None else actor.process.clock
+
+    def wall_ms(self) -> int:
+        """The wall clock of the machine at work, ms since 1970."""
+        return self._machine().wall_ms(self._world.now)
+
+    def monotonic_s(self) -> float:
+        """The monotonic clock of the machine at work, s."""
+        return self._machine().monotonic_s(self._world.now)
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass for the actor at work."""
+        self._world.sleep(seconds)
+
+    # --- as the module `time` has them ----------------------------------------------------------
+
+    def monotonic(self) -> float:
+        """`time.monotonic`."""
+        return self.monotonic_s()
+
+    def time(self) -> float:
+        """`time.time`."""
+        return self.wall_ms() / 1000
+
+    def time_ns(self) -> int:
+        """`time.time_ns`."""
+        return self.wall_ms() * 1_000_000

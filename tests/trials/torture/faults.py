@@ -1,0 +1,154 @@
+"""What is done to the coordinators of a root, and to the root itself."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.ownership.partitions import move, open_decisions
+from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.messages import RequestEvent
+from group_coordinator.schemas.tables import REQUESTS, to_requests
+from tests.trials.torture.disk import Disk
+from tests.trials.torture.load import Key, commit_body
+from tests.trials.torture.nodes import Cluster, Node
+
+_FULL_S = (0.5, 4.0)
+_PAUSE_MORE_S = (0.5, 4.0)
+_LOOK_S = 0.01
+# How many of the nodes that are killed have lost their streaming checkpoint at their next start.
+_FORGETFUL = 0.3
+# What a kill says of a node that was not ready.
+STARTING = "starting"
+
+
+class Stage(NamedTuple):
+    """What faults happen to; `disk` is None where there is no disk that may be filled."""
+
+    root: str
+    partitions: int
+    lease_s: float
+    cluster: Cluster
+    disk: Disk | None
+    random: Random
+
+    def node(self) -> Node | None:
+        """A node that is not paused, by chance; None if there is none."""
+        nodes = [node for node in self.cluster.nodes if not node.is_paused]
+        return self.random.choice(nodes) if nodes else None
+
+
+class Fault(NamedTuple):
+    """`act` does it, and says what it did; None if it was not possible just now."""
+
+    name: str
+    act: Callable[[Stage], str | None]
+
+
+def _hit(
+    how: Callable[[Node, Random], bool], what: str, forgetful: float = _FORGETFUL
+) -> Callable[[Stage], str | None]:
+    def act(stage: Stage) -> str | None:
+        with stage.cluster.lock:
+            node = stage.node()
+            if node is None:
+                return None
+            state = "ready" if node.is_ready() else STARTING
+            if not how(node, stage.random):
+                return None
+            node.forgets = node.forgets or stage.random.random() < forgetful
+        return f"{what} node {node.node_id}, {state}"
+
+    return act
+
+
+DRIVER = Fault("driver", _hit(lambda node, _: node.kill_driver(), "kill the driver's Python of"))
+JVM = Fault("jvm", _hit(lambda node, _: node.kill_jvm(), "kill the JVM of"))
+WORKER = Fault(
+    "worker", _hit(lambda node, r: node.kill_worker(r.randrange(100)), "kill a Python worker of")
+)
+NODE = Fault("node", _hit(lambda node, _: node.kill_node(), "kill all processes of"))
+KILLS = (DRIVER, JVM, WORKER, NODE)
+# A kill after which the node surely starts without its streaming checkpoint.
+LOSS = Fault("node", _hit(lambda node, _: node.kill_node(), "kill all processes of", 1.0))
+
+
+def _pause(stage: Stage) -> str | None:
+    """Let a node stand still for longer than its lease, while another one can take over."""
+    with stage.cluster.lock:
+        node = stage.node()
+        if node is None or any(each.is_paused for each in stage.cluster.nodes):
+            return None
+        seconds = stage.lease_s + stage.random.uniform(*_PAUSE_MORE_S)
+        if len(stage.cluster.nodes) < 2 or not node.pause(seconds):
+            return None
+    return f"pause node {node.node_id} for {seconds:.1f} s"
+
+
+def _move(stage: Stage) -> str | None:
+    """Move a partition to another node, which need not run."""
+    partition = stage.random.randrange(stage.partitions)
+    decisions = open_decisions(stage.root)
+    state = decisions.read().partitions.get(partition)
+    others = [n.node_id for n in stage.cluster.nodes if state is None or n.node_id != state.owner]
+    if not others:
+        return None
+    to_node = stage.random.choice(others)
+    try:
+        move(decisions, partition, to_node)
+    except Failure:
+        # It is on its way already, or that node has not started yet.
+        return None
+    return f"move partition {partition} to node {to_node}"
+
+
+def _insert(stage: Stage) -> str:
+    """Append requests with delta-rs, as any program may."""
+    count = stage.random.randrange(1, 20)
+    events = []
+    for number in range(count):
+        group_id = f"foreign-{number % 3}"
+        request_id = f"foreign-{uuid.uuid4()}"
+        events.append(
+            RequestEvent(
+                request_id=request_id,
+                group_id=group_id,
+                api="offset_commit",
+                sent_at=clock_ms(),
+                offset_commit=commit_body(Key(group_id, request_id, 0), number),
+            )
+        )
+    rows: pa.Table = to_requests(events)
+    write_deltalake(table_uri(stage.root, REQUESTS), rows, mode="append")
+    return f"insert {count} requests by delta-rs"
+
+
+def _fill(stage: Stage) -> str | None:
+    """Leave no room on the root's disk for a moment."""
+    if stage.disk is None:
+        return None
+    seconds = stage.random.uniform(*_FULL_S)
+    until = monotonic() + seconds
+    with stage.cluster.excusing("a full disk"):
+        try:
+            while monotonic() < until:
+                # What others give back is taken again.
+                stage.disk.fill()
+                sleep(_LOOK_S)
+        finally:
+            stage.disk.free()
+    return f"a full disk for {seconds:.1f} s"
+
+
+PAUSE = Fault("pause", _pause)
+MOVE = Fault("move", _move)
+# Told to end in order, which another fault may cut short.
+STOP = Fault("stop", _hit(lambda node, _: node.stop(), "stop", 0.0))
+OTHERS = (PAUSE, MOVE, STOP, Fault("insert", _insert), Fault("full disk", _fill))

@@ -1,0 +1,289 @@
+"""The coordinators of a root under a supervisor: whatever ends is started again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import msgspec
+
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.clock import monotonic, sleep
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.node.process import CoordinatorProcess
+from group_coordinator.pipeline.node.process_tree import jvm_of, workers_of
+from group_coordinator.pipeline.node.start_folder import checkpoint_uri
+from tests.support.jvm import use_short_lived_jvms
+
+READY_S = 600.0
+_LOOK_S = 0.05
+_SHOWN = 600
+_STOP = "a stop in order"
+_FENCED = "fenced: the coordinator of epoch"
+# A node that was paused for longer than its lease finds out in this time that it is fenced, and one
+# whose Python worker was killed that its batch failed.
+_FINDS_OUT_S = 5.0
+
+
+class NodeEnded(Failure):
+    """A coordinator ended to which nothing had been done."""
+
+
+class Node:
+    """One coordinator.
+
+    `hit` is what was last done to it since its start, and excuses its end. With `forgets` set, its
+    streaming checkpoint is deleted before its next start. `recoveries` has the seconds from each
+    end until it was ready again, by what it ended of; an end before that starts the time anew.
+    """
+
+    def __init__(self, root: str, config: Path, logs: Path, node_id: int) -> None:
+        self.node_id = node_id
+        self.hit: str | None = None
+        self.forgets = False
+        self.query_ids: set[str] = set()
+        self.recoveries: list[tuple[str, float]] = []
+        self._recovering: tuple[str, float] | None = None
+        self._root = root
+        self._config = config
+        self._logs = logs
+        self._resume_at: float | None = None
+        self._hit_at = -_FINDS_OUT_S
+        self._checkpoint = Path(checkpoint_uri(root, node_id))
+        self._processes: list[CoordinatorProcess] = []
+        self._start()
+
+    def _start(self) -> None:
+        self.hit = None
+        # Whether it must end, sooner or later: it was told to, or a process of it was killed.
+        self._is_doomed = False
+        # Whether nothing was done to it but that it was told to end.
+        self._ends_in_order = False
+        log = self._logs / f"node-{self.node_id}-{len(self._processes) + 1}.log"
+        process = CoordinatorProcess(self._root, self._config, log, node_id=self.node_id)
+        self._processes.append(process)
+
+    @property
+    def starts(self) -> int:
+        """How many times it was started."""
+        return len(self._processes)
+
+    @property
+    def _process(self) -> CoordinatorProcess:
+        return self._processes[-1]
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is stopped by `pause`."""
+        return self._resume_at is not None
+
+    def is_ready(self) -> bool:
+        """Whether it runs, has printed `ready`, and had time to find out what was done to it."""
+        if self.is_paused or self._is_doomed or monotonic() < self._hit_at + _FINDS_OUT_S:
+            return False
+        return self._process.is_ready() and not self._process.has_ended()
+
+    def tend(self) -> str | None:
+        """Resume it when its pause is over, start it again when it has ended; says what it did.
+
+        Raises NodeEnded if nothing was done to it since its start, or if it was only told to end
+        and failed.
+        """
+        self._note_query()
+        if self._recovering is not None and self.is_ready():
+            hit, since = self._recovering
+            self.recoveries.append((hit, monotonic() - since))
+            self._recovering = None
+        if self._resume_at is not None and monotonic() >= self._resume_at:
+            self._resume_at = None
+            self._hit_at = monotonic()
+            self._process.resume()
+            return f"node {self.node_id} goes on"
+        if self._resume_at is not None or not self._process.has_ended():
+            return None
+        if self._ends_in_order and self.hit == _STOP and (status := self._process.wait(0)) != 0:
+            last = self._process.last_lines()
+            raise NodeEnded(
+                f"node {self.node_id} ended with status {status}, not in order: {last[-_SHOWN:]}"
+            )
+        if self.hit is None:
+            last = self._process.last_lines()
+            if _FENCED not in last:
+                raise NodeEnded(f"node {self.node_id} ended by itself: {last[-_SHOWN:]}")
+            # Nobody did anything to it but the machine, which let it run too seldom.
+            self.hit = "a lease that was renewed too late"
+        return self._start_again(self.hit)
+
+    def _start_again(self, hit: str) -> str:
+        said = f"node {self.node_id} is started again after {hit}"
+        self._recovering = (hit, monotonic())
+        if self.forgets:
+            # A JVM that outlived its driver must not write to what is deleted.
+            self._process.kill()
+            self._note_query()
+            shutil.rmtree(self._checkpoint, ignore_errors=True)
+            self.forgets = False
+            said += ", without its streaming checkpoint"
+        self._start()
+        return said
+
+    def _note_query(self) -> None:
+        """Remember the id of its query: the transaction identifier of all that it writes."""
+        with suppress(OSError, msgspec.MsgspecError, KeyError):
+            for metadata in self._checkpoint.glob("epoch-*/stream/metadata"):
+                self.query_ids.add(msgspec.json.decode(metadata.read_bytes())["id"])
+
+    # --- what can be done to it -------------------------------------------------------------------
+
+    def kill_driver(self) -> bool:
+        """Kill the driver's Python alone; its JVM finds out by itself."""
+        return self._kill(self._process.pid, "a kill of its driver", must_end=True)
+
+    def kill_jvm(self) -> bool:
+        """Kill the JVM alone; False if it has none yet."""
+        return self._kill(jvm_of(self._process.pid), "a kill of its JVM", must_end=True)
+
+    def kill_worker(self, choice: int) -> bool:
+        """Kill one Python worker alone, `choice` of all; False if there is none."""
+        workers = workers_of(self._process.pid)
+        chosen = workers[choice % len(workers)] if workers else None
+        return self._kill(chosen, "a kill of a Python worker", must_end=False)
+
+    def kill_node(self) -> bool:
+        """Kill driver and JVM at once."""
+        if self._process.has_ended():
+            return False
+        self.hit = "a kill"
+        self._process.kill()
+        return True
+
+    def stop(self) -> bool:
+        """Tell it to end in order; False if it has ended."""
+        if self._process.has_ended():
+            return False
+        self._ends_in_order = self.hit is None and self.is_ready()
+        self.hit = _STOP
+        self._is_doomed = True
+        self._process.ask_to_stop()
+        return True
+
+    def pause(self, seconds: float) -> bool:
+        """Let driver and JVM stand still for so long; False if it has ended."""
+        if self._process.has_ended():
+            return False
+        self.hit = "a pause"
+        with suppress(ProcessLookupError):
+            self._process.pause()
+        self._resume_at = monotonic() + seconds
+        return True
+
+    def _kill(self, pid: int | None, how: str, must_end: bool) -> bool:
+        if pid is None or self._process.has_ended():
+            return False
+        self.hit = how
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        self._hit_at = monotonic()
+        self._is_doomed = self._is_doomed or must_end
+        return True
+
+    def kill(self) -> None:
+        """End all that it has started; a JVM may have outlived its driver."""
+        for process in self._processes:
+            process.kill()
+
+
+class Cluster:
+    """All nodes of a root, tended by a thread until `stop`.
+
+    `lock` is held by whoever touches a node.
+    """
+
+    def __init__(self, root: str, config: Path, logs: Path, count: int) -> None:
+        self.nodes = [Node(root, config, logs, number + 1) for number in range(count)]
+        self.lock = threading.RLock()
+        self._said: list[tuple[float, str]] = []
+        self._error: NodeEnded | None = None
+        self._excuse: str | None = None
+        self._stopping = threading.Event()
+        self._thread = background.start("tending", self._tend, self._stopping.set)
+
+    def _tend(self) -> None:
+        while not self._stopping.wait(_LOOK_S):
+            try:
+                with self.lock:
+                    for node in self.nodes:
+                        node.hit = self._excuse or node.hit
+                        if (said := node.tend()) is not None:
+                            self._said.append((monotonic(), said))
+            except NodeEnded as error:
+                self._error = error
+                return
+
+    def heard(self) -> list[tuple[float, str]]:
+        """When (`monotonic`) and how nodes were tended since the last call."""
+        with self.lock:
+            said, self._said = self._said, []
+        return said
+
+    def check(self) -> None:
+        """Raise NodeEnded if a node ended to which nothing had been done."""
+        if self._error is not None:
+            raise self._error
+
+    def settle(self) -> None:
+        """Wait until all nodes are ready. Raises Failure after `READY_S`, and NodeEnded."""
+        until = monotonic() + READY_S
+        while True:
+            self.check()
+            with self.lock:
+                late = [str(node.node_id) for node in self.nodes if not node.is_ready()]
+            if not late:
+                return
+            if monotonic() > until:
+                raise Failure(f"not ready after {READY_S:.0f} s: node {', '.join(late)}")
+            sleep(_LOOK_S)
+
+    @contextmanager
+    def excusing(self, what: str) -> Iterator[None]:
+        """Excuse the end of every node for the block, of one that is started in it as well."""
+        with self.lock:
+            self._excuse = what
+        try:
+            yield
+        finally:
+            with self.lock:
+                self._excuse = None
+                for node in self.nodes:
+                    node.hit = what
+
+    def forgive(self) -> None:
+        """From here on only what is done anew excuses an end."""
+        with self.lock:
+            for node in self.nodes:
+                node.hit = None
+
+    def stop(self) -> None:
+        """End the thread and every node."""
+        self._stopping.set()
+        self._thread.join()
+        for node in self.nodes:
+            node.kill()
+
+
+@contextmanager
+def running_cluster(root: str, config: Path, logs: Path, count: int) -> Iterator[Cluster]:
+    """Start the nodes of a root, and end them after the block."""
+    use_short_lived_jvms()
+    cluster = Cluster(root, config, logs, count)
+    try:
+        yield cluster
+    finally:
+        cluster.stop()
