@@ -97,9 +97,3 @@ def duckdb_interrupted() -> Iterator[None]:
 
 def _raise_interrupt() -> None:
     raise KeyboardInterrupt
-
-
-def leave_interrupts() -> None:
-    """Leave an interrupt, which the terminal sends to all processes, to the one that reports."""
-    for number in _ENDING:
-        signal.signal(number, signal.SIG_IGN)

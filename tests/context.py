@@ -394,6 +394,11 @@ def subscription(*topics: str, user_data: bytes = b"", version: int = 1) -> byte
     return version.to_bytes(2, "big", signed=True) + counted + data
 
 
+def is_simple(group: Group) -> bool:
+    """Whether it only stores offsets, for consumers that assign their own partitions."""
+    return group.protocol_type is None and group.state is GroupState.EMPTY
+
+
 def committed(group: Group | None) -> dict[tuple[str, int], OffsetCommitValue]:
     """A group's committed offsets as one flat map."""
     offsets = {} if group is None else group.offsets

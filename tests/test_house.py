@@ -19,9 +19,10 @@ TOP = Path(__file__).parent.parent
         ["-m", "ruff", "check", "--no-cache", "."],
         ["-m", "ruff", "format", "--no-cache", "--check", "."],
         ["-m", "mypy"],
+        ["-m", "vulture"],
         ["-c", "from importlinter.cli import lint_imports_command as c; c(['--no-cache'])"],
     ],
-    ids=["ruff check", "ruff format", "mypy", "import-linter"],
+    ids=["ruff check", "ruff format", "mypy", "vulture", "import-linter"],
 )
 def test_the_house_is_in_order(command: list[str]) -> None:
     done = subprocess.run(

@@ -43,7 +43,6 @@ class CommitDone(Struct, frozen=True):
     error: ConsumerError | None
 
 
-RebalanceCallback: TypeAlias = "RevokePartitions | LosePartitions | AssignPartitions"
 Event: TypeAlias = "RevokePartitions | LosePartitions | AssignPartitions | CommitDone"
 
 

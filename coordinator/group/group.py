@@ -98,11 +98,6 @@ class Group(Struct, array_like=True):
         )
 
     @property
-    def is_simple(self) -> bool:
-        """Whether the group only stores offsets, for consumers that assign their own partitions."""
-        return self.protocol_type is None and self.state is GroupState.EMPTY
-
-    @property
     def is_vacant(self) -> bool:
         """Whether the group has neither members nor offsets: the next cleanup deletes it."""
         return self.state is GroupState.EMPTY and not self.offsets

@@ -30,8 +30,3 @@ class PartitionSet(Struct, frozen=True):
 
     partitions: Collection[int]
     of: int
-
-    def has_group(self, group_id: str | None) -> bool:
-        """Whether a group belongs to these; an event without a group counts as partition 0's."""
-        partition = 0 if group_id is None else partition_for(group_id, self.of)
-        return partition in self.partitions

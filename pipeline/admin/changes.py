@@ -85,11 +85,6 @@ def delete_groups(
     return [Outcome(each, errors.get(each)) for each in group_ids]
 
 
-def delete_group(root: str, group_id: str, timeout_s: float = TIMEOUT_S) -> None:
-    """Delete an Empty group with its offsets; raises Failure with the coordinator's reason."""
-    _raise(delete_groups(root, [group_id], timeout_s))
-
-
 def delete_topic(root: str, name: str) -> int:
     """Delete a topic and, as Kafka does, the offsets committed for it. Raises UnknownTopic.
 

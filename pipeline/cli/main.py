@@ -101,13 +101,6 @@ def _options(
     """Kafka's consumer-group coordination for the lakehouse, on Spark and Delta."""
 
 
-def __getattr__(name: str) -> Any:
-    # `app`, with all verbs, is made for whoever asks for it: the tests.
-    if name != "app":
-        raise AttributeError(name)
-    return make_app()
-
-
 def check_spark(verb: str) -> None:
     """Raise Failure if the packages are not installed that a coordinator needs."""
     missing = [name for name in _OF_COORDINATOR if find_spec(name) is None]

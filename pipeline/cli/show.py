@@ -6,13 +6,12 @@ import csv
 import sys
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from group_coordinator.pipeline.cli.options import encoded
-from group_coordinator.pipeline.monitor.catalog import Catalog, Result
+from group_coordinator.pipeline.monitor.catalog import Result
 from group_coordinator.pipeline.terminal import grid, open_console
 
 
@@ -38,13 +37,6 @@ def show(result: Result, format_: Format = Format.TABLE) -> None:
         console.print(grid(result.columns, result.rows))
         count = len(result.rows)
         console.print(f"{count} row{'' if count == 1 else 's'}", style="dim")
-
-
-def show_query(root: str, query: str, json: bool, *parameters: Any) -> Result:
-    """Run a query over a root, print its rows, and return them. Raises NoRoot and QueryError."""
-    result = Catalog(root).query(query, list(parameters))
-    show(result, Format.JSON if json else Format.TABLE)
-    return result
 
 
 def show_structs(rows: Sequence[Struct], json: bool) -> None:

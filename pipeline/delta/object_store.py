@@ -112,7 +112,7 @@ class Folder:
     def __init__(self, uri: str) -> None:
         url = urlparse(uri if "://" in uri else f"file://{quote(uri)}")
         self.uri = uri.rstrip("/")
-        self.bucket = _bucket(f"{url.scheme}://{url.netloc}")
+        self.bucket = bucket_of(f"{url.scheme}://{url.netloc}")
         self._store = self.bucket.store
         self._prefix = f"{unquote(url.path).strip('/')}/".lstrip("/")
 
@@ -265,13 +265,8 @@ class _Bucket:
             log.info("the store answers again after %.1f s", monotonic() - since)
 
 
-def forget_connections() -> None:
-    """Connect anew to each bucket from now on, as the environment then says."""
-    _bucket.cache_clear()
-
-
 @functools.lru_cache(maxsize=64)
-def _bucket(uri: str) -> _Bucket:
+def bucket_of(uri: str) -> _Bucket:
     """The bucket of a URI: one for the whole process."""
     try:
         if uri == "file://":

@@ -27,12 +27,11 @@ from group_coordinator.pipeline.delta.actions import (
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.remote_commit import RemoteCommit
-from group_coordinator.pipeline.delta.table_log import FolderLog, TableLog, commit_after
+from group_coordinator.pipeline.delta.table_log import TableLog, commit_after
 from group_coordinator.pipeline.errors import Failure, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from deltalake import DeltaTable
 
@@ -82,20 +81,15 @@ class Rewrite(Struct, frozen=True, dict=True):
         return None
 
 
-def commit_locally(folder: Path, version: int, rewrite: Rewrite, flushed: bool = True) -> None:
-    """Commit to the log in a folder, after all commits since `version`.
-
-    With `flushed` the commit is on the disk when this returns.
-
-    Raises RewriteConflict and CommitStateUnknown.
-    """
-    commit_to_log(FolderLog(folder), str(folder.parent), version, rewrite, flushed)
-
-
 def commit_to_log(
     log: TableLog, table: str, version: int, rewrite: Rewrite, flushed: bool = True
 ) -> None:
-    """Commit to the log of a table, after all commits since `version`; see `commit_locally`."""
+    """Commit to the log of a table, after all commits since `version`.
+
+    With `flushed` a commit to a folder is on the disk when this returns.
+
+    Raises RewriteConflict and CommitStateUnknown.
+    """
 
     def check(others: list[Action]) -> None:
         why = rewrite.conflict(others)

@@ -1,4 +1,4 @@
-"""A coordinator as a child process: started, waited for, stopped or killed by its id."""
+"""A coordinator as a child process: started, waited for, stopped or killed."""
 
 from __future__ import annotations
 
@@ -45,14 +45,10 @@ class CoordinatorProcess:
         self.log_path = log_path
         self._command = command
         self._out_path = log_path.with_suffix(".out")
-        self._process = self._started()
+        self.process = self.start()
 
-    def start_again(self) -> None:
-        """Start it anew, once it has ended."""
-        self._process.wait()
-        self._process = self._started()
-
-    def _started(self) -> subprocess.Popen[bytes]:
+    def start(self) -> subprocess.Popen[bytes]:
+        """Start the command; the process is in a session of its own."""
         with self.log_path.open("ab") as log, self._out_path.open("wb") as out:
             # Held by whoever inherits this output: Python's process and its JVM (`kill` waits).
             fcntl.flock(out, fcntl.LOCK_SH)
@@ -67,7 +63,7 @@ class CoordinatorProcess:
     @property
     def pid(self) -> int:
         """The child's process id."""
-        return self._process.pid
+        return self.process.pid
 
     def await_ready(
         self,
@@ -97,22 +93,18 @@ class CoordinatorProcess:
 
     def has_ended(self) -> bool:
         """Whether the driver's Python has ended; its JVM may not have."""
-        return self._process.poll() is not None
+        return self.process.poll() is not None
 
     def check(self) -> None:
         """Raise Failure, with the status and the end of the log, if the coordinator has ended."""
         if self.has_ended():
-            status = self._process.wait()
+            status = self.process.wait()
             how = f"with status {status}" if status >= 0 else f"by {signal.Signals(-status).name}"
             raise Failure(f"the coordinator ended {how}: {self.last_lines()}")
 
-    def ask_to_stop(self) -> None:
-        """Ask it to hand its partitions over and to end; returns at once."""
-        self._process.send_signal(signal.SIGTERM)
-
     def stop(self) -> int:
         """Stop it between batches; returns its exit status."""
-        return end(self._process, _STOP_TIMEOUT_S)
+        return end(self.process, _STOP_TIMEOUT_S)
 
     def kill(self) -> None:
         """End it and its JVM at once, as a power cut would; returns when both have ended."""
@@ -124,22 +116,7 @@ class CoordinatorProcess:
                 with suppress(ProcessLookupError):
                     os.killpg(self.pid, signal.SIGKILL)
                 fcntl.flock(out, fcntl.LOCK_EX)
-        self._process.wait()
-
-    def pause(self) -> None:
-        """Let it and its JVM stand still, as a machine does that is short of everything."""
-        os.killpg(self.pid, signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """Let it go on."""
-        os.killpg(self.pid, signal.SIGCONT)
-
-    def wait(self, timeout_s: float) -> int:
-        """Wait until it ends by itself; returns its exit status, raises Failure if it does not."""
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired as error:
-            raise Failure(f"still running after {timeout_s:g} s") from error
+        self.process.wait()
 
     def last_lines(self) -> str:
         """The end of its log."""

@@ -1,15 +1,10 @@
-"""The processes that a coordinator has started, as /proc lists them: JVM and Python workers.
-
-Python workers are below the JVM, or below the fork server (`pipeline.session.fork_server`); then
-the JVM has started what stands in for them, under another name than Python's.
-"""
+"""The processes that a coordinator has started, as /proc lists them."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import NamedTuple
 
-FORK_SERVER = "fork-server"
 _PROC = Path("/proc")
 
 
@@ -38,14 +33,6 @@ def descendants(pid: int) -> list[Process]:
 def jvm_of(pid: int) -> int | None:
     """The JVM of a driver, None before it is started."""
     return next((each.pid for each in descendants(pid) if each.name == "java"), None)
-
-
-def workers_of(pid: int) -> list[int]:
-    """The Python processes of a driver's Spark that have started none themselves."""
-    starters = [each.pid for each in descendants(pid) if each.name in ("java", FORK_SERVER)]
-    below = [each for starter in starters for each in descendants(starter)]
-    parents = {each.parent for each in below}
-    return [each.pid for each in below if each.pid not in parents and "python" in each.name]
 
 
 def _read(pid: int) -> Process | None:

@@ -183,14 +183,6 @@ def _change(
 # --- reading ------------------------------------------------------------------------------------
 
 
-def read_counts(root: str) -> dict[str, int] | None:
-    """Return each topic's number of partitions; None if there is no catalogue."""
-    try:
-        return counts_of(read_newest(root))
-    except TableNotFoundError:
-        return None
-
-
 def counts_of(newest: dict[str, TopicChange]) -> dict[str, int]:
     """Return the number of partitions of each topic that is not deleted, ordered by name."""
     return {name: change.partitions for name, change in sorted(newest.items()) if change.partitions}

@@ -36,11 +36,11 @@ from typing import Annotated
 
 from msgspec import Struct
 
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from tests.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
 from tests.bench.report import Aim, Column, Report
 from tests.bench.running import COORDINATOR, FLOOR, WARM_UP_S, running
 from tests.support.fleet import LONGEST_SESSION_MS, Fleet
+from tests.support.process import KillableCoordinator
 from tests.support.rebalance import form
 
 # Two minutes of each machine. A turn must be shorter than the two minutes after which Spark gives
@@ -131,7 +131,7 @@ def bench_answer(
 class _Machine:
     """A machine that is paused except in its turns, and the answer times of its turns."""
 
-    def __init__(self, name: str, process: CoordinatorProcess, root: str) -> None:
+    def __init__(self, name: str, process: KillableCoordinator, root: str) -> None:
         self.name = name
         self._process = process
         self._fleet = Fleet(root, GROUPS, MEMBERS, "answer", LONGEST_SESSION_MS)

@@ -29,13 +29,13 @@ from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.ownership import ClusterState
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.partitions import await_move, move
 from tests.bench.paced import INTERVAL_S, LEAST_ANSWERS, pace
 from tests.bench.report import Aim, Column, Report
 from tests.bench.running import COORDINATOR, WARM_UP_S, several
 from tests.support.fleet import Fleet
+from tests.support.process import KillableCoordinator
 from tests.support.rebalance import form
 
 ONE, MANY, RESTART, OTHER_ROOT, KILL = (
@@ -204,13 +204,13 @@ def bench_moves(
 class _Bench:
     """Two nodes under a load, and what can be done to them."""
 
-    def __init__(self, processes: Sequence[CoordinatorProcess], root: str, groups: int) -> None:
+    def __init__(self, processes: Sequence[KillableCoordinator], root: str, groups: int) -> None:
         self.fleet = Fleet(root, groups, 1, "moves")
         self._stays, self._restarts = processes
         self._root = root
         self._decisions = DecisionLog(root)
         self._worker = ThreadPoolExecutor(1)
-        self._other: CoordinatorProcess | None = None
+        self._other: KillableCoordinator | None = None
         self._starts_elsewhere = 0
         self._do: dict[str, Callable[[], None]] = {
             ONE: self._move_one,
@@ -302,7 +302,7 @@ class _Bench:
         folder = self._stays.log_path.parent
         self._starts_elsewhere += 1
         root = f"{self._root.rstrip('/')}-other-{self._starts_elsewhere}"
-        self._other = CoordinatorProcess(root, folder / "bench.toml", folder / "log-other")
+        self._other = KillableCoordinator(root, folder / "bench.toml", folder / "log-other")
         self._other.await_ready()
 
 

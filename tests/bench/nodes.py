@@ -34,7 +34,6 @@ from msgspec import Struct
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.tables.store import open_table
@@ -45,6 +44,7 @@ from tests.bench.reading import reading_s
 from tests.bench.report import Aim, Column, Report
 from tests.bench.running import COORDINATOR, FLOOR, several
 from tests.support.fleet import LONGEST_SESSION_MS, Fleet
+from tests.support.process import KillableCoordinator
 from tests.support.rebalance import form
 
 NODES = (1, 2, 4)
@@ -173,7 +173,7 @@ class _Machine:
         self,
         kind: str,
         name: str,
-        processes: list[CoordinatorProcess],
+        processes: list[KillableCoordinator],
         fleet: Fleet,
         shares: list[Selection],
     ) -> None:

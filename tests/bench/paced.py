@@ -18,9 +18,9 @@ from statistics import median, quantiles
 from group_coordinator.pipeline.client import RequestClient
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.schemas.messages import RequestEvent, Response
 from tests.support.fleet import Fleet, Member
+from tests.support.process import KillableCoordinator
 
 GROUPS = 5
 MEMBERS = 20
@@ -37,7 +37,7 @@ _LAST_ANSWERS_S = 10.0
 def pace(
     fleet: Fleet,
     seconds: float,
-    process: CoordinatorProcess,
+    process: KillableCoordinator,
     meanwhile: Callable[[list[float]], None] = lambda _times: None,
     linger_s: float = LINGER_S,
     heard: Callable[[str, float], None] = lambda _request_id, _seconds: None,
@@ -63,7 +63,7 @@ def pace(
 def _pace(
     fleet: Fleet,
     seconds: float,
-    process: CoordinatorProcess,
+    process: KillableCoordinator,
     meanwhile: Callable[[list[float]], None],
     linger_s: float,
     heard: Callable[[str, float], None],
@@ -126,7 +126,7 @@ class _Waiting:
 
 
 def pace_client(
-    client: RequestClient, members: Sequence[Member], seconds: float, process: CoordinatorProcess
+    client: RequestClient, members: Sequence[Member], seconds: float, process: KillableCoordinator
 ) -> list[float]:
     """Let members heartbeat through one client; return the answer times, s. Raises Failure.
 

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.process import CoordinatorProcess, end
+from group_coordinator.pipeline.node.process import end
 from group_coordinator.pipeline.tables.store import ensure_tables
 from tests.bench.floor import MODULE
 from tests.support.broker import HOST
+from tests.support.process import KillableCoordinator
 
 FLOOR = "floor"
 # The floor that also writes a state for every group that it answers.
@@ -40,7 +41,7 @@ _CONFIG = """\
 @contextlib.contextmanager
 def running(
     machine: str, config: str = "", root: str | None = None
-) -> Iterator[tuple[CoordinatorProcess, str]]:
+) -> Iterator[tuple[KillableCoordinator, str]]:
     """Yield the process of a `machine`, FLOOR or COORDINATOR, that is ready, and its root.
 
     `config` is TOML with more settings. Process and root are gone after the block, but a root of
@@ -53,7 +54,7 @@ def running(
 @contextlib.contextmanager
 def several(
     machine: str, nodes: int, config: str = "", root: str | None = None
-) -> Iterator[tuple[list[CoordinatorProcess], str]]:
+) -> Iterator[tuple[list[KillableCoordinator], str]]:
     """Yield so many nodes of one root; see `running`. A floor has one node."""
     folder = Path(tempfile.mkdtemp(prefix="group-coordinator-bench-"))
     try:
@@ -62,12 +63,12 @@ def several(
         root = root or str(folder / "root")
         ensure_tables(root)
         module = MODULE if machine == FLOOR else "group_coordinator"
-        processes: list[CoordinatorProcess] = []
+        processes: list[KillableCoordinator] = []
         try:
             for number in range(1, nodes + 1):
                 node_id = None if nodes == 1 else number
                 log = folder / f"log-{number}"
-                processes.append(CoordinatorProcess(root, path, log, module, node_id))
+                processes.append(KillableCoordinator(root, path, log, module, node_id))
             for process in processes:
                 process.await_ready()
             yield processes, root

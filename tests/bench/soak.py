@@ -22,7 +22,6 @@ import pyarrow as pa
 from msgspec import Struct
 
 from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import GROUP_EVENTS, OFFSETS_TOPIC, REQUESTS, RESPONSES
 from tests.bench.memory import Memory, forget_peaks, peaks_of
@@ -30,6 +29,7 @@ from tests.bench.paced import GROUPS, MEMBERS, p50_and_p99, pace
 from tests.bench.report import Aim, Column, Report
 from tests.bench.running import COORDINATOR, WARM_UP_S, running
 from tests.support.fleet import Fleet
+from tests.support.process import KillableCoordinator
 from tests.support.rebalance import form
 
 MINUTES = 30.0
@@ -157,7 +157,7 @@ class _Watch:
 
     def __init__(
         self,
-        process: CoordinatorProcess,
+        process: KillableCoordinator,
         root: str,
         seconds: float,
         say: Callable[[str], None],
@@ -226,7 +226,7 @@ def _log_files(uri: str) -> int:
 
 @contextmanager
 def _watching(
-    process: CoordinatorProcess, root: str, seconds: float, say: Callable[[str], None]
+    process: KillableCoordinator, root: str, seconds: float, say: Callable[[str], None]
 ) -> Iterator[_Watch]:
     with ThreadPoolExecutor(1) as pool:
         yield _Watch(process, root, seconds, say, pool)

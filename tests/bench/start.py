@@ -18,7 +18,6 @@ from typing import Annotated
 from msgspec import Struct
 
 from group_coordinator.pipeline.node.archive_maker import make_archive
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.node.process_tree import descendants
 from group_coordinator.pipeline.session.start import missing_archive
 from group_coordinator.pipeline.settings import Settings
@@ -27,6 +26,7 @@ from tests.bench.cpu import cpu_s
 from tests.bench.report import Aim, Column, Report
 from tests.bench.running import COORDINATOR, FLOOR
 from tests.bench.start_floor import MODULE
+from tests.support.process import KillableCoordinator
 
 
 class Started(Struct, frozen=True):
@@ -98,7 +98,7 @@ def summary(machine: str, starts: Sequence[Started]) -> Starts:
 
 def _start(module: str, root: Path, log: Path) -> Started:
     began = time.monotonic()
-    process = CoordinatorProcess(str(root), None, log, module)
+    process = KillableCoordinator(str(root), None, log, module)
     try:
         process.await_ready(look_s=0.02)
         seconds = time.monotonic() - began

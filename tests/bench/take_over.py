@@ -19,13 +19,13 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.tables.store import ensure_tables, open_table
 from group_coordinator.schemas.tables import GROUP_EVENTS
 from tests.bench.memory import Memory, peaks_of
 from tests.bench.offsets_log import group_names, write_log
 from tests.bench.report import Aim, Column, Report
 from tests.bench.take_over_floor import MODULE as FLOOR
+from tests.support.process import KillableCoordinator
 
 RECORDS = 1_000_000
 GROUPS = 10_000
@@ -128,7 +128,7 @@ def _measure(
 
 def _start(module: str, root: Path, log: Path) -> tuple[float, Memory]:
     began = time.monotonic()
-    process = CoordinatorProcess(str(root), None, log, module)
+    process = KillableCoordinator(str(root), None, log, module)
     try:
         process.await_ready()
         return time.monotonic() - began, peaks_of(process.pid)

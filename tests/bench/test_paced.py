@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.schemas.messages import RequestEvent
 from tests.bench.paced import pace
 from tests.support.fleet import Fleet, Member
+from tests.support.process import KillableCoordinator
 
 
 class EchoFleet:
@@ -34,5 +34,5 @@ class Alive:
 
 
 def test_errors_that_others_are_answered_are_not_the_loads() -> None:
-    times, missing = pace(cast(Fleet, EchoFleet()), 0.05, cast(CoordinatorProcess, Alive()))
+    times, missing = pace(cast(Fleet, EchoFleet()), 0.05, cast(KillableCoordinator, Alive()))
     assert (len(times), missing) == (1, 0)

@@ -378,17 +378,3 @@ def test_before_the_first_generation_the_subscription_is_not_known() -> None:
 
 
 # --- simple groups --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("state", "kind", "simple"),
-    [
-        (GroupState.EMPTY, None, True),
-        (GroupState.EMPTY, "consumer", False),
-        (GroupState.STABLE, "consumer", False),
-    ],
-)
-def test_a_simple_group_only_stores_offsets(
-    state: GroupState, kind: str | None, simple: bool
-) -> None:
-    assert Group("g", state=state, protocol_type=kind).is_simple is simple

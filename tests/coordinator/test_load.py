@@ -18,7 +18,7 @@ from group_coordinator.schemas.records import (
     OffsetCommitValue,
     Record,
 )
-from tests.context import GROUP_ID, Context, committed, subscription
+from tests.context import GROUP_ID, Context, committed, is_simple, subscription
 
 FOO, BAR = ("foo", 0), ("bar", 0)
 
@@ -96,7 +96,7 @@ def test_r01_offsets_without_a_group_are_an_empty_simple_group() -> None:
     ctx = loaded(offset(FOO, 15), offset(("foo", 1), 455), offset(BAR, 8992))
     assert ctx.state is GroupState.EMPTY
     assert ctx.group is not None
-    assert ctx.group.is_simple
+    assert is_simple(ctx.group)
     assert ctx.fetched() == {FOO: 15, ("foo", 1): 455, BAR: 8992}
 
 
@@ -197,7 +197,7 @@ def test_offsets_after_a_groups_tombstone_are_a_simple_group() -> None:
     )  # fmt: skip
     assert ctx.fetched() == {BAR: 2}
     assert ctx.group is not None
-    assert ctx.group.is_simple
+    assert is_simple(ctx.group)
     assert ctx.group.generation_id == 0
 
 

@@ -14,7 +14,7 @@ from group_coordinator.schemas.messages import (
     OffsetCommitTopic,
 )
 from group_coordinator.schemas.records import NO_LEADER_EPOCH, NO_TIMESTAMP, OFFSET_COMMIT
-from tests.context import GROUP_ID, SESSION_MS, Call, Context, committed
+from tests.context import GROUP_ID, SESSION_MS, Call, Context, committed, is_simple
 from tests.coordinator.test_sync import JAVA_APPEND_ERRORS
 
 FOO = ("foo", 0)
@@ -53,7 +53,7 @@ def test_c02_without_a_generation_anyone_may_and_a_simple_group_comes_to_be() ->
     assert ctx.commit({FOO: 0}).partition_codes == [ErrorCode.NONE]
     assert ctx.state is GroupState.EMPTY
     assert ctx.group is not None
-    assert ctx.group.is_simple
+    assert is_simple(ctx.group)
     assert [record.record_type for record in ctx.log] == [OFFSET_COMMIT]
 
 

@@ -12,10 +12,10 @@ import signal
 import time
 from pathlib import Path
 
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.tables.store import ensure_tables
 from tests.end_to_end.live import LiveFleet, committed_offsets
 from tests.ends import check_end
+from tests.support.process import KillableCoordinator
 
 PARTITIONS = 2
 STOP_S = 60.0
@@ -43,7 +43,7 @@ class Cluster:
         self.disk = disk
         self.folder = folder
         self.root = root or str(disk / "root")
-        self.nodes: dict[int, CoordinatorProcess] = {}
+        self.nodes: dict[int, KillableCoordinator] = {}
         self.sound = False
         self._config = folder / "c.toml"
         self._config.write_text(CONFIG + (f'spark.jars.ivy = "{jars}"\n' if jars else ""))
@@ -56,7 +56,7 @@ class Cluster:
         for node_id in node_ids:
             self._starts += 1
             log = self.folder / f"{self._starts}-node-{node_id}.log"
-            self.nodes[node_id] = CoordinatorProcess(self.root, self._config, log, node_id=node_id)
+            self.nodes[node_id] = KillableCoordinator(self.root, self._config, log, node_id=node_id)
         for node_id in node_ids:
             self.nodes[node_id].await_ready()
 
@@ -65,7 +65,7 @@ class Cluster:
         self.start(1)
         self.live.fleet.form_groups()
 
-    def one(self) -> tuple[int, CoordinatorProcess]:
+    def one(self) -> tuple[int, KillableCoordinator]:
         """The node that runs, of which there is one, and its process."""
         ((node_id, process),) = self.nodes.items()
         return node_id, process

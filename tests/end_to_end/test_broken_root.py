@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from tests.end_to_end.cluster import Cluster
 from tests.end_to_end.live import LiveFleet, committed_offsets
 from tests.ends import check_end
+from tests.support.process import KillableCoordinator
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
@@ -55,7 +55,7 @@ def ask_until_it_fails(live: LiveFleet) -> None:
             return
 
 
-def await_end(process: CoordinatorProcess) -> str:
+def await_end(process: KillableCoordinator) -> str:
     """The one line with which it ended by itself, status 1."""
     wait_until("the coordinator goes on", process.has_ended, END_TIMEOUT_S)
     check_end(process.stop(), process.log_path, 1)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.tables.store import ensure_tables
 from group_coordinator.pipeline.tables.topics import create_topic
 from tests.end_to_end.member_process import MemberProcess
 from tests.ends import check_end
+from tests.support.process import KillableCoordinator
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -41,7 +41,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     create_topic(root, "t", PARTITIONS)
     config = folder / "c.toml"
     config.write_text(CONFIG)
-    coordinator = CoordinatorProcess(root, config, folder / "coordinator.log")
+    coordinator = KillableCoordinator(root, config, folder / "coordinator.log")
     try:
         coordinator.await_ready()
         yield root

@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.coordinator.group.partition import partition_for
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.node.process_tree import descendants
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.partitions import await_move, move
@@ -24,6 +23,7 @@ from group_coordinator.pipeline.tables.store import ensure_tables
 from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.rows import rows
 from tests.support.fleet import Fleet, Member
+from tests.support.process import KillableCoordinator
 from tests.support.rebalance import form
 from tests.waiting import wait_until
 
@@ -51,7 +51,7 @@ def test_who_wrote_in_time_is_still_a_member_and_moves_and_timers_go_on(tmp_path
     root = str(tmp_path / "root")
     ensure_tables(root)
     nodes = [
-        CoordinatorProcess(root, config, tmp_path / f"log-{n}", node_id=n) for n in range(1, 3)
+        KillableCoordinator(root, config, tmp_path / f"log-{n}", node_id=n) for n in range(1, 3)
     ]
     try:
         for node in nodes:

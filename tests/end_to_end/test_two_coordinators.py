@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from group_coordinator.coordinator.group.partition import partition_for
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 from tests.end_to_end.cluster import PARTITIONS, Cluster
 from tests.end_to_end.live import LiveFleet
 from tests.ends import check_end
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
 
 def command(*words: str) -> str:
-    result = CliRunner().invoke(app, list(words))
+    result = CliRunner().invoke(make_app(), list(words))
     assert result.exit_code == 0, result.output
     return result.output
 

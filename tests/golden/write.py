@@ -21,7 +21,6 @@ import pyspark
 
 from group_coordinator.coordinator.group.snapshot import VERSION, decode
 from group_coordinator.pipeline.client import RequestClient
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.node.start_folder import checkpoint_uri, stream_uri
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.hold import holding_partitions
@@ -59,6 +58,7 @@ from tests.golden.record import (
     said,
 )
 from tests.golden.state_store import last_batch, read_states
+from tests.support.process import KillableCoordinator
 from tests.waiting import wait_until
 
 SESSION_MS = 1_800_000
@@ -287,7 +287,7 @@ def make_groups(
 
 def run(root: str, logs: Path) -> tuple[Groups, dict[str, Answers]]:
     """Have a coordinator make the root; returns what it says before it stops."""
-    coordinator = CoordinatorProcess(
+    coordinator = KillableCoordinator(
         root, HERE / "coordinator.toml", logs / "coordinator.log", node_id=NODE_ID
     )
     try:

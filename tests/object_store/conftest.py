@@ -30,9 +30,9 @@ def proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
         for name, value in server.environment(proxy.port).items():
             monkeypatch.setenv(name, value)
         # Each test has another endpoint.
-        object_store.forget_connections()
+        object_store.bucket_of.cache_clear()
         yield proxy
-        object_store.forget_connections()
+        object_store.bucket_of.cache_clear()
 
 
 @pytest.fixture

@@ -137,7 +137,7 @@ def test_an_append_whose_request_fails_once_is_there_once(proxy, uri, fault, wha
 
 def test_a_commit_whose_answer_hangs_is_repeated_and_found(proxy, uri, monkeypatch):
     monkeypatch.setitem(object_store.CLIENT, "timeout", timedelta(seconds=1))
-    object_store.forget_connections()
+    object_store.bucket_of.cache_clear()
     appender = open_appender(uri)
     proxy.fault = once(HANG, is_commit)
     assert appender.append(numbers(1))
@@ -152,7 +152,7 @@ def test_a_store_that_answers_nothing_any_more_is_an_error_and_the_rows_are_writ
     monkeypatch.setitem(object_store.RETRY, "max_retries", 1)
     monkeypatch.setattr(object_store, "PATIENCE_S", 1.0)
     monkeypatch.setattr(store_log, "PATIENCE_S", 1.0)
-    object_store.forget_connections()
+    object_store.bucket_of.cache_clear()
     appender = open_appender(uri)
     appender.append(numbers(0), "query", 0)
     proxy.fault = lambda _asked: HANG
@@ -257,7 +257,7 @@ def test_a_store_that_is_silent_for_a_while_is_asked_until_it_answers(
 ):
     caplog.set_level("INFO")
     monkeypatch.setitem(object_store.RETRY, "max_retries", 1)
-    object_store.forget_connections()
+    object_store.bucket_of.cache_clear()
     appender = open_appender(uri)
     appender.append(numbers(0), "query", 0)
     refusals = 30
@@ -274,7 +274,7 @@ def test_a_store_that_is_silent_for_a_while_is_asked_until_it_answers(
 
 def test_a_store_that_never_answered_is_not_waited_for(proxy, root, monkeypatch):
     monkeypatch.setitem(object_store.RETRY, "max_retries", 1)
-    object_store.forget_connections()
+    object_store.bucket_of.cache_clear()
     proxy.fault = lambda _asked: REFUSE
     with proxy.counting() as counted, pytest.raises(StoreError, match="503 Service Unavailable"):
         Folder(root).read("anything")

@@ -97,7 +97,7 @@ class Process:
 
 @pytest.fixture
 def node(root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Node:
-    monkeypatch.setattr(nodes, "CoordinatorProcess", Process)
+    monkeypatch.setattr(nodes, "KillableCoordinator", Process)
     monkeypatch.setattr(Process, "made", [])
     checkpoint = Path(stream_uri(f"{checkpoint_uri(root, 1)}/epoch-3"))
     checkpoint.mkdir(parents=True)

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.admin.changes import carry_out, delete_group
+from group_coordinator.pipeline.admin.changes import carry_out, delete_groups
 from group_coordinator.pipeline.admin.history import plan_deletions, plan_undo
 from group_coordinator.pipeline.admin.plans import Change, UnknownGroup
 from group_coordinator.pipeline.admin.reset import Aim, plan_resets
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.errors import Failure, WrongCall
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables.topics import create_topic
@@ -101,7 +101,7 @@ def test_a_deleted_topic_takes_its_offsets_along(root: str) -> None:
     commit(root, "h", 30)
     body = OffsetCommitRequest(topics=(OffsetCommitTopic("u", (OffsetCommitPartition(0, 5),)),))
     assert ask(root, RequestEvent("u", "h", "offset_commit", offset_commit=body)).error == "NONE"
-    told = CliRunner().invoke(app, ["topics", "delete", "t", "--root", root]).output
+    told = CliRunner().invoke(make_app(), ["topics", "delete", "t", "--root", root]).output
     assert told == "topic 't' deleted; the coordinator deletes its offsets of 2 groups\n"
     what = "SELECT group_id, reason FROM group_events WHERE event = 'offsets_deleted' ORDER BY ALL"
     assert wait_for_rows(root, what, 2) == [
@@ -110,7 +110,7 @@ def test_a_deleted_topic_takes_its_offsets_along(root: str) -> None:
     ]
     left = "SELECT group_id, topic FROM committed_offsets"
     assert Catalog(root).query(left).rows == [("h", "u")]
-    told = CliRunner().invoke(app, ["topics", "delete", "u", "--root", root]).output
+    told = CliRunner().invoke(make_app(), ["topics", "delete", "u", "--root", root]).output
     assert told == "topic 'u' deleted; the coordinator deletes its offsets of 1 groups\n"
     create_topic(root, "u", 1)
     fetch = OffsetFetchRequest((OffsetFetchTopic("u", (0,)),))
@@ -154,8 +154,8 @@ def test_a_group_with_members_is_left_alone_and_why_is_said(root: str) -> None:
     second = RequestEvent("j2", "g", "join_group", client_id="me", join_group=again)
     with pytest.raises(Failure, match=r"no answer within 0\.2 s"):
         ask(root, second, timeout_s=0.2)  # parked: the group is waiting for more members
-    with pytest.raises(Failure, match=r"NON_EMPTY_GROUP .the group has members; stop them first"):
-        delete_group(root, "g")
+    (refused,) = delete_groups(root, ["g"])
+    assert "NON_EMPTY_GROUP (the group has members; stop them first" in str(refused.error)
     with pytest.raises(Failure, match=r"UNKNOWN_MEMBER_ID .the group has members"):
         carry_out(root, "g", [Change("t", 0, 10, 5)])
     assert offsets(root) == {0: 10, 1: 20}
@@ -180,27 +180,27 @@ def _with_id(join: JoinGroupRequest, member_id: str) -> JoinGroupRequest:
 def test_without_a_coordinator_the_failure_says_so(tmp_path: Path) -> None:
     make_tables(str(tmp_path))
     with pytest.raises(Failure, match=r"no answer within 0\.1 s: is a coordinator running on"):
-        delete_group(str(tmp_path), "g", timeout_s=0.1)
+        delete_groups(str(tmp_path), ["g"], timeout_s=0.1)
 
 
 def test_the_commands(root: str) -> None:
     run = CliRunner().invoke
     reset = ["offsets", "reset", "g", "--root", root]
-    shown = run(app, [*reset, "--to-offset", "3", "--json"])
+    shown = run(make_app(), [*reset, "--to-offset", "3", "--json"])
     assert shown.exit_code == 0
     assert '{"group_id":"g","topic":"t","partition":0,"current":10,"wanted":3}' in shown.output
     assert "nothing was changed: add --execute to do it" in shown.output
     assert offsets(root) == {0: 10, 1: 20}
-    done = run(app, [*reset, "--to-offset", "3", "--execute"])
+    done = run(make_app(), [*reset, "--to-offset", "3", "--execute"])
     assert "2 offsets of 1 group changed" in done.output
     assert offsets(root) == {0: 3, 1: 3}
-    assert run(app, reset).exit_code == 2
-    assert run(app, [*reset, "--to-latest", "--to-earliest"]).exit_code == 2
+    assert run(make_app(), reset).exit_code == 2
+    assert run(make_app(), [*reset, "--to-latest", "--to-earliest"]).exit_code == 2
     delete = ["groups", "delete", "g", "--root", root]
-    assert "nothing was deleted: add --execute" in run(app, delete).output
+    assert "nothing was deleted: add --execute" in run(make_app(), delete).output
     assert offsets(root) == {0: 3, 1: 3}
-    assert "1 group deleted" in run(app, [*delete, "--execute"]).output
-    assert run(app, ["groups", "list", "--root", root, "--json"]).output == ""
+    assert "1 group deleted" in run(make_app(), [*delete, "--execute"]).output
+    assert run(make_app(), ["groups", "list", "--root", root, "--json"]).output == ""
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_the_commands(root: str) -> None:
 )
 def test_an_unknown_group_is_one_line_and_status_1(tmp_path: Path, words: str) -> None:
     make_tables(str(tmp_path))
-    done = CliRunner().invoke(app, [*words.split(), "--root", str(tmp_path)])
+    done = CliRunner().invoke(make_app(), [*words.split(), "--root", str(tmp_path)])
     assert isinstance(done.exception, Failure)
     assert "nobody" in str(done.exception) or "'g'" in str(done.exception)
     assert "\n" not in str(done.exception)
@@ -228,13 +228,13 @@ def test_an_unknown_group_is_one_line_and_status_1(tmp_path: Path, words: str) -
 def test_a_change_of_nothing_is_one_line(tmp_path: Path) -> None:
     make_tables(str(tmp_path))
     words = ["offsets", "reset", "--all-groups", "--to-latest", "--root", str(tmp_path)]
-    done = CliRunner().invoke(app, words)
+    done = CliRunner().invoke(make_app(), words)
     assert (done.exit_code, done.output) == (0, "there is nothing to change\n")
 
 
 def test_an_offset_below_0_is_a_wrong_call(tmp_path: Path) -> None:
     make_tables(str(tmp_path))
     words = ["offsets", "reset", "g", "--to-offset", "-3", "--root", str(tmp_path)]
-    done = CliRunner().invoke(app, words)
+    done = CliRunner().invoke(make_app(), words)
     assert isinstance(done.exception, WrongCall)
     assert str(done.exception) == "an offset is at least 0, not -3"

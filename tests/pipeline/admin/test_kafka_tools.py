@@ -21,7 +21,7 @@ from group_coordinator.coordinator.consumer.protocol import (
     TopicPartition,
     encode_assignment,
 )
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
     GroupMetadataValue,
@@ -86,7 +86,7 @@ class Beside:
 
     def run(self, words: Sequence[str], *more: str) -> Result:
         command = [word.replace("FOLDER", str(self.folder)) for word in words]
-        return CliRunner().invoke(app, [*command, "--root", self.root, *more])
+        return CliRunner().invoke(make_app(), [*command, "--root", self.root, *more])
 
     def compare(self, told: Told) -> None:
         action, *words = told.words[2:]
@@ -248,5 +248,5 @@ def test_a_regular_expression_is_re2s(tmp_path: Path) -> None:
     regexes = [e for e in story if e.words[2:3] == ("--validate-regex",) and len(e.words) == 4]
     assert len(regexes) == 3
     for each in regexes:
-        done = CliRunner().invoke(app, ["groups", "validate-regex", each.words[3]])
+        done = CliRunner().invoke(make_app(), ["groups", "validate-regex", each.words[3]])
         assert (done.exit_code == 0) == ("is valid" in each.printed.out)

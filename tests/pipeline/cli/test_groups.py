@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 
 GOLDEN = str(Path(__file__).parents[2] / "golden" / "0.1.0" / "root")
 
@@ -21,6 +21,6 @@ GOLDEN = str(Path(__file__).parents[2] / "golden" / "0.1.0" / "root")
     ],
 )
 def test_a_group_that_does_not_work_just_now(group: str, said: str) -> None:
-    done = CliRunner().invoke(app, ["groups", "describe", group, "--root", GOLDEN])
+    done = CliRunner().invoke(make_app(), ["groups", "describe", group, "--root", GOLDEN])
     assert done.exit_code == 0
     assert done.stderr == said

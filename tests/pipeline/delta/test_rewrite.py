@@ -12,9 +12,10 @@ from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.log_trim import trim_log
-from group_coordinator.pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_locally
+from group_coordinator.pipeline.delta.rewrite import Rewrite, RewriteConflict, commit_to_log
 from group_coordinator.pipeline.delta.table import ATTEMPTS, open_delta
 from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.delta.table_log import FolderLog
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.schemas.tables import RESPONSES, to_arrow
 from tests.pipeline.rows import response
@@ -39,6 +40,10 @@ def log(folder: Path) -> Path:
     return folder / "_delta_log"
 
 
+def commit_locally(folder: Path, version: int, rewrite: Rewrite) -> None:
+    commit_to_log(FolderLog(log(folder)), str(folder), version, rewrite)
+
+
 def names(folder: Path) -> list[str]:
     return sorted(DeltaTable(str(folder)).to_pyarrow_table().column("request_id").to_pylist())
 
@@ -53,7 +58,7 @@ def test_however_many_appends_come_first_one_attempt_is_enough(folder):
     handle = open_delta(str(folder))
     later = [f"later-{i:03}" for i in range(ATTEMPTS + 10)]
     append(folder, *later)
-    commit_locally(log(folder), handle.version(), drop(handle))
+    commit_locally(folder, handle.version(), drop(handle))
     after = open_delta(str(folder))
     assert after.version() == handle.version() + len(later) + 1
     assert names(folder) == ["b", "c", *later]
@@ -62,24 +67,24 @@ def test_however_many_appends_come_first_one_attempt_is_enough(folder):
 def test_an_append_follows_it(folder):
     appender = LocalAppender(folder)
     handle = open_delta(str(folder))
-    commit_locally(log(folder), handle.version(), drop(handle))
+    commit_locally(folder, handle.version(), drop(handle))
     appender.append(to_arrow(RESPONSES, [response("d")]))
     assert names(folder) == ["b", "c", "d"]
 
 
 def test_of_two_that_remove_the_same_file_the_later_one_changes_nothing(folder):
     handle = open_delta(str(folder))
-    commit_locally(log(folder), handle.version(), drop(handle))
+    commit_locally(folder, handle.version(), drop(handle))
     with pytest.raises(RewriteConflict, match="rewritten by another process meanwhile"):
-        commit_locally(log(folder), handle.version(), drop(handle))
+        commit_locally(folder, handle.version(), drop(handle))
     assert open_delta(str(folder)).version() == handle.version() + 1
 
 
 def test_of_two_that_remove_different_files_both_stand(folder):
     handle = open_delta(str(folder))
     first, second, third = data_files(handle)
-    commit_locally(log(folder), handle.version(), Rewrite([first], []))
-    commit_locally(log(folder), handle.version(), Rewrite([third], []))
+    commit_locally(folder, handle.version(), Rewrite([first], []))
+    commit_locally(folder, handle.version(), Rewrite([third], []))
     assert [file.path for file in data_files(open_delta(str(folder)))] == [second.path]
 
 
@@ -96,11 +101,9 @@ def test_files_that_are_gone_are_not_replaced_after_a_rewrite_of_others(folder, 
 
 def test_a_run_that_another_one_has_made_is_not_made_again(folder):
     handle = open_delta(str(folder))
-    commit_locally(log(folder), handle.version(), Rewrite([], [], [Transaction("run", 7)]))
+    commit_locally(folder, handle.version(), Rewrite([], [], [Transaction("run", 7)]))
     with pytest.raises(RewriteConflict, match="run came to version 7"):
-        commit_locally(
-            log(folder), handle.version(), drop(handle, transactions=[Transaction("run", 7)])
-        )
+        commit_locally(folder, handle.version(), drop(handle, transactions=[Transaction("run", 7)]))
     assert open_delta(str(folder)).transaction_version("run") == 7
     assert names(folder) == ["a", "b", "c"]
 
@@ -109,7 +112,7 @@ def test_a_table_that_was_given_other_properties_is_left_alone(folder):
     handle = open_delta(str(folder))
     open_delta(str(folder)).alter.set_table_properties({"delta.logRetentionDuration": "1 days"})
     with pytest.raises(RewriteConflict, match="its description was changed"):
-        commit_locally(log(folder), handle.version(), drop(handle))
+        commit_locally(folder, handle.version(), drop(handle))
 
 
 def trim(folder: Path) -> None:
@@ -123,7 +126,7 @@ def test_a_log_that_was_trimmed_meanwhile_gets_no_commit_of_long_ago(folder):
     append(folder, "d", "e")
     trim(folder)
     with pytest.raises(RewriteConflict, match="no longer has version 4"):
-        commit_locally(log(folder), handle.version(), drop(handle))
+        commit_locally(folder, handle.version(), drop(handle))
     assert not commit_path(log(folder), 4).exists()
 
 

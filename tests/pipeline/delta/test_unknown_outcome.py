@@ -21,7 +21,8 @@ from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.remote_appender import RemoteAppender
-from group_coordinator.pipeline.delta.rewrite import Rewrite, commit_elsewhere, commit_locally
+from group_coordinator.pipeline.delta.rewrite import Rewrite, commit_elsewhere, commit_to_log
+from group_coordinator.pipeline.delta.table_log import FolderLog
 from tests.pipeline.rows import heartbeat
 from tests.pipeline.rows import rows as table_rows
 
@@ -150,7 +151,8 @@ def test_a_rewrite_whose_link_is_there_has_succeeded(folder, monkeypatch, error)
     LocalAppender(folder).append(numbers(1))
     handle = DeltaTable(str(folder))
     break_link(monkeypatch, error)
-    commit_locally(folder / "_delta_log", handle.version(), Rewrite(data_files(handle), []))
+    log = FolderLog(folder / "_delta_log")
+    commit_to_log(log, str(folder), handle.version(), Rewrite(data_files(handle), []))
     assert rows(folder) == []
     assert not commit_path(folder / "_delta_log", 3).exists()
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.admin import described
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from tests.pipeline.offsets_log import Log, commit
@@ -73,11 +73,11 @@ def test_whoever_asks_for_the_lag_is_told_and_can_index(
 ) -> None:
     monkeypatch.setattr(described, "_INDEXED_S", -60)
     append(table, range(2, 4))
-    before = CliRunner().invoke(app, ["groups", "describe", "g", "--root", root])
+    before = CliRunner().invoke(make_app(), ["groups", "describe", "g", "--root", root])
     assert "topic 't' has rows since" in before.stderr
     assert "`topics index t` adds them" in before.stderr
-    assert CliRunner().invoke(app, ["topics", "index", "t", "--root", root]).exit_code == 0
-    after = CliRunner().invoke(app, ["groups", "describe", "g", "--root", root])
+    assert CliRunner().invoke(make_app(), ["topics", "index", "t", "--root", root]).exit_code == 0
+    after = CliRunner().invoke(make_app(), ["groups", "describe", "g", "--root", root])
     assert "has rows since" not in after.stderr
     (row,) = [line.split() for line in after.stdout.splitlines()[1:]]
     assert row[3:6] == ["1", "4", "3"]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.node import packaging, shipped
 from group_coordinator.pipeline.node.packaging import NotInstalled, write_package
 from tests.ends import check_end
@@ -57,7 +57,7 @@ def test_python_imports_the_project_and_its_packages_from_the_archive(tmp_path: 
 @pytest.mark.usefixtures("of_one")
 def test_the_command_for_a_root_in_a_store_asks_for_the_jars_of_the_store(tmp_path: Path) -> None:
     def printed(*root: str) -> str:
-        return CliRunner().invoke(app, ["package", "--out", str(tmp_path), *root]).output
+        return CliRunner().invoke(make_app(), ["package", "--out", str(tmp_path), *root]).output
 
     assert "hadoop-aws" not in printed()
     asked = printed("--root", "s3a://bucket/groups")

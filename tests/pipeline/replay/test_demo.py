@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.replay import demo
 from group_coordinator.pipeline.replay.demo import Demo, difference
@@ -114,6 +114,6 @@ def test_the_command_fails_if_the_demo_does(
         return went_well
 
     monkeypatch.setattr(demo, "run_demo", run)
-    done = CliRunner().invoke(app, ["demo", "--keep", str(tmp_path), "--verbose"])
+    done = CliRunner().invoke(make_app(), ["demo", "--keep", str(tmp_path), "--verbose"])
     assert asked == [tmp_path, True]
     assert isinstance(done.exception, Failure) is not went_well

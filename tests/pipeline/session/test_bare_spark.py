@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from tests.ends import check_end
 from tests.pipeline.rows import heartbeat, rows
+from tests.support.process import KillableCoordinator
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
@@ -43,7 +43,7 @@ def test_a_coordinator_runs_on_a_spark_that_has_none_of_it(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), here]))
     requests = RequestLog(root)
     for turn in ("first", "second"):
-        process = CoordinatorProcess(root, None, tmp_path / f"{turn}.log")
+        process = KillableCoordinator(root, None, tmp_path / f"{turn}.log")
         try:
             process.await_ready()
             requests.append([heartbeat(turn, "g")])

@@ -6,7 +6,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import ensure_tables, open_table
 from group_coordinator.schemas.tables import REQUESTS, TABLES
@@ -50,7 +50,7 @@ def test_requests_are_appended_beside_those_of_others(root):
 
 def test_a_mistyped_root_is_not_made(tmp_path):
     nowhere = tmp_path / "nowhere"
-    run = CliRunner().invoke
+    run, app = CliRunner().invoke, make_app()
     command = ["topics", "create", "t", "--partitions", "1", "--root", str(nowhere)]
     assert str(run(app, command).exception) == f"there is no root {nowhere}; --create-root makes it"
     assert not nowhere.exists()

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables import topic_watcher, topics
@@ -27,7 +27,6 @@ from group_coordinator.pipeline.tables.topics import (
     check_name,
     create_topic,
     delete_topic,
-    read_counts,
 )
 from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
@@ -39,6 +38,7 @@ from group_coordinator.schemas.rows import TopicChange
 from group_coordinator.schemas.tables import TABLES, TOPICS, from_arrow, to_arrow
 from tests.pipeline.asking import ask
 from tests.pipeline.small import SmallCoordinator
+from tests.support.topics import read_counts
 
 
 @pytest.fixture
@@ -275,7 +275,7 @@ def test_a_commit_to_an_unknown_topic_or_partition_gets_3(answered: str) -> None
 
 
 def command(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["topics", *arguments])
+    return CliRunner().invoke(make_app(), ["topics", *arguments])
 
 
 def test_the_command(root: str) -> None:

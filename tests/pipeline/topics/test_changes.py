@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.topics import TableReplaced, create_table_topic, table_log
 from tests.pipeline.topics.tables import append, caught_up, define, ends, opened, records, rows
 
@@ -60,7 +60,7 @@ def test_a_topic_is_begun_anew_at_offsets_after_all_others(root: str, uri: str) 
     follower = opened(root)
     for _ in range(2):
         DeltaTable(uri).delete("n = 3")
-        done = CliRunner().invoke(app, ["topics", "reindex", "t", "--root", root])
+        done = CliRunner().invoke(make_app(), ["topics", "reindex", "t", "--root", root])
         assert done.exit_code == 0, done.output
         assert "topic 't' has 9 records of its table" in done.output
     append(uri, [10])

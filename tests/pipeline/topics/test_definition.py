@@ -11,7 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.pipeline.tables.topics import (
@@ -35,7 +35,7 @@ def uri(tmp_path: Path) -> str:
 
 
 def run(*arguments: str) -> Any:
-    return CliRunner().invoke(app, ["topics", *arguments])
+    return CliRunner().invoke(make_app(), ["topics", *arguments])
 
 
 def test_the_command_creates_a_topic_of_a_table_and_lists_it(root: str, uri: str) -> None:

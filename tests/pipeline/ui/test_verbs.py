@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ui.server import Address, serve
 from tests.ends import check_end
@@ -26,7 +26,7 @@ GOLDEN = str(Path(__file__).parents[2] / "golden" / "0.1.0" / "root")
 
 
 def run(*arguments: str) -> str:
-    done = CliRunner().invoke(app, [*arguments, "--root", GOLDEN], catch_exceptions=False)
+    done = CliRunner().invoke(make_app(), [*arguments, "--root", GOLDEN], catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 

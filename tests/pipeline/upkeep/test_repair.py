@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from group_coordinator.pipeline.cli.main import app
+from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
@@ -31,7 +31,7 @@ def torn(root: str) -> str:
 
 
 def command(root: str, *options: str) -> Any:
-    return CliRunner().invoke(app, ["repair", "--root", root, *options])
+    return CliRunner().invoke(make_app(), ["repair", "--root", root, *options])
 
 
 def test_no_coordinator_starts_and_the_verb_is_named(torn: str) -> None:

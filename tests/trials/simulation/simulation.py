@@ -31,10 +31,10 @@ from group_coordinator.pipeline.tables.topics import (
     create_topic,
     delete_topic,
     has_catalogue,
-    read_counts,
 )
 from group_coordinator.schemas.messages import OffsetFetchRequest, RequestEvent
 from group_coordinator.schemas.tables import RESPONSES
+from tests.support.topics import read_counts
 from tests.trials.simulation import faults
 from tests.trials.simulation.checks import Observer
 from tests.trials.simulation.clients import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import multiprocessing
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from msgspec import Struct
 from msgspec.structs import replace
 
-from group_coordinator.pipeline.interrupt import interrupted_by_signals, leave_interrupts
+from group_coordinator.pipeline.interrupt import interrupted_by_signals
 from tests.trials.simulation.simulation import Outcome, Plan, simulate
 
 EVENTS_A_RUN = 12_500
@@ -186,13 +187,19 @@ def shrink(
     return best
 
 
+def _leave_interrupts() -> None:
+    """Leave an interrupt, which the terminal sends to all processes, to the one that reports."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def _outcomes(plans: Sequence[Plan], processes: int) -> Iterator[Outcome]:
     if processes == 1 or len(plans) == 1:
         yield from map(run_quietly, plans)
         return
     # Not forked: the engines have threads.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(processes, len(plans)), context, leave_interrupts) as pool:
+    with ProcessPoolExecutor(min(processes, len(plans)), context, _leave_interrupts) as pool:
         try:
             yield from pool.map(run_quietly, plans)
         except KeyboardInterrupt:

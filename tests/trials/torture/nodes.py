@@ -15,10 +15,10 @@ import msgspec
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import monotonic, sleep
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.process import CoordinatorProcess
-from group_coordinator.pipeline.node.process_tree import jvm_of, workers_of
+from group_coordinator.pipeline.node.process_tree import jvm_of
 from group_coordinator.pipeline.node.start_folder import checkpoint_uri
 from tests.support.jvm import use_short_lived_jvms
+from tests.support.process import KillableCoordinator, workers_of
 
 READY_S = 600.0
 _LOOK_S = 0.05
@@ -55,7 +55,7 @@ class Node:
         self._resume_at: float | None = None
         self._hit_at = -_FINDS_OUT_S
         self._checkpoint = Path(checkpoint_uri(root, node_id))
-        self._processes: list[CoordinatorProcess] = []
+        self._processes: list[KillableCoordinator] = []
         self._start()
 
     def _start(self) -> None:
@@ -65,7 +65,7 @@ class Node:
         # Whether nothing was done to it but that it was told to end.
         self._ends_in_order = False
         log = self._logs / f"node-{self.node_id}-{len(self._processes) + 1}.log"
-        process = CoordinatorProcess(self._root, self._config, log, node_id=self.node_id)
+        process = KillableCoordinator(self._root, self._config, log, node_id=self.node_id)
         self._processes.append(process)
 
     @property
@@ -74,7 +74,7 @@ class Node:
         return len(self._processes)
 
     @property
-    def _process(self) -> CoordinatorProcess:
+    def _process(self) -> KillableCoordinator:
         return self._processes[-1]
 
     @property
