@@ -22,12 +22,10 @@ back and forth. What a neighbour may do meanwhile:
   no group waits for the start of a query, and a node that ends again while it starts is given none.
   What has no owner is claimed by nodes that are ready, if there are any.
 * A partition is to be moved: its owner decides for it until the other node has read ahead what the
-  claim will need (`pipeline.ownership.prepared`), so that no group waits for that. A node of an
-  earlier release does not read ahead, and is not waited for; nor is any for long.
+  claim will need (`pipeline.ownership.prepared`), so that no group waits for that, and
+  no longer than a while (`pipeline.ownership.prepared`).
 * A partition is moved to a node that starts anew: its owner keeps it until that node is ready. If
   it was released before the node ended, nodes that are ready take it.
-* A node of an earlier release never says that it is ready. Once it has been `silent` for long, what
-  an operator moves to it is given to it, and once it owns something, its share is.
 * Several nodes start at once, or one more while partitions move: at most `MOST_MOVING` partitions
   are under way at a time, and each counts as the share of the node that it is meant for. So no
   partition is given on before its new owner has claimed it, and a node that never claims keeps no
@@ -39,8 +37,7 @@ back and forth. What a neighbour may do meanwhile:
 * A node is told to end: it says that it is `stopping`, and moves all it owns to nodes that are
   ready, at once. It goes on deciding until each of them has read ahead, and is given nothing more.
   Several may stop together: what nobody is left to take stays with them, and is claimed once they
-  have stopped. A node of an earlier release, which knows of no `stopping`, may want to even shares
-  out by giving something back: it keeps that, because the node that stops does not read ahead.
+  have stopped.
 * An operator moves partitions, or cancels a move: shares stay as the operator makes them until a
   node starts that owns nothing (`ClusterState.by_hand`).
 
@@ -236,19 +233,17 @@ def decide(
     me: int,
     alive: Collection[int],
     num_partitions: int,
-    silent: Collection[int] = (),
     held: Collection[int] = (),
 ) -> Plan:
     """What node `me` does next; `alive` are the nodes whose lease holds, `me` among them.
 
-    `silent` are those that have lived for long since their last start and never said that they are
-    ready. A partition that is meant for a node that is not alive, or that is not ready and not
-    silent either, stays with its owner until that node is. So does one that is `held`: the node
-    that it is meant for still prepares for it.
+    A partition that is meant for a node that is not alive, or that is not ready, stays with its
+    owner until that node is. So does one that is `held`: the node that it is meant for still
+    prepares for it.
     """
     stays = [node_id for node_id in alive if not _is_stopping(cluster, node_id)]
-    ready = takers(cluster, alive, silent)
-    receivers = {*ready, *(node_id for node_id in stays if node_id < 0 or node_id in silent)}
+    ready = takers(cluster, alive)
+    receivers = {*ready, *(node_id for node_id in stays if node_id < 0)}
     unload = [
         number
         for number, state in cluster.owned_by(me).items()
@@ -270,21 +265,15 @@ def decide(
     )
 
 
-def takers(
-    cluster: ClusterState, alive: Collection[int], silent: Collection[int] = ()
-) -> frozenset[int]:
+def takers(cluster: ClusterState, alive: Collection[int]) -> frozenset[int]:
     """The nodes that may be given partitions: their query runs, and they are not stopping.
 
-    No operator's is among them; silent ones are if they own anything. See `decide`.
+    No operator's is among them.
     """
-    owners = {state.owner for state in cluster.partitions.values()}
     return frozenset(
         node_id
         for node_id, node in cluster.nodes.items()
-        if node_id in alive
-        and node_id >= 0
-        and not node.stopping
-        and (node.ready or (node_id in silent and node_id in owners))
+        if node_id in alive and node_id >= 0 and node.ready and not node.stopping
     )
 
 

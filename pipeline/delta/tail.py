@@ -94,7 +94,7 @@ def appended(
         reading = _Reading(files, columns, at, end, read, substitute)
         for rows, before, after in reading.pages(added):
             if end is not None and after > end:
-                # It was read by another release, which cut its pages otherwise.
+                # The end was planned while pages were cut otherwise: their size is no promise.
                 yield rows.slice(0, end.row - before.row), end
                 return
             at = after
@@ -103,7 +103,7 @@ def appended(
                 return
         at = Position(at.version + 1)
         if end is not None and at > end:
-            # Another release planned to read a part of a commit that is passed over.
+            # The end was planned within a commit that is now passed over.
             at = end
         yield None, at
 

@@ -57,15 +57,15 @@ def begun_with(
     """Return the bootstrap that a streaming checkpoint began with, and the newest claim in it.
 
     The claim is given by its epoch. None if the streaming checkpoint has not planned a batch, so
-    that its first batch may still begin with any bootstrap; or if another release planned its last
-    batch, with other sources.
+    that its first batch may still begin with any bootstrap; or if its last batch was planned with
+    other sources than ours.
     """
     planned = engine.last_planned(checkpoint)
     if planned is None or not is_table(bootstrap_uri):
         return None
     bootstrap = prepared_bootstrap(bootstrap_uri)
     if bootstrap is None or offset_of(planned.offset) is None:
-        log.warning("the streaming checkpoint is another release's: the tables bring groups back")
+        log.warning("the streaming checkpoint is none of ours: the tables bring groups back")
         return None
     return bootstrap, newest_claim(bootstrap_uri)
 

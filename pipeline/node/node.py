@@ -166,11 +166,10 @@ class CoordinatorNode:
         self._cluster = self._decisions.read()
         self.check()
         alive = self._observer.alive(self._cluster, self._decisions.lease_of)
-        silent = self._observer.silent(self._cluster)
-        self._others = takers(self._cluster, alive, silent) - {self.node.node_id}
+        self._others = takers(self._cluster, alive) - {self.node.node_id}
         held = self._preparations.held(self._cluster, self._decisions.prepared_by)
         me = self.node.node_id
-        plan = decide(self._cluster, me, alive, self._num_partitions, silent, held)
+        plan = decide(self._cluster, me, alive, self._num_partitions, held)
         is_idle = not self._query.is_changing() and not (plan.unload or plan.claim)
         if self.serving is not None and is_idle and not self._cluster.nodes[me].stopping:
             self._prepare_for_claims()

@@ -23,14 +23,10 @@ object store.
 
 Killed before the rename, a start has changed nothing; killed after it, the next start takes the
 folder from it.
-
-Earlier releases kept one streaming checkpoint for all starts of a node, which this one does not go
-on with: a start deletes it.
 """
 
 from __future__ import annotations
 
-import logging
 import shutil
 from typing import TYPE_CHECKING
 from urllib.parse import urlparse
@@ -50,12 +46,6 @@ if TYPE_CHECKING:
 # Hadoop's own stores, by their schemes, which only Spark reaches.
 _SPARK_ONLY = ("hdfs", "viewfs")
 
-log = logging.getLogger(__name__)
-
-# What lay at `checkpoint_uri`, and beside it, before each start had a folder; `offsets` is deleted
-# last, since by it the streaming checkpoint is known.
-_SHARED_BESIDE = ("-bootstrap", "-pins")
-_SHARED = ("metadata", "commits", "sources", "state", "offsets")
 # Starts whose folders are looked for, and deleted. Each start but one that was killed within its
 # first moments has taken or made its folder.
 _REMEMBERED_STARTS = 20
@@ -106,7 +96,6 @@ def take_folder(
         engine.delete_checkpoint(_of_start(here, number))
         if beside != here:
             _delete_tables(_of_start(beside, number))
-    _delete_shared(engine, here)
     return folder
 
 
@@ -142,14 +131,3 @@ def _delete_tables(folder: str) -> None:
         return
     store = Folder(folder)
     store.delete([each.path for each in store.list()])
-
-
-def _delete_shared(engine: StreamEngine, here: str) -> None:
-    """Delete the streaming checkpoint that all starts of a node shared, if there is one."""
-    if engine.last_planned(here) is None:
-        return
-    log.info("deleting the streaming checkpoint of an earlier release at %s", here)
-    for name in _SHARED_BESIDE:
-        engine.delete_checkpoint(f"{here}{name}")
-    for name in _SHARED:
-        engine.delete_checkpoint(f"{here}/{name}")

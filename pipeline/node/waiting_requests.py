@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -47,9 +46,6 @@ _PLACE = {"file": pa.int32(), "row": pa.int64()}
 _ASKED = pa.schema({**_PLACE, "request_id": pa.string(), "rejectable": pa.bool_()})
 _BROKEN = pa.schema({**_PLACE, "digest": pa.binary()})
 _REJECTED = pa.schema({"digest": pa.binary()})
-
-_encode_sorted = msgspec.json.Encoder(order="sorted").encode
-_decode = msgspec.json.Decoder().decode
 
 
 class WaitingRequests:
@@ -142,11 +138,7 @@ class WaitingRequests:
             yield pa.table(asked, schema=_ASKED)
 
     def _add_broken(self, rejected: TableScan) -> None:
-        """Add the requests that nobody may ever answer and that were not rejected yet.
-
-        Two texts are the same if they say the same: earlier releases had two other packers, with
-        other escapes and another order of the fields.
-        """
+        """Add the requests that nobody may ever answer and that were not rejected yet."""
         self._engine.run(
             "CREATE OR REPLACE TEMP TABLE rejectable AS FROM unanswered WHERE rejectable"
         )
@@ -213,13 +205,9 @@ def _repeated(file: int, numbers: pa.Array) -> pa.Array:
 
 
 def _digests(events: pa.ChunkedArray) -> pa.Array:
-    """What tells JSON texts apart by what they say."""
+    """What tells texts apart."""
     return pa.array((_digest(text) for text in events.to_pylist()), pa.binary())
 
 
 def _digest(text: str) -> bytes:
-    try:
-        said = _encode_sorted(_decode(text))
-    except msgspec.DecodeError:
-        said = text.encode()
-    return hashlib.blake2b(said, digest_size=_DIGEST_BYTES).digest()
+    return hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES).digest()

@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _RENEWALS_PER_LEASE = 4
-# After this long a start that has not said that it is ready is taken for one of an earlier release,
-# which never says so. A start is ready after 8 s on two cores left alone, and after half a minute
-# on busy ones.
-SILENT_START_S = 60.0
 # How long a query's first batch may take, s. It waits until a cluster has executors to give, and
 # until they have unpacked what they run; on an overloaded machine it took a minute.
 FIRST_BATCH_S = 600.0
@@ -106,10 +102,7 @@ class Observer:
 
     def __init__(self, me: int, lease_ms: int, clock: Callable[[], float] = monotonic) -> None:
         self._me = me
-        self._clock = AwakeClock(longest_gap_s(lease_ms), clock)
-        self._signs = SignWatch(lease_ms, self._clock)
-        # The start of each node that was seen, by its epoch, and when it was seen first.
-        self._starts: dict[int, tuple[int, float]] = {}
+        self._signs = SignWatch(lease_ms, AwakeClock(longest_gap_s(lease_ms), clock))
 
     def alive(self, cluster: ClusterState, lease_of: Callable[[int], int]) -> set[int]:
         """The nodes that have not stopped and whose lease holds; always this one."""
@@ -117,26 +110,7 @@ class Observer:
         for node_id, node in cluster.nodes.items():
             if not node.stopped and self._signs.holds(node_id, (node.epoch, lease_of(node_id))):
                 living.add(node_id)
-        now = self._clock()
-        for node_id in living & cluster.nodes.keys():
-            epoch = cluster.nodes[node_id].epoch
-            if self._starts.get(node_id, (None, now))[0] != epoch:
-                self._starts[node_id] = epoch, now
         return living
-
-    def silent(self, cluster: ClusterState) -> set[int]:
-        """The nodes whose start is long ago, by what was seen, and that never said `ready`.
-
-        Ask after `alive`.
-        """
-        now = self._clock()
-        return {
-            node_id
-            for node_id, (epoch, since) in self._starts.items()
-            if (node := cluster.nodes[node_id]).epoch == epoch
-            and not node.ready
-            and now - since >= SILENT_START_S
-        }
 
 
 class ProgressWatch:

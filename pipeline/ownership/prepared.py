@@ -6,9 +6,9 @@ of the decisions that it has prepared for. Their owner keeps the partitions unti
 deciding for them. Only how long groups wait depends on it: a node claims what it has not prepared
 for as well.
 
-A node says so for the first time before it says that it is ready, so that one of an earlier
-release, which never does, is not waited for. Nor is any for longer than `MOST_S`: it may have died
-within its lease, hang, or have more to read than that.
+A node says so for the first time before it says that it is ready: until then it is not waited for.
+Nor is any for longer than `MOST_S`: it may have died within its lease, hang, or have more to read
+than that.
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ def _is_awaited(
     node = None if state.to_node is None else cluster.nodes.get(state.to_node)
     if node is None or node.node_id == state.owner:
         return False
-    # What an earlier start has said counts for nothing; nor is a node awaited that never says it.
+    # What an earlier start has said counts for nothing.
     return node.epoch <= prepared_by(node.node_id) < state.meant_epoch

@@ -14,7 +14,7 @@ coordinator opens no file that has nothing for it, and of a large file it reads 
 * Columns that are null throughout are left out. Delta reads a column that a file lacks as null. A
   file of heartbeats has 7 of 49 leaf columns, and each costs writer and reader 20 us.
 
-Files of other writers, of earlier releases and of a rewrite have no such tag: all of them is read,
+Files of other writers and of a rewrite have no such tag: all of them is read,
 and what belongs to others is dropped by its group id. So is what a tag claims wrongly for a
 partition. Rows that a writer's tag conceals are the writer's own requests: the partition's owner
 does not see them until it takes over from the tables, and nobody else is concerned.

@@ -81,14 +81,6 @@ def alter_topic(root: str, name: str, partitions: int) -> None:
     _change(root, name, lambda newest: _more(root, name, partitions, newest))
 
 
-def touch_topic(root: str, name: str) -> None:
-    """Write a topic's row once more: whoever follows the catalogue looks at the topic anew.
-
-    Raises UnknownTopic.
-    """
-    _change(root, name, lambda newest: _existing(root, name, newest))
-
-
 def check_more_partitions(root: str, name: str, partitions: int) -> None:
     """Raise what `alter_topic` would raise now; change nothing."""
     _check_partitions(name, partitions)
@@ -215,15 +207,6 @@ def creations_of(changes: list[TopicChange], before: dict[str, int]) -> dict[str
         else:
             created.setdefault(change.topic, change.at)
     return created
-
-
-def created_at(root: str, name: str) -> int:
-    """Return the `at` of the row that created a topic. Raises UnknownTopic."""
-    changes = read_changes(root) if has_catalogue(root) else []
-    found = creations_of(changes, {}).get(name)
-    if found is None:
-        raise UnknownTopic(f"there is no topic {name!r} in the catalogue of {root}")
-    return found
 
 
 def has_catalogue(root: str) -> bool:

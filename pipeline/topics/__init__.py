@@ -20,7 +20,6 @@ from group_coordinator.pipeline.topics.definition import (
     check_log_topic,
     create_log_topic,
     create_table_topic,
-    give_table,
     log_topics,
 )
 from group_coordinator.pipeline.topics.errors import (
@@ -72,7 +71,6 @@ __all__ = [
     "create_table_topic",
     "decode_config",
     "encode_segment_stats",
-    "give_table",
     "log_topics",
     "merged",
     "plain_rows",

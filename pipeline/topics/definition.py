@@ -28,11 +28,9 @@ from group_coordinator.pipeline.tables.topics import (
     check_name,
     check_new_topic,
     create_topic,
-    created_at,
     creations_of,
     has_catalogue,
     read_changes,
-    touch_topic,
 )
 from group_coordinator.pipeline.topics.columns import Columns
 from group_coordinator.pipeline.topics.errors import InvalidTable
@@ -129,23 +127,6 @@ def check_log_topic(
     text = encode_config(config or {})
     check_new_topic(root, name, partitions)
     return text
-
-
-def give_table(root: str, name: str) -> None:
-    """Give a topic that has no table one of its own; does nothing if it has one by now.
-
-    For a topic that an earlier release created, which knew names alone. Raises UnknownTopic.
-    """
-    created = created_at(root, name)
-    ensure_table(root, TOPIC_TABLES)
-    appender = open_appender(table_uri(root, TOPIC_TABLES))
-    # Of several that give it a table one is first; a topic of that name that is created later has
-    # a later time.
-    app_id = f"table-of/{name}"
-    if appender.last_version(app_id) < created:
-        topic = structs.replace(_make_table(root, name, encode_config({})), at=created)
-        appender.append(to_arrow(TOPIC_TABLES, [topic]), app_id, created)
-    touch_topic(root, name)
 
 
 def _make_table(root: str, name: str, config: str) -> TopicTable:

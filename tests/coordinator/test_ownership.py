@@ -46,7 +46,6 @@ class Cluster:
         self.partitions = partitions
         self.cluster = ClusterState()
         self.alive: set[int] = set()
-        self.silent: set[int] = set()
         self.held: set[int] = set()
         self.log: list[CoordinatorEvent] = []
         self._clock = count(100, 100)
@@ -73,7 +72,7 @@ class Cluster:
         self.alive.discard(node_id)
 
     def plan(self, node_id: int) -> Plan:
-        return decide(self.cluster, node_id, self.alive, self.partitions, self.silent, self.held)
+        return decide(self.cluster, node_id, self.alive, self.partitions, self.held)
 
     def act(self, node_id: int) -> bool:
         """The node does what it plans; whether there was anything to do."""
@@ -364,23 +363,6 @@ def test_if_nobody_is_ready_a_released_partition_goes_to_whom_it_is_meant_for():
     assert cluster.plan(2).claim == (partition,)
 
 
-def test_a_node_of_an_earlier_release_never_says_that_it_is_ready_and_is_given_its_share():
-    """At first what an operator moves there: what has an owner is not given to just anybody."""
-    cluster = Cluster()
-    cluster.start(1)
-    cluster.settle()
-    cluster.begin(2)
-    cluster.say(MOVE, OPERATOR, 0, to=2)
-    cluster.settle()
-    assert cluster.counts() == {1: PARTITIONS}
-    cluster.silent.add(2)
-    cluster.settle()
-    assert cluster.owners()[0] == 2
-    cluster.start(3)
-    cluster.settle()
-    assert sorted(cluster.counts().values()) == [3, 3, 4]
-
-
 def test_a_partition_that_is_held_stays_with_its_owner():
     """The node that it is meant for still prepares; what is being given up is past that."""
     cluster = Cluster()
@@ -402,17 +384,6 @@ def test_a_partition_that_is_held_stays_with_its_owner():
     assert cluster.plan(2).claim == (0,)
     cluster.say(CLAIMED, 2, 0)
     assert cluster.cluster.meant_for(2) == {}
-
-
-def test_a_node_that_is_silent_and_owns_nothing_is_given_nothing():
-    """Its start may hang while its lease is renewed: nobody would serve what it is given."""
-    cluster = Cluster()
-    cluster.start(1)
-    cluster.settle()
-    cluster.begin(2)
-    cluster.silent.add(2)
-    cluster.settle()
-    assert cluster.counts() == {1: PARTITIONS}
 
 
 def test_a_dead_node_s_partitions_go_to_the_others_once_it_is_fenced():

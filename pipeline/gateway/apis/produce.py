@@ -9,11 +9,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from deltalake.exceptions import DeltaError
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
 from group_coordinator.coordinator.authorization import TOPIC, WRITE
-from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.produced_batch import Refused
@@ -22,7 +21,6 @@ from group_coordinator.pipeline.topics import (
     Appended,
     InvalidProducerEpoch,
     OutOfOrderSequence,
-    give_table,
 )
 from group_coordinator.schemas.errors import ErrorCode
 
@@ -121,7 +119,7 @@ class _Append:
 
 
 async def _definition(call: Call, request: ProduceRequest, topic: str) -> TopicTable:
-    """The topic's own table, made now if an earlier release created the topic. Raises Refused."""
+    """The topic's own table. Raises Refused."""
     if not call.may(WRITE, TOPIC, topic):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
     if request.acks not in _ACKS:
@@ -135,14 +133,7 @@ async def _definition(call: Call, request: ProduceRequest, topic: str) -> TopicT
         raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
     definition = topics.definition(topic)
     if definition is None:
-        try:
-            await asyncio.to_thread(give_table, call.services.root, topic)
-            await topics.look()
-        except (OSError, DeltaError, Failure) as error:
-            raise NotWritten(first_line(error)) from error
-        definition = topics.definition(topic)
-        if definition is None:
-            raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+        raise Refused(ErrorCode.POLICY_VIOLATION, f"topic {topic!r} has no table for its records")
     if definition.config is None:
         raise Refused(
             ErrorCode.POLICY_VIOLATION, f"topic {topic!r} takes no records: write to its table"

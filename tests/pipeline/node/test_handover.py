@@ -46,7 +46,7 @@ class Checkpoints:
         return None if self.offset is None else Planned(7, self.offset)
 
 
-def test_a_checkpoint_of_another_release_is_begun_anew(root, caplog):
+def test_a_checkpoint_that_is_none_of_ours_is_begun_anew(root, caplog):
     engine, uri = Checkpoints(), f"{root}/bootstrap"
     engine.offset = '{"bootstrap":[1,0],"requests":[7,0],"run":0,"selection":{}}'
     assert begun_with(engine, "checkpoint", uri) is None, "there is no bootstrap"
@@ -57,11 +57,11 @@ def test_a_checkpoint_of_another_release_is_begun_anew(root, caplog):
     engine.offset = None
     caplog.clear()
     assert begun_with(engine, "checkpoint", uri) is None, "nothing is planned"
-    assert "another release" not in caplog.text
+    assert "none of ours" not in caplog.text
     for other in ('{"sourceVersion":1}', '{"bootstrap":[1,0],"requests":[7,0]}'):
         engine.offset = other
         assert begun_with(engine, "checkpoint", uri) is None
-    assert "another release" in caplog.text
+    assert "none of ours" in caplog.text
 
 
 def test_a_first_batch_that_was_cut_off_begins_where_it_began(root):

@@ -10,7 +10,7 @@ from group_coordinator.coordinator.group.coordinator import Node
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.snapshot import decode
 from group_coordinator.coordinator.group.timers import next_deadline
-from group_coordinator.coordinator.ownership import ClusterState, Plan
+from group_coordinator.coordinator.ownership import ClusterState
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.node import read_ahead
 from group_coordinator.pipeline.node.node import CoordinatorNode, QueryHangs, start
@@ -128,35 +128,6 @@ def test_a_node_is_given_partitions_once_its_query_runs(root: str):
             node.abandon()
 
 
-def test_a_node_of_an_earlier_release_is_given_what_is_moved_to_it_after_a_minute(
-    root: str, monkeypatch: pytest.MonkeyPatch
-):
-    """It never says that it is ready. Until then the partition stays with its owner."""
-    time_of_day = Clock()
-    with clock.use(time_of_day):
-        nodes = {1: start(FakeEngine(), root, node_settings(1))}
-        decisions = DecisionLog(root)
-        try:
-            until(nodes, lambda: decisions.read().nodes[1].ready)
-            nodes[2] = start(FakeEngine(), root, node_settings(2))
-            carry_out = nodes[2]._carry_out
-
-            def without_a_word(plan: Plan) -> None:
-                nodes[2]._cluster = is_ready(nodes[2]._cluster, 2)
-                carry_out(plan)
-
-            monkeypatch.setattr(nodes[2], "_carry_out", without_a_word)
-            move(decisions, 7, 2)
-            for _ in range(13):
-                assert 7 in decisions.read().kept_by(1)
-                time_of_day.now_s += 4.9
-                look(nodes)
-            until(nodes, lambda: 7 in decisions.read().owned_by(2))
-        finally:
-            for node in nodes.values():
-                node.abandon()
-
-
 def test_a_node_without_partitions_forgets_what_its_earlier_start_has_read(root: str):
     """Others took its partitions, and then trimmed the log that its next batch was to read."""
     engine = FakeEngine()
@@ -257,7 +228,7 @@ def test_before_a_partition_is_given_up_its_next_owner_reads_ahead(
 def test_who_never_reads_ahead_is_given_a_partition_all_the_same(
     root: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """As a node of an earlier release; one that says so and then hangs is waited for a while."""
+    """It is waited for a while, and one that never says that it does is not waited for."""
     time_of_day = Clock()
     with clock.use(time_of_day):
         nodes = {number: start(FakeEngine(), root, node_settings(number)) for number in (1, 2)}

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from msgspec.structs import replace
 
-from group_coordinator.coordinator.ownership import STOPPING, ClusterState
+from group_coordinator.coordinator.ownership import STOPPING
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.node.node import CoordinatorNode, start
 from group_coordinator.pipeline.node.shutdown import HandOver
@@ -143,37 +142,6 @@ def test_a_query_that_ends_meanwhile_does_not_keep_it_from_stopping(
         stop(first, nodes)
         assert f"others take over after the stop, not before: {hangs} failed" in caplog.text
         assert decisions.read().nodes[1].stopped
-
-
-def test_a_neighbour_of_an_earlier_release_does_not_give_back_what_it_has_taken(
-    root: str, monkeypatch: pytest.MonkeyPatch
-):
-    """It evens shares out, because it does not know what `stopping` is."""
-    with running(root, 1, 2) as (nodes, decisions):
-        first, earlier = nodes.pop(1), nodes[2]
-        read, count = earlier._decisions.read, len(decisions.read().kept_by(1))
-
-        def read_without_stopping() -> ClusterState:
-            cluster = read()
-            unaware = {n: replace(state, stopping=False) for n, state in cluster.nodes.items()}
-            return replace(cluster, nodes=unaware)
-
-        monkeypatch.setattr(earlier._decisions, "read", read_without_stopping)
-        handing_over = HandOver(first, 15)
-        while handing_over.go_on():
-            clock.sleep(0.02)
-            look(nodes)
-        until(nodes, lambda: len(decisions.read().kept_by(2)) == PARTITIONS)
-        for _ in range(20):
-            clock.sleep(0.5)
-            first.lease.renew()
-            first.tick()
-            look(nodes)
-        decided = rows(root, "coordinators")
-        given_back = [row for row in decided if row["to_node"] == 1 and row["node_id"] == 2]
-        assert len(given_back) >= count - 1, "it would have liked to"
-        assert len(decisions.read().kept_by(2)) == PARTITIONS
-        first.stop()
 
 
 def test_a_start_of_the_same_node_meanwhile_is_not_told_to_end(root: str):

@@ -101,23 +101,6 @@ def test_a_store_that_cannot_rename_gives_a_start_nothing(engine, root, monkeypa
     assert folders(root) == ["epoch-8"]
 
 
-def test_the_streaming_checkpoint_of_an_earlier_release_is_deleted_and_said(engine, root, caplog):
-    """It was one for all starts of the node, beside which other nodes have theirs."""
-    here = Path(checkpoint_uri(root, 1))
-    for name in ("offsets", "commits", "state/0", "sources/0", "epoch-3/stream"):
-        (here / name).mkdir(parents=True)
-    (here / "metadata").write_text("{}")
-    for beside in ("1-bootstrap", "1-pins", "12", "12-bootstrap"):
-        (here.parent / f"group-coordinator-{beside}").mkdir()
-    engine.planned[str(here)] = BY_FIRST
-    with caplog.at_level("INFO"):
-        take(engine, root, 8, 3)
-    assert folders(root) == ["epoch-8"], "what an earlier start has left is taken all the same"
-    left = sorted(each.name for each in here.parent.iterdir())
-    assert left == [f"group-coordinator-{n}" for n in ("1", "12", "12-bootstrap")]
-    assert [m for m in caplog.messages if m.endswith(f"of an earlier release at {here}")]
-
-
 def test_a_node_that_was_started_again_leaves_the_later_start_alone(root):
     disk: dict[str, Planned] = {}
     zombie, twin = FakeEngine(disk), FakeEngine(disk)

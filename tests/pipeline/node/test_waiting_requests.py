@@ -179,16 +179,6 @@ def test_what_names_nobody_waits_until_its_text_is_rejected(root):
     assert waiting_of(root) == []
 
 
-def test_a_text_that_an_earlier_release_rejected_may_be_written_otherwise(root):
-    RequestLog(root).append([RequestEvent(None, "g", "heartbeat", client_id="a/é")])
-    ((_, event),) = waiting_of(root)
-    fields = json.loads(event[KEY_WIDTH:])
-    reject(root, "{", json.dumps({**fields, "client_id": "another"}))
-    assert len(waiting_of(root)) == 1, "what is no JSON, or says something else, rejects nothing"
-    reject(root, json.dumps(dict(reversed(fields.items()))).replace("/", "\\/"))
-    assert waiting_of(root) == []
-
-
 def test_strings_that_are_not_utf8_wait_like_any_other(root):
     rows = to_requests([heartbeat("waits"), heartbeat("r0")])
     rows = with_column(rows, "client_id", b"\xff")

@@ -124,23 +124,6 @@ def test_who_stood_still_takes_nobody_for_dead(root: str) -> None:
     assert look_until(3605.5, time, observer, decisions, leases) == {1}, "it has not woken up"
 
 
-def test_a_start_that_never_says_that_it_is_ready_is_silent_after_a_minute(root: str) -> None:
-    decisions = cluster(root)
-    time = Time()
-    observer = Observer(1, 1_000_000, time)
-    leases = {1: 0, 2: 5}
-    look_until(59.5, time, observer, decisions, leases)
-    assert observer.silent(decisions.read()) == set()
-    look_until(60.0, time, observer, decisions, leases)
-    assert observer.silent(decisions.read()) == {1, 2}
-    decisions.decide(decisions.read(), [event(READY, 1)])
-    assert observer.silent(decisions.read()) == {2}
-    decisions.decide(decisions.read(), [event(STARTED, 2)])
-    assert observer.silent(decisions.read()) == set(), "another start"
-    look_until(120.0, time, observer, decisions, leases)
-    assert observer.silent(decisions.read()) == {2}
-
-
 def test_a_lease_is_renewed_also_when_the_clock_was_set_back(root: str) -> None:
     decisions = cluster(root)
     clock = iter([100, 50])

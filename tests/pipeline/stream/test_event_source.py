@@ -663,7 +663,7 @@ def test_a_batch_ends_within_a_row_group_that_is_too_large_for_it(root, log, rea
     assert each_once == [*(f"{number:03}" for number in range(500)), "after"]
 
 
-def test_a_batch_of_another_release_s_pages_is_run_again_as_it_was(root, log, read, monkeypatch):
+def test_a_batch_is_run_again_as_it_was_however_pages_are_cut_now(root, log, read, monkeypatch):
     rows = to_requests([heartbeat(f"{number:03}") for number in range(500)])
     LocalAppender(Path(table_uri(root, REQUESTS))).append(rows)
     monkeypatch.setattr(request_pages, "PAGE_BYTES", 20_000)
@@ -780,7 +780,7 @@ def test_nodes_read_each_its_lanes_and_together_every_request_once_by_group(
     asked = [heartbeat(f"{n:03}", groups[n * n % 60]) for n in range(400)]
     log.append(asked[:300])
     log.append(asked[300:305])
-    LocalAppender(Path(uri)).append(to_requests(asked[305:350]))  # as an earlier release wrote
+    LocalAppender(Path(uri)).append(to_requests(asked[305:350]))  # without lanes
     write_deltalake(uri, to_requests(asked[350:390]), mode="append")
     DeltaTable(uri).optimize.compact()  # a rewrite brings nothing new
     log.append(asked[390:])

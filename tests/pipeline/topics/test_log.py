@@ -14,8 +14,7 @@ from deltalake.exceptions import CommitFailedError
 
 from group_coordinator.pipeline.delta import commit
 from group_coordinator.pipeline.delta.commit import CommitStateUnknown
-from group_coordinator.pipeline.tables.topics import alter_topic, create_topic
-from group_coordinator.pipeline.topics import OffsetOutOfRange, UnknownTopicOrPartition, give_table
+from group_coordinator.pipeline.topics import OffsetOutOfRange, UnknownTopicOrPartition
 from tests.pipeline.delta.test_unknown_outcome import Once
 from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values
 from tests.pipeline.topics.tables import caught_up, opened
@@ -112,22 +111,6 @@ def test_an_offset_is_found_by_its_time(root: str) -> None:
     assert topics.offset_for_time("t", 0, 502) == (2, 900)
     assert topics.offset_for_time("t", 0, 901) is None
     assert topics.offset_of_max_timestamp("t", 0) == (2, 900)
-
-
-def test_a_topic_of_an_earlier_release_is_given_its_table_once(root: str) -> None:
-    create_topic(root, "t", 2)
-    topics = opened(root)
-    assert (dict(topics.topics()), dict(topics.catalogue())) == ({}, {"t": 2})
-    give_table(root, "t")
-    first = caught_up(topics).definition("t")
-    give_table(root, "t")
-    assert first is not None
-    assert caught_up(topics).definition("t") == first == opened(root).definition("t")
-    appender(first).append([batch(1, "a")])
-    alter_topic(root, "t", 3)
-    appender(first).append([batch(2, "b")])
-    caught_up(topics)
-    assert values(topics, 1) + values(topics, 2) == [(0, "a"), (0, "b")]
 
 
 # --- several writers ------------------------------------------------------------------------------
