@@ -109,17 +109,17 @@ def spark_with_delta(spark: SparkSession) -> SparkSession:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as a coordinator starts it, one for all tests of the run."""
-    from group_coordinator.pipeline.session.start import create_session
+    from group_coordinator.pipeline.session.start import SessionStart
     from group_coordinator.pipeline.stream import WORKER_IMPORTS
 
     root = str(tmp_path_factory.mktemp("session"))
-    session = create_session(
+    session = SessionStart(
         load_settings(),
         root,
         master="local[2]",
         delta=delta_is_released(),
         imports=WORKER_IMPORTS,
-    )
+    ).finish()
     yield session
     session.stop()
 

@@ -2,8 +2,6 @@
 
 Nothing is staged: the coordinator is the real one in a process of its own, the requests are rows
 that are appended to its table, and what the demo prints is read from the tables that it writes.
-Then workers share a table (`pipeline.replay.demo_workers`), and consumers of an unmodified Kafka
-client share another one through a gateway (`pipeline.replay.demo_consumers`).
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from group_coordinator.pipeline.delta.tail import Tail, follow
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.process import CoordinatorProcess
-from group_coordinator.pipeline.replay.demo_consumers import ConsumersScene
-from group_coordinator.pipeline.replay.demo_workers import WorkersScene
 from group_coordinator.pipeline.replay.trace import TOPICS, load_trace, trace_names
 from group_coordinator.pipeline.replay.trace_replay import TraceReplay, to_answers
 from group_coordinator.pipeline.tables.request_log import RequestLog
@@ -100,26 +96,18 @@ class Demo:
         )
 
     def run(self) -> bool:
-        """Run it; True if every answer came, and every row of the tables went to somebody."""
+        """Run it; True if every answer came."""
         console = self._console
         self.prepare()
-        folder, verbose = self._log.parent, self._verbose
-        consumers = ConsumersScene(self._root, folder, console, verbose=verbose)
         coordinator = CoordinatorProcess(self._root, self._config, self._log)
         try:
             console.print("A coordinator starts: a JVM, Spark in it, and its first micro-batch.")
             with console.status("starting the coordinator (the first start downloads its jars)"):
                 seconds = coordinator.await_ready(self._tell_steps)
             console.print(f"coordinator ready after {seconds:.1f} s")
-            answered = self.converse(coordinator.check)
-            # Spark starts while the workers share their table.
-            consumers.begin()
-            shared = WorkersScene(self._root, folder, console, verbose).run(coordinator.check)
-            consumed = consumers.run(coordinator.check)
+            return self.converse(coordinator.check)
         finally:
-            consumers.end()
             coordinator.stop()
-        return answered and shared and consumed
 
     def prepare(self) -> None:
         """Make the tables for a coordinator to start on, and say what will be replayed."""

@@ -96,10 +96,15 @@ class JarsMissing(Failure):
 
 
 class SessionStart:
-    """A session that is being started; see `create_session`, which also waits for it.
+    """A session for a coordinator at `root` that is being started; `finish` waits for it.
 
-    With a `jvm_log` the JVM starts meanwhile, unless Spark's packages have to be fetched first.
-    Raises JavaMissing, and SparkNotStarted.
+    It is the active session, or a new one. `master` null is the one spark-submit was given, else
+    all cores of this machine. `jvm_log` gets what the JVM writes to standard error, which is this
+    process's own without it; with it the JVM starts meanwhile, unless Spark's packages have to be
+    fetched first. With `delta` the session can read and write Delta tables. `imports` are the
+    modules that its functions import in Spark's Python processes, beside Spark's own: on one
+    machine they are imported once for all, beside the start of the JVM
+    (`pipeline.session.fork_server`). Raises JavaMissing, and SparkNotStarted.
     """
 
     def __init__(
@@ -146,7 +151,11 @@ class SessionStart:
         sweep()
 
     def finish(self) -> SparkSession:
-        """Return the session, once it is there. Raises as `create_session` does."""
+        """Return the session, once it is there.
+
+        Raises SparkNotStarted, and JarsMissing where Spark runs already, or under a spark-submit,
+        without the packages of Delta, if wanted, or of the store that holds streaming checkpoints.
+        """
         wanted = self._wanted
         if self._active is not None:
             spark = self._active
@@ -229,27 +238,6 @@ class SessionStart:
             self._jvm_log.await_end(_LAST_WORDS_S)
             raise SparkNotStarted(f"Spark did not start: {self._jvm_log.cause or error}") from error
         end_jvm(begun)
-
-
-def create_session(
-    settings: Settings,
-    root: str,
-    master: str | None = None,
-    jvm_log: JvmLog | None = None,
-    delta: bool = False,
-    imports: tuple[str, ...] = (),
-) -> SparkSession:
-    """Return a session for a coordinator at `root`: the active one, or a new one.
-
-    `master` null is the one spark-submit was given, else all cores of this machine. `jvm_log` gets
-    what the JVM writes to standard error, which is this process's own without it. With `delta` the
-    session can read and write Delta tables. `imports` are the modules that its functions import in
-    Spark's Python processes, beside Spark's own: on one machine they are imported once for all,
-    beside the start of the JVM (`pipeline.session.fork_server`). Raises JavaMissing,
-    SparkNotStarted, and JarsMissing where Spark runs already, or under a spark-submit, without the
-    packages of Delta, if wanted, or of the store that holds streaming checkpoints.
-    """
-    return SessionStart(settings, root, master, jvm_log, delta, imports).finish()
 
 
 def with_location(settings: Settings, root: str, spark: SparkSession) -> Settings:

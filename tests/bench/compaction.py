@@ -26,7 +26,7 @@ from deltalake.transaction import AddAction
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.session.start import create_session
+from group_coordinator.pipeline.session.start import SessionStart
 from group_coordinator.pipeline.settings import load_settings
 from group_coordinator.pipeline.tables.store import ensure_table, open_table, table_uri
 from group_coordinator.pipeline.upkeep.compaction import compact
@@ -166,7 +166,7 @@ def _compact(root: str) -> Measured:
 
 
 def _spark(root: str) -> Measured:
-    spark = create_session(load_settings(), root, f"local[{THREADS}]", delta=True)
+    spark = SessionStart(load_settings(), root, f"local[{THREADS}]", delta=True).finish()
     target = f"{root}/floor"
     try:
         # The first query of a session costs more than the ones after it, and is not to be measured.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F
 
 from group_coordinator.pipeline.interrupt import SignalEvent
-from group_coordinator.pipeline.session.start import create_session
+from group_coordinator.pipeline.session.start import SessionStart
 from group_coordinator.pipeline.settings import load_settings
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import OFFSETS_TOPIC
@@ -43,7 +43,7 @@ def main() -> int:
     options = parser.parse_args()
     stop = SignalEvent()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    spark = create_session(load_settings(options.config), options.root, delta=True)
+    spark = SessionStart(load_settings(options.config), options.root, delta=True).finish()
     try:
         records = spark.read.format("delta").load(table_uri(options.root, OFFSETS_TOPIC))
         newest_by_group(records).write.format("noop").mode("overwrite").save()

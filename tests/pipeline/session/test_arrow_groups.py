@@ -23,7 +23,7 @@ from group_coordinator.pipeline.session.arrow_groups import (
     answer_batches,
     unpickle,
 )
-from group_coordinator.pipeline.session.start import create_session
+from group_coordinator.pipeline.session.start import SessionStart
 from group_coordinator.pipeline.settings import Settings
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH, STREAM_COLUMNS
 from group_coordinator.pipeline.stream.stateful import STATE_SCHEMA, GroupFunction, answer
@@ -263,5 +263,5 @@ def test_on_spark_state_timers_and_groups_longer_than_a_batch(ask):
 @pytest.mark.spark
 def test_a_session_that_runs_takes_the_setting_up(spark, root):
     for value in ("false", "true"):
-        create_session(Settings(spark={arrow_groups.SETTING: value}), root)
+        SessionStart(Settings(spark={arrow_groups.SETTING: value}), root).finish()
         assert spark.conf.get(arrow_groups.SETTING) == value

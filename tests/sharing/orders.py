@@ -1,4 +1,4 @@
-"""What `pipeline.replay.spark_orders` writes, written without Spark."""
+"""Writes a table of orders, and appends as many for each line of its input; ends with its input."""
 
 from __future__ import annotations
 

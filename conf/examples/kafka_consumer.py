@@ -1,6 +1,8 @@
-"""A consumer of the demo's, as any user of confluent-kafka writes it; it knows nothing of ours.
+"""A consumer as any user of confluent-kafka writes it; it knows nothing of ours.
 
-    python -m group_coordinator.pipeline.replay.kafka_consumer BOOTSTRAP GROUP TOPIC
+    python -m group_coordinator.conf.examples.kafka_consumer BOOTSTRAP GROUP TOPIC
+
+where `group-coordinator gateway` serves BOOTSTRAP, and TOPIC is a Delta table.
 
 A line on stdout says which partitions it was assigned or revoked, or which records it was given.
 """

@@ -1,4 +1,4 @@
-"""A process that a scene of the demo runs, and the JSON Lines that it writes."""
+"""A process, and the JSON Lines that it writes."""
 
 from __future__ import annotations
 
