@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,6 +79,28 @@ def interrupted_by_signals() -> Iterator[None]:
     """
     with on_interrupt(_raise_interrupt):
         yield
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Have a SIGINT or SIGTERM of the block be heard at its end.
+
+    A process that the block starts is known by then to whoever is to end it: an interrupt between
+    the start and the assignment would leave the process to itself. Only the main thread is ever
+    interrupted; in another one this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: list[int] = []
+    before = [signal.signal(each, lambda number, _: came.append(number)) for each in _ENDING]
+    try:
+        yield
+    finally:
+        for number, handler in zip(_ENDING, before, strict=True):
+            signal.signal(number, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 @contextmanager

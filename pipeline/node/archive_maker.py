@@ -24,6 +24,7 @@ from typing import TypeAlias
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.interrupt import interrupts_deferred
 from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.session.class_archive import QUIET, VARIABLE
 from group_coordinator.pipeline.tables.store import ensure_tables
@@ -70,20 +71,28 @@ def record_start(folder: Path, options: str) -> None:
     root = folder / "root"
     root.mkdir()
     ensure_tables(str(root))
-    before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = f"{options.strip()} -Xlog:disable"
+    process: CoordinatorProcess | None = None
     try:
-        process = CoordinatorProcess(str(root), None, folder / "run.log")
-    finally:
-        os.environ.pop(VARIABLE)
-        if before is not None:
-            os.environ[VARIABLE] = before
-    try:
+        with interrupts_deferred():
+            process = _started(root, folder / "run.log", f"{options.strip()} -Xlog:disable")
         process.await_ready()
         process.stop()
         _await_end(folder / "run.out")
     finally:
-        process.kill()
+        if process is not None:
+            process.kill()
+
+
+def _started(root: Path, log_path: Path, options: str) -> CoordinatorProcess:
+    """Start a coordinator whose JVM has these options."""
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = options
+    try:
+        return CoordinatorProcess(str(root), None, log_path)
+    finally:
+        os.environ.pop(VARIABLE)
+        if before is not None:
+            os.environ[VARIABLE] = before
 
 
 def make_archive(archive: Path, options: str = "", record: Record = record_start) -> bool:

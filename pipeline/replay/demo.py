@@ -20,6 +20,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from group_coordinator.pipeline.delta.tail import Tail, follow
+from group_coordinator.pipeline.interrupt import interrupts_deferred
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.process import CoordinatorProcess
 from group_coordinator.pipeline.replay.trace import TOPICS, load_trace, trace_names
@@ -99,15 +100,18 @@ class Demo:
         """Run it; True if every answer came."""
         console = self._console
         self.prepare()
-        coordinator = CoordinatorProcess(self._root, self._config, self._log)
+        coordinator: CoordinatorProcess | None = None
         try:
+            with interrupts_deferred():
+                coordinator = CoordinatorProcess(self._root, self._config, self._log)
             console.print("A coordinator starts: a JVM, Spark in it, and its first micro-batch.")
             with console.status("starting the coordinator (the first start downloads its jars)"):
                 seconds = coordinator.await_ready(self._tell_steps)
             console.print(f"coordinator ready after {seconds:.1f} s")
             return self.converse(coordinator.check)
         finally:
-            coordinator.stop()
+            if coordinator is not None:
+                coordinator.stop()
 
     def prepare(self) -> None:
         """Make the tables for a coordinator to start on, and say what will be replayed."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.interrupt import interrupts_deferred
 from group_coordinator.pipeline.node.process import end
 from group_coordinator.pipeline.tables.store import ensure_tables
 from tests.bench.floor import MODULE
@@ -68,7 +69,8 @@ def several(
             for number in range(1, nodes + 1):
                 node_id = None if nodes == 1 else number
                 log = folder / f"log-{number}"
-                processes.append(KillableCoordinator(root, path, log, module, node_id))
+                with interrupts_deferred():
+                    processes.append(KillableCoordinator(root, path, log, module, node_id))
             for process in processes:
                 process.await_ready()
             yield processes, root

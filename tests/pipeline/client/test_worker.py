@@ -199,7 +199,7 @@ def test_the_command_prints_rows_and_says_what_happens(
     root: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
-    done = CliRunner().invoke(cli.app, arguments(root, "--json"))
+    done = CliRunner().invoke(cli.make_app(), arguments(root, "--json"))
     assert done.exit_code == 0, done.output
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert sorted(row["row"]["n"] for row in rows) == list(range(60))
@@ -217,7 +217,7 @@ def test_a_command_takes_the_rows(
     monkeypatch.setattr(worker.signal, "signal", lambda *_: None)
     out = tmp_path / "out"
     run = arguments(root, "--exec", f"cat >> {out}", "--batch-rows", "25")
-    done = CliRunner().invoke(cli.app, run)
+    done = CliRunner().invoke(cli.make_app(), run)
     assert (done.exit_code, done.stdout) == (0, ""), done.output
     assert "10 to do" in done.stderr
     assert len(out.read_text().splitlines()) == 60
@@ -227,5 +227,5 @@ def test_a_wrong_call_is_named(root: str, table: str) -> None:
     create_topic(root, "plain", 4)
     with pytest.raises(UnknownTopic, match=r"there is no topic 'plain' under .* that is a table"):
         Worker(root, "g", "plain")
-    done = CliRunner().invoke(cli.app, arguments(root, "--consumer-property", "x"))
+    done = CliRunner().invoke(cli.make_app(), arguments(root, "--consumer-property", "x"))
     assert (done.exit_code, "is not key=value" in done.output) == (2, True)

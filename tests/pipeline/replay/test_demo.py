@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -15,6 +17,8 @@ from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.interrupt import interrupted_by_signals
+from group_coordinator.pipeline.node import process
 from group_coordinator.pipeline.replay import demo
 from group_coordinator.pipeline.replay.demo import Demo, difference
 from tests.ends import check_end
@@ -74,6 +78,24 @@ def test_an_answer_that_differs_is_told_in_a_line() -> None:
         "a/1 heartbeat: the broker answered NONE, the coordinator UNKNOWN_MEMBER_ID"
     )
     assert difference(recorded, {**recorded, "heartbeat": {}}) == "a/1 heartbeat: differs in x"
+
+
+@pytest.mark.slow
+def test_told_to_end_while_a_coordinator_is_started_it_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process is there, and whoever starts it does not know its id yet."""
+
+    class Told(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(process.subprocess, "Popen", Told)
+    scene = Demo(tmp_path, Console(file=StringIO()), names=QUICK)
+    with pytest.raises(KeyboardInterrupt), interrupted_by_signals():
+        scene.run()
+    assert at_work(tmp_path / "root") == []
 
 
 @pytest.mark.slow
