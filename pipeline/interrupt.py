@@ -99,8 +99,8 @@ def interrupts_deferred() -> Iterator[None]:
     finally:
         for number, handler in zip(_ENDING, before, strict=True):
             signal.signal(number, handler)
-        for number in came[:1]:
-            signal.raise_signal(number)
+        for told in came[:1]:
+            signal.raise_signal(told)
 
 
 @contextmanager

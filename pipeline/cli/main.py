@@ -89,7 +89,9 @@ def _print_version(asked: bool) -> None:
     if asked:
         from importlib.metadata import version
 
-        typer.echo(f"group-coordinator {version('lakehouse-group-coordinator')}")
+        from group_coordinator.pipeline.extras import PROJECT
+
+        typer.echo(f"group-coordinator {version(PROJECT)}")
         raise typer.Exit
 
 
@@ -105,10 +107,9 @@ def check_spark(verb: str) -> None:
     """Raise Failure if the packages are not installed that a coordinator needs."""
     missing = [name for name in _OF_COORDINATOR if find_spec(name) is None]
     if missing:
-        raise Failure(
-            f"{verb} needs {', '.join(missing)}: install the extra `coordinator`, in a clone by "
-            "`pip install '.[coordinator]'`"
-        )
+        from group_coordinator.pipeline.extras import how_to_install
+
+        raise Failure(f"{verb} needs {', '.join(missing)}: {how_to_install('coordinator')}")
 
 
 def main() -> None:

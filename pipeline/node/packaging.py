@@ -24,9 +24,9 @@ from packaging.utils import canonicalize_name
 
 from group_coordinator import pipeline
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.extras import PROJECT, how_to_install
 from group_coordinator.pipeline.node import shipped
 
-PROJECT = "lakehouse-group-coordinator"
 OWN_PACKAGE = "group_coordinator"
 _OF_SPARK = frozenset({"pyspark", "py4j"})
 # gzip at 1 takes a third of the time that it takes at 6, for a tenth more bytes.
@@ -105,8 +105,7 @@ def distributions() -> list[Distribution]:
             one = distribution(name)
         except PackageNotFoundError as error:
             raise NotInstalled(
-                f"{name} is not installed in this environment: "
-                "`pip install '.[coordinator]'` installs it"
+                f"{name} is not installed in this environment: {how_to_install('coordinator')}"
             ) from error
         found[name] = one
         extra = {"extra": "coordinator" if name == PROJECT else ""}

@@ -172,6 +172,6 @@ print([name for name in ("pyspark", "pandas") if name in sys.modules])
 def test_without_spark_a_line_says_what_to_install(light: Callable[..., Any], verb: str) -> None:
     said = light("-m", "group_coordinator", verb, "--root", "r", code=1).stderr
     assert said == (
-        f"group-coordinator: {verb} needs pyspark, delta, pandas: install the extra "
-        "`coordinator`, in a clone by `pip install '.[coordinator]'`\n"
+        f"group-coordinator: {verb} needs pyspark, delta, pandas: "
+        "pip install 'delta-spark==4.4.0' 'pandas<3,>=2.2' 'pyspark~=4.2.0'\n"
     )

@@ -87,7 +87,7 @@ def test_without_the_extra_the_verb_says_how_to_get_it(monkeypatch: pytest.Monke
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(Failure, match=r"pip install 'lakehouse-group-coordinator\[ui\]'"):
+    with pytest.raises(Failure, match=r"pip install 'jinja2>=3\.1' 'starlette"):
         run("ui")
 
 
