@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import group_coordinator
 from group_coordinator.pipeline import client, spark
+from tests.ends import check_end
+from tests.users import make_own_folders
 
 TOP = Path(__file__).parent.parent
 FOLDERS = ("pipeline", "coordinator", "schemas", "conf")
@@ -40,3 +44,25 @@ def test_a_folder_with_modules_is_a_package() -> None:
     for top in FOLDERS:
         for module in (TOP / top).rglob("*.py"):
             assert (module.parent / "__init__.py").is_file(), module.parent
+
+
+@pytest.mark.slow
+def test_a_user_s_own_folders_of_the_same_names_are_in_nobody_s_way(tmp_path: Path) -> None:
+    """The command, an import and mypy, in a folder that has a `pipeline` of its own."""
+    make_own_folders(tmp_path)
+    program = tmp_path / "joins.py"
+    program.write_text(
+        "from group_coordinator import GroupMember\n\n"
+        "def joined(member: GroupMember) -> int:\n"
+        "    return member.assignment\n"
+    )
+    for command, said, code in [
+        (["-m", "group_coordinator", "--version"], "group-coordinator ", 0),
+        ([str(program)], "", 0),
+        (["-m", "mypy", "--strict", str(program)], "Found 1 error in 1 file", 1),
+    ]:
+        done = subprocess.run(
+            [sys.executable, *command], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        check_end(done.returncode, done.stdout + done.stderr, code)
+        assert said in done.stdout

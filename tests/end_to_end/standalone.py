@@ -39,7 +39,7 @@ class Standalone(Submitting):
             "#!/bin/sh\n"
             f'case "$PWD" in {self.folder.resolve()}/worker-*)\n'
             "    PYTHONPATH=$(echo \"$PYTHONPATH\" | tr : '\\n' | "
-            f"grep -v -e '^{sys.prefix}/lib/.*site-packages$' -e '^{TOP}$' | paste -sd : -)\n"
+            f"grep -v -e '^{sys.prefix}/lib/.*site-packages$' -e '^{TOP}/.src$' | paste -sd : -)\n"
             "    export PYTHONPATH;;\n"
             "esac\n"
             f'exec {sys._base_executable} "$@"\n'  # type: ignore[attr-defined]

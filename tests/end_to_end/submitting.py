@@ -15,6 +15,7 @@ import pyspark
 
 from group_coordinator.pipeline.node.shipped import ARCHIVE_FOLDER
 from tests.ends import check_runs
+from tests.users import make_own_folders
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Submitting:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # Every process is started here.
+        make_own_folders(folder)
         self.python = folder / "python"
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 

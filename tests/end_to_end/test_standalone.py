@@ -48,7 +48,7 @@ def test_a_submit_without_the_archive_says_in_one_line_what_executors_lack(
     lines = [line for line in standalone.text("submit").splitlines() if "coordinator:" in line]
     assert len(lines) == 1
     assert "an executor's Python 3." in lines[0]
-    assert "has no pipeline, coordinator, schemas, conf, deltalake, duckdb, msgspec" in lines[0]
+    assert "has no group_coordinator, deltalake, duckdb, msgspec" in lines[0]
     assert "submit with --archives" in lines[0]
     assert "Traceback" not in standalone.text("submit")
 

@@ -161,7 +161,7 @@ class Yarn(Submitting):
 
         Without the second, each submit packs and uploads the jars of its own Spark.
         """
-        folder = self.folder / "conf"
+        folder = self.folder / "hadoop"
         folder.mkdir()
         wanted = {**_SETTINGS, "fs.defaultFS": self.hdfs}
         for key in _ADDRESSES:
@@ -178,7 +178,7 @@ class Yarn(Submitting):
 
     def submit(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         """Start spark-submit, as the README does; its output goes to the file `NAME.log`."""
-        conf = str(self.folder / "conf")
+        conf = str(self.folder / "hadoop")
         given = {"HADOOP_CONF_DIR": conf, "SPARK_CONF_DIR": conf}
         return self.submit_to("yarn", name, arguments, given)
 
@@ -231,7 +231,9 @@ class Yarn(Submitting):
             # First, or it would start the containers again.
             self._gateway.shutdown()
             self._process.kill()
-            self._process.communicate()
+            # Py4J reads and closes its output, in a thread of its own.
+            self._process.stdin.close()
+            self._process.wait()
         for container in self.containers():
             os.kill(container.pid, signal.SIGKILL)
 
