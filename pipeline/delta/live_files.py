@@ -6,6 +6,7 @@ a writer may say more of a file than Delta asks for.
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -44,10 +45,10 @@ class Change(Struct, frozen=True):
 
 
 class LiveFiles:
-    """Follows a table from its beginning or its newest Delta checkpoint; for one thread.
+    """A place in a table's log: from its beginning, or its newest Delta checkpoint, on.
 
-    `version` is the newest one that `poll` has told of. A table of ours has plain Delta checkpoints
-    of one file; one in another form is refused by a Failure.
+    `version` is the newest one that is behind it. A table of ours has plain Delta checkpoints of
+    one file; one in another form is refused by a Failure. For one thread.
     """
 
     def __init__(self, uri: str) -> None:
@@ -55,38 +56,46 @@ class LiveFiles:
         self.version = -1
         self._uri = uri
         self._check_gone = GoneCheck(self.files)
-        self._is_loaded = False
 
-    def poll(self) -> Change | None:
-        """Return the next change, None if there is none; one attempt to open a file.
+    def look(self) -> tuple[Change, LiveFiles] | None:
+        """Return the next change and the place behind it; None if there is none.
 
-        The first is the whole table at its newest Delta checkpoint, if it has one.
+        This place stays where it is: whoever cannot take the change in looks again. From the
+        beginning the change is the whole table at its newest Delta checkpoint, if it has one. One
+        attempt to open a file. Raises OSError and pyarrow's errors, and Failure where nothing of a
+        log is found: what is away for a moment is not taken for a table without files.
         """
-        if not self._is_loaded:
-            self._is_loaded = True
-            change = self._load()
-            if change is not None:
-                return change
+        if self.version < 0:
+            found = self._load()
+            if found is not None:
+                return found
         content = read_commit(self.files, self.version + 1)
         if content is None:
+            if self.version < 0:
+                raise Failure(f"{self._uri} has no log that can be read")
             try:
                 self._check_gone(self.version + 1)
             except LogGone:
                 return self._load()
             return None
-        self.version += 1
-        return _change([_decode_action(line) for line in content.splitlines() if line])
+        change = _change([_decode_action(line) for line in content.splitlines() if line])
+        return change, self._behind(self.version + 1)
 
-    def _load(self) -> Change | None:
+    def _behind(self, version: int) -> LiveFiles:
+        behind = copy(self)
+        behind.version = version
+        return behind
+
+    def _load(self) -> tuple[Change, LiveFiles] | None:
         noted = noted_checkpoint(self.files)
         if noted is None:
             return None
         path = f"_delta_log/{noted.version:020}.checkpoint.parquet"
         try:
-            rows = pq.read_table(path, columns=_COLUMNS, filesystem=self.files)
+            with self.files.open_input_file(path) as file:
+                rows = pq.read_table(file, columns=_COLUMNS)
         except FileNotFoundError as error:
             raise Failure(f"{self._uri} has no plain Delta checkpoint: {error}") from error
-        self.version = noted.version
         added = [
             LiveFile(
                 unquote(row["path"]),
@@ -100,7 +109,7 @@ class LiveFiles:
         transactions = {
             row["appId"]: row["version"] for row in rows.column("txn").drop_null().to_pylist()
         }
-        return Change(added, [], transactions, everything=True)
+        return Change(added, [], transactions, everything=True), self._behind(noted.version)
 
 
 def _change(actions: list[FileAction]) -> Change:

@@ -61,21 +61,27 @@ class Snapshot:
         return self._transactions[app_id]
 
     def _load(self) -> None:
+        # All is read before anything of it is taken in: a version beside the transactions of an
+        # earlier one would let an epoch write that the table has fenced off.
         handle = open_delta(self._uri)
+        version = handle.version()
         files = to_table(handle.get_add_actions(flatten=True)).select(["path", "size_bytes"])
-        self.version: int = handle.version()
+        partition_by = list(handle.metadata().partition_columns)
+        features = writer_features(handle)
+        folder = local_folder(self._uri)
+        description = None
+        if folder is not None:
+            description = read_description(folder / "_delta_log", version)
+        self.version: int = version
         # The files' sizes, bytes, by their paths as the log has them.
         self.files: dict[str, int] = dict(zip(*files.to_pydict().values(), strict=True))
         self.bytes: int = sum(self.files.values())
-        self.partition_by: list[str] = list(handle.metadata().partition_columns)
+        self.partition_by: list[str] = partition_by
         # What the table asks of its writers.
-        self.features: tuple[str, ...] = writer_features(handle)
+        self.features: tuple[str, ...] = features
         # The table's metaData and protocol actions; None if the log could not tell them, and for a
         # table that is not in a local folder: they are for its checksum.
-        self.description: dict[str, Any] | None = None
-        folder = local_folder(self._uri)
-        if folder is not None:
-            self.description = read_description(folder / "_delta_log", self.version)
+        self.description: dict[str, Any] | None = description
         self._transactions: dict[str, int] = {}
 
     def _apply(self, action: Action) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlparse
@@ -71,13 +71,21 @@ def newest_version(uri: str) -> int:
     return open_delta(uri).version()
 
 
-def _versions(folder: Path) -> Iterator[str]:
-    """The names of the log's files that make a version, in any order; none without a log."""
-    try:
-        with os.scandir(folder / "_delta_log") as entries:
-            yield from (entry.name for entry in entries if _OF_VERSION.fullmatch(entry.name))
-    except (FileNotFoundError, NotADirectoryError):
-        return
+def _versions(folder: Path) -> list[str]:
+    """The names of the log's files that make a version, in any order; none without a log.
+
+    A log that was away for a moment, or that is made meanwhile, is not one that is not there.
+    """
+    log = folder / "_delta_log"
+    for attempt in range(ATTEMPTS):
+        try:
+            with os.scandir(log) as entries:
+                return [entry.name for entry in entries if _OF_VERSION.fullmatch(entry.name)]
+        except (FileNotFoundError, NotADirectoryError):
+            if not log.is_dir():
+                return []
+            back_off(attempt)
+    raise FileNotFoundError(f"{log} is there and cannot be listed")
 
 
 def refresh(handle: DeltaTable) -> None:

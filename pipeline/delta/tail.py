@@ -7,6 +7,7 @@ commit, whatever the table's size and wherever it lies.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -240,19 +241,27 @@ class Tail:
     def poll(self) -> pa.Table | None:
         """Return the new rows, in the order of their commits; None if there are none.
 
-        They have the columns that some file of them has, null in rows of those that lack them.
-        Raises LogGone if commits, or data files, that the tail has not read were deleted. Rows that
-        were read before are then lost to the caller, too: whoever goes on reads the table.
+        They have the columns that some file of them has, null in rows of those that lack them. The
+        tail is behind them only if this returns: after an error the next call reads them again.
+        Raises LogGone if commits, or data files, that the tail has not read were deleted, and
+        OSError and pyarrow's errors.
         """
-        found = []
+        rows, after = self.look()
+        self._at = after._at
+        return rows
+
+    def look(self) -> tuple[pa.Table | None, Tail]:
+        """Return what `poll` does, and the tail behind it; this one stays where it is."""
+        found, at = [], self._at
         try:
-            for rows, at in appended(self._files, self._at, self._columns):
-                self._at = at
+            for rows, after in appended(self._files, self._at, self._columns):
+                at = after
                 if rows is not None:
                     found.append(rows)
         except FileNotFoundError as error:
-            raise LogGone(f"a data file of version {self._at.version} is gone: {error}") from error
-        if found:
-            return pa.concat_tables(found, promote_options="default")
-        self._check_gone(self._at.version)
-        return None
+            raise LogGone(f"a data file of version {at.version} is gone: {error}") from error
+        if not found:
+            self._check_gone(at.version)
+        behind = copy(self)
+        behind._at = at
+        return (pa.concat_tables(found, promote_options="default") if found else None), behind

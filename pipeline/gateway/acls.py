@@ -12,7 +12,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from group_coordinator.coordinator.authorization import Authorizer, super_users_of
-from group_coordinator.pipeline.gateway.looking import keep_looking
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.gateway.brokers import LEASE_S
+from group_coordinator.pipeline.gateway.looking import STORE_FAILS, keep_looking
 from group_coordinator.pipeline.tables.acls import AclWatcher
 
 if TYPE_CHECKING:
@@ -25,33 +28,62 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.25
 
 
+class AclsUnknown(Failure):
+    """Which ACLs are in force is not known; the message says since when."""
+
+
 class Acls:
     """The ACLs of a root; `authorizer` decides by them, None allows everything to everybody.
 
     Raises DeltaError, OSError and Failure if they cannot be read: a gateway that does not know them
-    must not begin to serve. Later, while they cannot be read, those that were read stay.
+    must not begin to serve. Later those that were read hold for `LEASE_S` after the last good look.
+    After that, or at once where there may be a first ACL that was not read, nothing is known: what
+    cannot be read is never allowed. Nor is it denied, because clients take that for final.
     """
 
     def __init__(self, root: str, config: GroupCoordinatorConfig) -> None:
         self._watcher = AclWatcher(root)
         self._config = config
         self._look = asyncio.Lock()
+        self._super_users = frozenset(super_users_of(config.super_users))
+        # When a look began that went well, and whether one failed before any had found ACLs.
+        self._known_at = monotonic()
+        self._may_have_first = False
         self.authorizer: Authorizer | None = None
         self.acls: tuple[AclBinding, ...] | None = None
         self._take(self._watcher.poll())
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the ACLs in force are those that were read, and nothing hides others."""
+        return not self._may_have_first and monotonic() - self._known_at <= LEASE_S
+
+    def check(self, principal: str) -> None:
+        """Raise AclsUnknown if what a principal may do is not known. Super users may do all."""
+        if self.is_known or principal in self._super_users:
+            return
+        seconds = monotonic() - self._known_at
+        raise AclsUnknown(f"the ACLs could not be read for {seconds:.0f} s: nobody is let in")
 
     async def follow(self) -> None:
         """Look for changes until cancelled."""
         await keep_looking(
             self.look,
             _LOOK_EVERY_S,
-            lambda error: log.warning("the ACLs cannot be read, and stay as they were: %s", error),
+            lambda error: log.warning("the ACLs cannot be read: %s", error),
         )
 
     async def look(self) -> None:
         """Look for changes once. Raises DeltaError, OSError and Failure."""
         async with self._look:
-            self._take(await asyncio.to_thread(self._watcher.poll))
+            began = monotonic()
+            try:
+                found = await asyncio.to_thread(self._watcher.poll)
+            except STORE_FAILS:
+                self._may_have_first = self.acls is None
+                raise
+            self._known_at, self._may_have_first = began, False
+            self._take(found)
 
     def _take(self, acls: tuple[AclBinding, ...] | None) -> None:
         if acls is None or acls is self.acls:

@@ -90,14 +90,20 @@ class Call:
         self.principal = principal
 
     def may(self, operation: str, resource_type: str, name: str) -> bool:
-        """Whether the client may do something to a resource (`coordinator.authorization`)."""
+        """Whether the client may do something to a resource (`coordinator.authorization`).
+
+        Raises AclsUnknown, by which the connection ends: the client tries again, here or at another
+        gateway. An error that says that it may not would end the client.
+        """
+        self.services.acls.check(self.principal)
         authorizer = self.services.acls.authorizer
         return authorizer is None or authorizer.allows(
             self.principal, host_of(self.client_host), operation, resource_type, name
         )
 
     def may_any(self, operation: str, resource_type: str) -> bool:
-        """Whether the client may do something to at least one resource of a type."""
+        """Whether the client may do something to at least one resource of a type; see `may`."""
+        self.services.acls.check(self.principal)
         authorizer = self.services.acls.authorizer
         return authorizer is None or authorizer.allows_any(
             self.principal, host_of(self.client_host), operation, resource_type

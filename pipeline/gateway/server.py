@@ -160,15 +160,18 @@ def _open_files() -> int:
     return 1 << 20 if hard == resource.RLIM_INFINITY else hard
 
 
-async def _look(brokers: Brokers) -> None:
+async def _look(brokers: Brokers, acls: Acls) -> None:
     """Keep up which gateways are alive, until cancelled.
 
-    In a thread of its own: behind clients' requests in the common ones a lease could run out.
+    One that does not know which ACLs are in force lets its lease run out: clients are sent to
+    others. In a thread of its own: behind clients' requests in the common ones a lease could run
+    out.
     """
     with ThreadPoolExecutor(1, "brokers") as thread:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            await asyncio.get_running_loop().run_in_executor(thread, brokers.look)
+            if acls.is_known:
+                await asyncio.get_running_loop().run_in_executor(thread, brokers.look)
 
 
 @asynccontextmanager
@@ -200,7 +203,7 @@ async def running_gateway(
         port = await gateway.bind(host, port)
         services.brokers = brokers = Brokers(root, *(advertise or (host, port)))
         await gateway.listen()
-        beside = (topics.follow(), acls.follow(), gateway.sweep(), _look(brokers))
+        beside = (topics.follow(), acls.follow(), gateway.sweep(), _look(brokers, acls))
         tasks = [asyncio.create_task(each) for each in beside]
         try:
             yield brokers.own

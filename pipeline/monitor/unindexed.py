@@ -7,6 +7,9 @@ telling so.
 
 from __future__ import annotations
 
+import os
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,8 +24,13 @@ if TYPE_CHECKING:
 
 # The columns of the rows, in DuckDB's types; `since` in ms.
 COLUMNS = {"topic": "VARCHAR", "since": "BIGINT"}
+_COMMIT = re.compile(r"\d{20}\.json")
 _INDEXED = """
-SELECT topics.topic, any_value(topics."table"), coalesce(max(topic_index.version), -1)
+SELECT
+    topics.topic,
+    any_value(topics."table"),
+    coalesce(max(topic_index.version), -1),
+    coalesce(max(topic_index.committed_at), 0)
 FROM topics LEFT JOIN topic_index ON topic_index.topic_id = topics.topic_id
 WHERE topics."table" IS NOT NULL AND topics.config IS NULL
 GROUP BY topics.topic
@@ -44,15 +52,15 @@ _decode = msgspec.json.Decoder(_Action).decode
 def read_unindexed(ask: Ask) -> list[tuple[str, int]]:
     """Return each topic with the time, ms, of the first commit of rows that are not indexed.
 
-    `ask` runs a query of DuckDB's over the root's tables. A table that cannot be looked at has no
-    row: whoever wants to read its records is told why.
+    `ask` runs a query of DuckDB's over the root's tables. Of a table that cannot be looked at it is
+    not known whether it has such rows: it may have had them since the last ones that are indexed.
     """
     found = []
-    for topic, uri, version in ask(_INDEXED):
+    for topic, uri, version, indexed_at in ask(_INDEXED):
         try:
             since = _first_new_rows(uri, version)
         except (OSError, msgspec.MsgspecError):
-            continue
+            since = indexed_at
         if since is not None:
             found.append((topic, since))
     return found
@@ -81,5 +89,8 @@ def _commits_after(uri: str, version: int) -> Iterator[bytes]:
             yield content
             version += 1
         return
-    commits = sorted((folder / "_delta_log").glob("[0-9]" * 20 + ".json"))
-    yield from (path.read_bytes() for path in commits if int(path.stem) > version)
+    # A glob would find nothing in a folder that is away.
+    with os.scandir(folder / "_delta_log") as entries:
+        commits = sorted(entry.path for entry in entries if _COMMIT.fullmatch(entry.name))
+    paths = (Path(path) for path in commits)
+    yield from (path.read_bytes() for path in paths if int(path.stem) > version)

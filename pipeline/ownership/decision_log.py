@@ -157,13 +157,14 @@ class DecisionLog:
         else:
             newer = [path for path in paths if path not in known]
             rows = read_files(self._files, newer, COORDINATORS.schema)
-        self._read = frozenset(paths or ())
-        events = from_arrow(CoordinatorEvent, rows)
-        self._note_starts(events)
-        cluster = fold(before, events)
         # Of decisions that a restore has taken back no row is left, but their epochs are taken: who
         # gave one of them again would be refused for ever.
         taken = self._appender.last_version(DECISIONS)
+        events = from_arrow(CoordinatorEvent, rows)
+        cluster = fold(before, events)
+        # From here on nothing fails: files that count as read are in the cluster state.
+        self._read = frozenset(paths or ())
+        self._note_starts(events)
         self._cluster = replace(cluster, epoch=max(cluster.epoch, taken))
 
     def _note_starts(self, events: Iterable[CoordinatorEvent]) -> None:

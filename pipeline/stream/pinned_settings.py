@@ -27,17 +27,22 @@ a control event for each group, as a load is: it would wake every group for ever
 
 from __future__ import annotations
 
+import itertools
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
+import pyarrow as pa
+from deltalake.exceptions import DeltaError
 from msgspec import Struct
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.group.batch import BatchSettings
+from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.open import open_appender, raise_epoch
-from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.delta.table import back_off, open_delta
+from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.stream.offset import offset_of
 from group_coordinator.pipeline.tables.acls import AclWatcher
 from group_coordinator.pipeline.tables.store import Looks, ensure_table, table_uri
@@ -54,6 +59,10 @@ if TYPE_CHECKING:
 
 # The transaction of the table whose version is the number of the newest run.
 _RUNS = "runs"
+# How long a look at topics and ACLs is made again, s: Kafka's default of offsets.commit.timeout.ms.
+_PATIENCE_S = 5.0
+
+log = logging.getLogger(__name__)
 
 # What a run looks for: the catalogue of topics, and the ACLs.
 _Known = tuple[Catalogue | None, tuple[AclBinding, ...] | None]
@@ -156,13 +165,31 @@ class PinnedSettings:
     def _present(self) -> str:
         if self._encoded is not None and not self._looks.is_due():
             return self._encoded[1]
-        self._watcher.poll()
-        known = self._watcher.catalogue, self._acls.poll()
+        known = self._look()
         # Not encoded for every batch: 10,000 ACLs take milliseconds.
         if self._encoded is None or known != self._encoded[0]:
             settings = replace(self._settings, topics=known[0], acls=known[1])
             self._encoded = known, _encode(settings).decode()
         return self._encoded[1]
+
+    def _look(self) -> _Known:
+        """The topics and the ACLs of now; a look that fails is made again within the batch.
+
+        Without the ACLs nothing can be decided, and to end the query for one file too many that was
+        open would stop all groups of the node. Raises what the last look raises.
+        """
+        until = monotonic() + _PATIENCE_S
+        for attempt in itertools.count():
+            try:
+                self._watcher.poll()
+                return self._watcher.catalogue, self._acls.poll()
+            except (OSError, DeltaError, pa.ArrowException, Failure) as error:
+                if monotonic() > until:
+                    raise
+                if attempt == 0:
+                    log.warning("topics and ACLs are looked at again: %s", first_line(error))
+                back_off(attempt)
+        raise AssertionError("the last look returns or raises")
 
     def _begin(self) -> int:
         """Pin the settings of a new run; return its number."""

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+from msgspec import Struct
+
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.followed import Followed
 from group_coordinator.pipeline.delta.open import open_appender
-from group_coordinator.pipeline.delta.tail import follow
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import (
     Absent,
@@ -29,8 +31,6 @@ from group_coordinator.schemas.tables import ACLS, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
-
-    from group_coordinator.pipeline.delta.tail import Tail
 
 _APP_ID = "acls"
 
@@ -111,6 +111,13 @@ def _after(changes: Iterable[AclChange], before: frozenset[AclBinding]) -> froze
     return frozenset(now)
 
 
+class _Known(Struct, frozen=True):
+    """The ACLs after a change: its number, and the ACLs in order."""
+
+    number: int
+    acls: tuple[AclBinding, ...]
+
+
 class AclWatcher:
     """The ACLs of a root as they change; not for two threads at once.
 
@@ -119,41 +126,31 @@ class AclWatcher:
     """
 
     def __init__(self, root: str) -> None:
-        self._root = root
         self._absent = Absent(root, ACLS)
-        self._tail: Tail | None = None
-        self._now: frozenset[AclBinding] = frozenset()
-        self._number = -1
-        self.acls: tuple[AclBinding, ...] | None = None
+        self._table = Followed(table_uri(root, ACLS), ACLS.schema.names, _take)
+
+    @property
+    def acls(self) -> tuple[AclBinding, ...] | None:
+        """The ACLs in force as of the last `poll`, in order; None if there never was one."""
+        known = self._table.known
+        return None if known is None else known.acls
 
     def poll(self) -> tuple[AclBinding, ...] | None:
-        """Look for changes; returns the ACLs in force, in order, None if there never was one."""
-        if self._tail is None:
-            if self._absent.is_there():
-                self._read()
-            return self.acls
-        try:
-            rows = self._tail.poll()
-        except LogGone:
-            self._read()
-            return self.acls
-        if rows is not None:
-            self._take(from_arrow(AclChange, rows))
+        """Look for changes; returns the ACLs in force, in order, None if there never was one.
+
+        Raises what reading the table raises; `acls` are as before then.
+        """
+        if self.acls is not None or self._absent.is_there():
+            self._table.poll()
         return self.acls
 
-    def _read(self) -> None:
-        # The tail begins before the rows are read: a change that is committed between the two is
-        # read twice instead of being missed.
-        self._tail = follow(table_uri(self._root, ACLS), ACLS.schema.names)
-        self._now, self._number = frozenset(), -1
-        self._take(_read(self._root))
 
-    def _take(self, changes: list[AclChange]) -> None:
-        # Read a second time, an ACL that was removed since would be in force again.
-        new = [change for change in changes if change.number > self._number]
-        self._number = max([self._number, *(change.number for change in new)])
-        now = _after(new, self._now)
-        # An unchanged tuple tells whoever keeps something made from it that it still holds.
-        if self.acls is None or now != frozenset(self.acls):
-            self.acls = tuple(sorted(now))
-        self._now = now
+def _take(known: _Known | None, rows: pa.Table, is_whole: bool) -> _Known:
+    before = _Known(-1, ()) if known is None or is_whole else known
+    # Read a second time, an ACL that was removed since would be in force again.
+    changes = from_arrow(AclChange, rows)
+    new = [change for change in changes if change.number > before.number]
+    now = tuple(sorted(_after(new, frozenset(before.acls))))
+    number = max([before.number, *(change.number for change in new)])
+    # An unchanged tuple tells whoever keeps something made from it that it still holds.
+    return _Known(number, known.acls if known is not None and known.acls == now else now)

@@ -197,6 +197,9 @@ class Definitions:
         self._root = root
         self._watcher = TopicWatcher(root)
         self._seen = 0
+        # The number of partitions of each topic of the catalogue, with a table or without. It is
+        # exchanged with `topics`: a topic whose definition was not read would seem to be empty.
+        self.catalogue: dict[str, int] = {}
         self.topics: dict[str, TopicTable] = {}
         self.dead: set[str] = set()
 
@@ -206,19 +209,15 @@ class Definitions:
         counts = self.catalogue
         return {name: counts[name] for name in self.topics if name in counts}
 
-    @property
-    def catalogue(self) -> dict[str, int]:
-        """The number of partitions of each topic of the catalogue, with a table or without."""
-        return self._watcher.counts or {}
-
     def poll(self) -> bool:
         """Look for changes; return whether there are any. One attempt to open a file."""
-        grown = self._watcher.poll() is not None
+        self._watcher.poll()
         seen, created = self._watcher.changes, self._watcher.created
         if seen == self._seen:
-            return grown
+            return False
         known = read_definitions(self._root)
         self._seen = seen
+        self.catalogue = self._watcher.counts or {}
         self.topics = {each.topic: each for each in known if created.get(each.topic) == each.at}
         live = {each.topic_id for each in self.topics.values()}
         self.dead = {each.topic_id for each in known} - live

@@ -9,29 +9,23 @@ rows one is refused, and reads the other's entries.
 
 from __future__ import annotations
 
-import logging
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.followed import Followed
 from group_coordinator.pipeline.delta.open import open_appender
-from group_coordinator.pipeline.delta.tail import follow
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.store import ensure_table, open_table, table_uri
+from group_coordinator.pipeline.tables.store import Absent, ensure_table, table_uri
 from group_coordinator.schemas.rows import TopicIndexEntry
 from group_coordinator.schemas.tables import TOPIC_INDEX, to_arrow
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.appender import Appender
-    from group_coordinator.pipeline.delta.tail import Tail
-
-log = logging.getLogger(__name__)
 
 _BATCH_ROWS = 10_000
 
@@ -61,6 +55,8 @@ class PartitionIndex:
     def __init__(self) -> None:
         self.log_start = 0
         self.log_end = 0
+        # The offset after all that any entry has told, also of those that contradict the others.
+        self.most_end = 0
         self._bases = array("q")
         self._files = array("q")
         self._row_groups = array("q")
@@ -72,12 +68,7 @@ class PartitionIndex:
         self._latest = array("q")
 
     def append(self, entry: TopicIndexEntry, file: int) -> None:
-        """Add a span, whose base must be the log end."""
-        if entry.base_offset != self.log_end:
-            raise Failure(
-                f"topic_index: the entry at offset {entry.base_offset} of partition "
-                f"{entry.partition} of topic {entry.topic!r} does not follow offset {self.log_end}"
-            )
+        """Add a span, whose base is the log end."""
         latest = entry.max_timestamp or 0
         self._bases.append(self.log_end)
         self._files.append(file)
@@ -139,6 +130,8 @@ class TopicIndex:
         self.restarted_at: int | None = None
         self.most_partitions = 1
         self.files: list[IndexedFile] = []
+        # Why what follows is not known, until the topic is begun anew: entries that contradict.
+        self.problem: str | None = None
         self._restarted_by = 0
         self._numbers: dict[str, int] = {}
         self._partitions: dict[int, PartitionIndex] = {}
@@ -154,23 +147,48 @@ class TopicIndex:
         """Whether a file is indexed, since the topic was begun anew if it was."""
         return path in self._numbers
 
+    def check_follow(self, entries: Sequence[TopicIndexEntry]) -> None:
+        """Raise Failure for entries of rows whose offsets do not follow what is indexed."""
+        ends: dict[int, int] = {}
+        for entry in entries:
+            if entry.partition is None or entry.file is None:
+                continue
+            end = ends.get(entry.partition, self.partition(entry.partition).log_end)
+            if entry.base_offset != end:
+                raise Failure(_does_not_follow(entry, end))
+            ends[entry.partition] = end + entry.count
+
     def take(self, entry: TopicIndexEntry) -> None:
         """Take in an entry, the next of its commit."""
         if entry.partition is None:
-            self.done = entry.version
-        elif entry.file is None:
-            self.partition(entry.partition).log_start = entry.base_offset or 0
-            if self._restarted_by != entry.sequence:
-                self._restarted_by = entry.sequence
-                self.restarted_at, self.done = entry.version, None
-                self._numbers.clear()
-        else:
-            number = self._numbers.get(entry.file)
-            if number is None:
-                number = self._numbers[entry.file] = len(self.files)
-                self.files.append(IndexedFile(entry.file, entry.partition_values))
-            self.most_partitions = max(self.most_partitions, entry.partitions or 1)
-            self.partition(entry.partition).append(entry, number)
+            if self.problem is None:
+                self.done = entry.version
+            return
+        partition = self.partition(entry.partition)
+        if entry.file is None:
+            self._restart(partition, entry)
+            return
+        partition.most_end = max(partition.most_end, (entry.base_offset or 0) + entry.count)
+        if self.problem is None and entry.base_offset != partition.log_end:
+            self.problem = _does_not_follow(entry, partition.log_end)
+        if self.problem is not None:
+            return
+        number = self._numbers.get(entry.file)
+        if number is None:
+            number = self._numbers[entry.file] = len(self.files)
+            self.files.append(IndexedFile(entry.file, entry.partition_values))
+        self.most_partitions = max(self.most_partitions, entry.partitions or 1)
+        partition.append(entry, number)
+
+    def _restart(self, partition: PartitionIndex, entry: TopicIndexEntry) -> None:
+        """Begin a partition anew at an offset, at which its rows of now will be."""
+        partition.log_start = partition.log_end = entry.base_offset or 0
+        partition.most_end = max(partition.most_end, partition.log_end)
+        if self._restarted_by != entry.sequence:
+            self._restarted_by = entry.sequence
+            self.restarted_at, self.done = entry.version, None
+            self.problem = None
+            self._numbers.clear()
 
     def mark_gone(self, missing: set[str]) -> None:
         """Move each log start behind the last row of the files, which are missing."""
@@ -179,15 +197,26 @@ class TopicIndex:
             each.log_start = max(each.log_start, each.end_of(numbers))
 
 
+def _does_not_follow(entry: TopicIndexEntry, end: int) -> str:
+    return (
+        f"topic_index: the entry at offset {entry.base_offset} of partition {entry.partition} of "
+        f"topic {entry.topic!r} does not follow offset {end}: `topics reindex` begins it anew"
+    )
+
+
 class Index:
     """The index table of a root, followed; for one thread at a time.
 
-    `only`: the ids of the topics to keep; None keeps all.
+    Entries of a topic that do not follow each other are the topic's own `problem`: the other topics
+    are not disturbed.
     """
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._tail: Tail | None = None
+        self._table = Followed(table_uri(root, TOPIC_INDEX), TOPIC_INDEX.schema.names, self._take)
+        self._absent = Absent(root, TOPIC_INDEX)
+        # Whether what is indexed is known, be it nothing.
+        self.is_read = False
         self._appender: Appender | None = None
         self._topics: dict[str, TopicIndex] = {}
         self._ignored: set[str] = set()
@@ -208,8 +237,10 @@ class Index:
     def append(self, topic_id: str, entries: Sequence[TopicIndexEntry]) -> bool:
         """Append entries, all of one sequence; False if others have written that sequence.
 
-        Raises what `Appender.append` raises.
+        Raises what `Appender.append` raises, and Failure for entries that do not follow what is
+        indexed.
         """
+        self.topic(topic_id).check_follow(entries)
         if self._appender is None:
             ensure_table(self._root, TOPIC_INDEX)
             self._appender = open_appender(table_uri(self._root, TOPIC_INDEX))
@@ -217,34 +248,22 @@ class Index:
         return self._appender.append(rows, f"topic-index/{topic_id}", entries[0].sequence)
 
     def poll(self) -> bool:
-        """Take in new entries; return whether there are any. One attempt to open a file."""
-        if self._tail is None:
-            return self._read()
-        try:
-            rows = self._tail.poll()
-        except LogGone:
-            log.info("topic_index is read anew: its log was cleaned up meanwhile")
-            return self._read()
-        if rows is None:
-            return False
-        self._take(rows)
-        return True
+        """Take in new entries; return whether there are any. One attempt to open a file.
 
-    def _read(self) -> bool:
-        # The tail begins before the rows are read: entries that are committed between the two are
-        # read twice instead of being missed.
-        try:
-            self._tail = follow(table_uri(self._root, TOPIC_INDEX), TOPIC_INDEX.schema.names)
-            rows = open_table(self._root, TOPIC_INDEX).to_pyarrow_table(
-                columns=TOPIC_INDEX.schema.names
-            )
-        except TableNotFoundError:
+        Raises what reading the table raises; what is indexed is as before then.
+        """
+        if self._table.known is None and not self._absent.is_there():
+            self.is_read = True
             return False
-        # Within a sequence by offset, and the entry that says that a version is done at the end.
-        self._take(rows.sort_by([("sequence", "ascending"), ("base_offset", "ascending")]))
-        return True
+        found = self._table.poll()
+        self.is_read = True
+        return found
 
-    def _take(self, rows: pa.Table) -> None:
+    def _take(self, _known: bool | None, rows: pa.Table, is_whole: bool) -> bool:
+        """Take in entries; raises nothing."""
+        if is_whole:
+            # Within a sequence by offset, and the entry that says that a version is done last.
+            rows = rows.sort_by([("sequence", "ascending"), ("base_offset", "ascending")])
         before: dict[str, int] = {}
         for entry in _entries(rows):
             if entry.topic_id in self._ignored:
@@ -255,6 +274,7 @@ class Index:
                 continue
             topic.sequence = entry.sequence
             topic.take(entry)
+        return True
 
 
 def _entries(rows: pa.Table) -> Iterator[TopicIndexEntry]:

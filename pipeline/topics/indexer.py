@@ -124,6 +124,8 @@ class Indexer:
         what comes before is indexed and whenever asked again; OSError.
         """
         index = self._index.topic(self.topic.topic_id)
+        if index.problem is not None:
+            raise CannotFollow(index.problem)
         state = (index.sequence, partitions)
         if self._stopped is not None:
             stopped_at, error = self._stopped

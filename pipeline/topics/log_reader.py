@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.topics.errors import check_range
 from group_coordinator.pipeline.topics.record import Record
 from group_coordinator.pipeline.topics.row_groups import plain_types
@@ -66,7 +67,12 @@ class LogReader:
         return self._segments.poll()
 
     def partition(self, number: int) -> PartitionSegments:
-        """What there is of a partition, as of the last `poll`."""
+        """What there is of a partition, as of the last `poll`.
+
+        Raises Failure until the table was read to its end: what is not known has no bounds.
+        """
+        if not self._segments.is_whole:
+            raise Failure(f"the table of topic {self.topic.topic!r} was not read yet")
         return self._segments.partition(number)
 
     def read(self, partition: int, offset: int, max_bytes: int, max_records: int) -> list[Record]:
@@ -89,12 +95,12 @@ class LogReader:
 
     def check_range(self, partition: int, offset: int) -> None:
         """Raise OffsetOutOfRange for an offset that is not between log start and log end."""
-        log = self._segments.partition(partition)
+        log = self.partition(partition)
         check_range(self.topic.topic, partition, offset, log.log_start, log.log_end)
 
     def offset_for_time(self, partition: int, timestamp_ms: int) -> tuple[int, int] | None:
         """Return the first offset of this time or later, and its timestamp; None without one."""
-        log = self._segments.partition(partition)
+        log = self.partition(partition)
         at = log.log_start
         for segment in log.since(timestamp_ms):
             at = max(at, segment.base)

@@ -150,8 +150,9 @@ class Segments:
     """
 
     def __init__(self, uri: str) -> None:
-        self._uri = uri
         self.live = LiveFiles(uri)
+        # Whether the table was read to its end.
+        self.is_whole = False
         self._partitions: dict[int, PartitionSegments] = {}
         self._places: dict[str, tuple[int, int]] = {}
         # Paths of which the caller wants to know whether a commit added them.
@@ -170,17 +171,19 @@ class Segments:
         return dict(sorted(self._partitions.items()))
 
     def poll(self) -> bool:
-        """Take in what was committed; return whether there was anything."""
+        """Take in what was committed; return whether there was anything.
+
+        A change is taken in whole, or looked at again by the next call.
+        """
         found = False
-        while (change := self.live.poll()) is not None:
-            try:
-                self._take(change)
-            except BaseException:
-                # A change that was taken in by half is read again, with all others.
-                self.live = LiveFiles(self._uri)
-                self._partitions, self._places = {}, {}
-                raise
+        while (looked := self.live.look()) is not None:
+            change, behind = looked
+            # What may fail comes before anything that is changed.
+            added = [self._segment(file) for file in self._new_of(change)]
+            self._take(change, added)
+            self.live = behind
             found = True
+        self.is_whole = True
         return found
 
     def await_files(self, paths: frozenset[str]) -> None:
@@ -192,14 +195,19 @@ class Segments:
         """Whether an awaited file was in a commit that `poll` has read."""
         return self._has_come
 
-    def _take(self, change: Change) -> None:
+    def _new_of(self, change: Change) -> list[LiveFile]:
+        """The files of a change that are not known; of those that it removes, those too."""
+        known = () if change.everything else self._places.keys() - set(change.removed)
+        return [file for file in change.added if file.path not in known]
+
+    def _take(self, change: Change, added: list[tuple[int, Segment]]) -> None:
+        """Take in a change, with the segments of its new files; raises nothing."""
         if change.everything:
             self._partitions, self._places = {}, {}
         for path in change.removed:
             if path in self._places:
                 number, base = self._places.pop(path)
                 self.partition(number).drop(path, base)
-        added = [self._segment(file) for file in change.added if file.path not in self._places]
         for number, segment in sorted(added, key=lambda each: (each[0], each[1].base)):
             partition = self.partition(number)
             if segment.end > partition.log_end or change.everything:

@@ -127,6 +127,13 @@ class TableLog:
         ]
         return Commit(version, files)
 
+    def live_paths(self) -> set[str]:
+        """Return the paths of the files that the table has now, by its log.
+
+        Raises TableReplaced, DeltaError, OSError.
+        """
+        return {unquote(file.path) for file in data_files(self._open())}
+
     def newest_version(self) -> int:
         """Return the table's newest version. Raises TableReplaced, InvalidTable."""
         handle = self._open()

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import DeltaError, TableNotFoundError
 from pyarrow.fs import FileSelector, FileType
 
 from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.topics.columns import Columns, as_bytes
 from group_coordinator.pipeline.topics.definition import column_types
 from group_coordinator.pipeline.topics.errors import TableReplaced, check_range
@@ -66,10 +66,19 @@ class TableReader:
         return self._indexer.step(partitions)
 
     def partition(self, number: int) -> PartitionIndex:
-        """What there is of a partition, as of the last `step`. Raises TableReplaced."""
+        """What there is of a partition, as of the last `step`.
+
+        Raises TableReplaced, and Failure until the index was read and where it contradicts itself:
+        what it says of the log's end may be less than somebody was told before.
+        """
         if isinstance(self.problem, TableReplaced):
             raise TableReplaced(str(self.problem))
-        return self._index.topic(self.topic.topic_id).partition(number)
+        if not self._index.is_read:
+            raise Failure("topic_index was not read yet")
+        index = self._index.topic(self.topic.topic_id)
+        if index.problem is not None:
+            raise Failure(index.problem)
+        return index.partition(number)
 
     def read(self, partition: int, offset: int, max_bytes: int, max_records: int) -> list[Record]:
         """Return records from `offset` on: see `TableTopics.read`."""
@@ -104,7 +113,8 @@ class TableReader:
 
     def reindex(self, partitions: int) -> None:
         """Begin anew with the rows that the table has now: see `TableTopics.reindex`."""
-        self.partition(0)
+        if isinstance(self.problem, TableReplaced):
+            raise TableReplaced(str(self.problem))
         while not self._index.append(self.topic.topic_id, self._restart(partitions)):
             self._index.poll()
         self._index.poll()
@@ -119,7 +129,7 @@ class TableReader:
                 sequence=index.sequence + 1,
                 version=version,
                 partition=number,
-                base_offset=index.partition(number).log_end,
+                base_offset=index.partition(number).most_end,
             )
             for number in range(max(partitions, index.most_partitions))
         ]
@@ -229,11 +239,21 @@ class TableReader:
             self._foreign |= columns - known.keys()
 
     def _mark_gone(self) -> None:
-        """Move the log starts behind every file that is gone: one listing of the table's files."""
-        listed = self._indexer.log.files.get_file_info(FileSelector("", recursive=True))
+        """Move the log starts behind every file that is gone: one listing of the table's files.
+
+        A file that the table's log still has is not gone: it, or its folder, is away for a moment,
+        and its records are still to be read. Raises Failure if the log cannot be read either.
+        """
+        try:
+            live = self._indexer.log.live_paths()
+            listed = self._indexer.log.files.get_file_info(FileSelector("", recursive=True))
+        except (DeltaError, OSError) as error:
+            raise Failure(f"{self.topic.table} cannot be read: {first_line(error)}") from error
         present = {info.path.lstrip("/") for info in listed if info.type == FileType.File}
         index = self._index.topic(self.topic.topic_id)
-        missing = {file.path for file in index.files} - present
+        missing = {file.path for file in index.files} - present - live
+        if not missing:
+            return
         log.warning(
             "topic %s: %d files of %s are gone (vacuumed?), and the records in them",
             self.topic.topic,

@@ -7,6 +7,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 from kafka.protocol.consumer.group import (
@@ -17,11 +18,19 @@ from kafka.protocol.consumer.group import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
 
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.tables.acls import AclWatcher
 from group_coordinator.pipeline.tables.store import open_table
 from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.gateway.raw import Client, connected, heartbeat
@@ -354,3 +363,32 @@ def test_two_gateways_serve_one_member(root: str, clients: ExitStack) -> None:
     with coordinator(root), gateway(root) as first, gateway(root) as second:
         member_id = become_member(connect(first), "g")
         assert [beat(connect(each), "g", member_id) for each in (first, second)] == [0, 0]
+
+
+def test_who_may_do_what_is_not_known_so_nobody_is_answered_nor_refused_for_good(
+    root: str, clients: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client whose connection ends tries again; one that is not authorized ends itself."""
+    asked = MetadataRequest(topics=[], allow_auto_topic_creation=False), MetadataResponse, 4
+    everybody = FindCoordinatorRequest(key="g", key_type=0), FindCoordinatorResponse, 1
+
+    def away(_: AclWatcher) -> None:
+        raise OSError("the store is away")
+
+    with gateway(root) as broker:
+        served = clients.enter_context(connected(broker))
+        assert served.ask(*everybody).error_code == 0
+        with monkeypatch.context() as broken:
+            broken.setattr(AclWatcher, "poll", away)
+            wait_until("it ends connections", lambda: is_cut_off(broker, everybody))
+            # What needs no authorization is answered.
+            assert is_served(clients.enter_context(connected(broker)))
+        wait_until("it serves again", lambda: not is_cut_off(broker, everybody))
+        assert clients.enter_context(connected(broker)).ask(*asked).brokers
+
+
+def is_cut_off(broker: Broker, question: tuple[Any, Any, int]) -> bool:
+    with connected(broker) as client:
+        request, _, version = question
+        client.send(request, version)
+        return client.is_closed()

@@ -57,8 +57,15 @@ def test_a_rewrite_of_rows_adds_none(root: str, table: str) -> None:
     assert unindexed_since(root) is None
 
 
-def test_a_table_that_is_gone_tells_nothing(root: str, table: str) -> None:
+def test_a_table_that_is_away_may_have_had_rows_since_the_last_that_are_indexed(
+    root: str, table: str
+) -> None:
+    indexed = open_delta(table).history(1)[0]["timestamp"]
     Path(table).rename(f"{table}-elsewhere")
+    since = unindexed_since(root)
+    assert since is not None
+    assert (since - datetime(1970, 1, 1)).total_seconds() * 1000 == pytest.approx(indexed)
+    Path(f"{table}-elsewhere").rename(table)
     assert unindexed_since(root) is None
 
 

@@ -18,6 +18,7 @@ from group_coordinator.pipeline.tables.acls import add_acls, remove_acls
 from group_coordinator.pipeline.tables.topics import alter_topic, create_topic, delete_topic
 from group_coordinator.schemas.acls import AclBinding, AclFilter
 from group_coordinator.schemas.catalogue import Catalogue
+from tests.support.failing_reads import TOO_MANY_FILES, failing_reads
 
 OURS = BatchSettings(
     config=GroupCoordinatorConfig(group_max_size=7),
@@ -183,6 +184,21 @@ def test_a_batch_that_is_run_again_is_decided_by_the_same_acls(root: str, checkp
         restarted = PinnedSettings(root, checkpoint, OURS, planned(running, batch))
         assert of(restarted, batch).acls == acls
         assert of(restarted, batch + 1).acls == ()
+
+
+def test_a_look_that_fails_is_made_again_within_the_batch(
+    root: str, checkpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_acls(root, [ALLOWED])
+    create_topic(root, "orders", 6)
+    for table in ("acls", "topics"):
+        for fails in (1, 2, 3):
+            with failing_reads(f"{root}/{table}", fails, TOO_MANY_FILES) as reads:
+                settings = of(PinnedSettings(root, checkpoint, OURS), 0)
+            assert reads.has_failed
+            assert settings.acls == (ALLOWED,)
+            assert settings.topics is not None
+    assert "are looked at again: [Errno 24] Too many open files" in caplog.text
 
 
 def test_a_batch_is_not_run_again_without_the_keys_that_it_was_decided_by(

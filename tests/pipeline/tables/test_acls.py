@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
-from group_coordinator.pipeline.gateway.acls import Acls
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.delta import followed
+from group_coordinator.pipeline.gateway.acls import Acls, AclsUnknown
+from group_coordinator.pipeline.gateway.brokers import LEASE_S
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables import acls as module
 from group_coordinator.pipeline.tables.acls import (
@@ -18,6 +22,7 @@ from group_coordinator.pipeline.tables.acls import (
     remove_acls,
 )
 from group_coordinator.schemas.acls import AclBinding, AclFilter
+from tests.support.failing_reads import TOO_MANY_FILES, failing_reads
 
 ONE = AclBinding("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
 TWO = AclBinding("GROUP", "g-", "PREFIXED", "User:bob", "*", "READ", "ALLOW")
@@ -74,25 +79,41 @@ def test_a_change_that_is_read_twice_counts_once(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_acls(root, [TWO])
-    follow = module.follow
+    follow = followed.follow
 
     def follow_and_change(uri: str, columns: list[str]) -> object:
         tail = follow(uri, columns)
-        monkeypatch.setattr(module, "follow", follow)
+        monkeypatch.setattr(followed, "follow", follow)
         add_acls(root, [ONE])
         remove_acls(root, [AclFilter(resource_type="TOPIC")])
         return tail
 
-    monkeypatch.setattr(module, "follow", follow_and_change)
+    monkeypatch.setattr(followed, "follow", follow_and_change)
     watcher = AclWatcher(root)
     assert [watcher.poll(), watcher.poll()] == [(TWO,), (TWO,)]
 
 
-def test_a_gateway_goes_on_by_the_acls_that_it_has_while_they_cannot_be_read(
+class Later:
+    """The machine's clocks, some seconds later."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + round(1_000 * self._seconds)
+
+    def monotonic_s(self) -> float:
+        return time.monotonic() + self._seconds
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+def test_a_gateway_goes_on_for_its_lease_by_the_acls_that_it_has(
     root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     add_acls(root, [ONE])
-    known = Acls(root, GroupCoordinatorConfig())
+    known = Acls(root, GroupCoordinatorConfig(super_users="User:admin"))
     question = ("User:alice", "h", "READ", "TOPIC", "orders")
 
     def fail(_: AclWatcher) -> None:
@@ -112,11 +133,34 @@ def test_a_gateway_goes_on_by_the_acls_that_it_has_while_they_cannot_be_read(
         assert "the store is away" in caplog.text
         with pytest.raises(OSError, match="away"):
             Acls(root, GroupCoordinatorConfig())
+        known.check("User:alice")
+        with clock.use(Later(LEASE_S + 1)):
+            assert not known.is_known
+            known.check("User:admin")
+            with pytest.raises(AclsUnknown, match=r"ACLs could not be read for 1[12] s"):
+                known.check("User:alice")
     remove_acls(root, [AclFilter()])
     asyncio.run(known.look())
+    known.check("User:alice")
     assert known.acls == ()
     assert known.authorizer is not None
     assert not known.authorizer.allows(*question)
+
+
+def test_a_first_acl_that_cannot_be_read_lets_nobody_in(root: str) -> None:
+    """Before it everything is allowed to everybody."""
+    known = Acls(root, GroupCoordinatorConfig(super_users="User:admin"))
+    known.check("User:bob")
+    add_acls(root, [ONE])
+    with failing_reads(root, 1, TOO_MANY_FILES), pytest.raises(OSError, match="Too many open"):
+        asyncio.run(known.look())
+    known.check("User:admin")
+    with pytest.raises(AclsUnknown, match="nobody is let in"):
+        known.check("User:bob")
+    asyncio.run(known.look())
+    known.check("User:bob")
+    assert known.authorizer is not None
+    assert not known.authorizer.allows("User:bob", "h", "READ", "TOPIC", "orders")
 
 
 def test_sql_shows_the_acls_in_force(root: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,17 +19,23 @@ from pyarrow.fs import PyFileSystem
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.commit import CommitStateUnknown
 from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.topics import alter_topic
 from group_coordinator.pipeline.topics import (
     OffsetOutOfRange,
     TableTopics,
+    create_table_topic,
     index,
     indexer,
     table_log,
 )
+from group_coordinator.pipeline.topics.definition import read_definitions
 from group_coordinator.pipeline.topics.index import Index
 from group_coordinator.pipeline.upkeep.retention import retain
 from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
+from group_coordinator.schemas.rows import TopicIndexEntry
+from group_coordinator.schemas.tables import TOPIC_INDEX, to_arrow
 from tests.pipeline.topics.tables import (
     append,
     caught_up,
@@ -176,6 +181,24 @@ def test_what_vacuum_deleted_lies_before_the_log_start(root: str, uri: str) -> N
     assert [record.key for record in records(topics, 0)] == [b"id-%d" % n for n in range(20, 30)]
 
 
+@pytest.mark.parametrize("away", ["a file", "the folder"])
+def test_what_is_away_for_a_moment_is_not_gone(root: str, uri: str, away: str) -> None:
+    append(uri, range(20))
+    define(root, uri)
+    topics = opened(root)
+    before = ends(topics)
+    (file,) = Path(uri).glob("*.parquet")
+    moved = file if away == "a file" else Path(uri)
+    elsewhere = Path(root).parent / "elsewhere"
+    moved.rename(elsewhere)
+    for partition in range(3):
+        with pytest.raises((FileNotFoundError, Failure)):
+            topics.read("t", partition, 0, 1_000, 10)
+    assert ends(topics) == before
+    elsewhere.rename(moved)
+    assert sum(len(records(topics, number)) for number in range(3)) == 20
+
+
 def test_a_time_is_found_behind_what_vacuum_deleted(root: str, uri: str) -> None:
     for n in range(2):
         append(uri, [n])
@@ -197,8 +220,8 @@ def test_the_latest_time_may_have_been_in_what_vacuum_deleted(root: str, uri: st
     append(uri, timed(70, 80, 80, 10))
     define(root, uri, 1, key="id", timestamp="at")
     assert opened(root).offset_of_max_timestamp("t", 0) == (1, 90)
-    (first,) = DeltaTable(uri, version=0).file_uris()
-    Path(first).unlink()
+    DeltaTable(uri).delete("at = 50 OR at = 90")
+    DeltaTable(uri).vacuum(0, dry_run=False, enforce_retention_duration=False)
     topics = opened(root)
     assert topics.offset_of_max_timestamp("t", 0) == (3, 80)
     assert ends(topics) == [(2, 6)]
@@ -269,8 +292,8 @@ def test_partition_values_of_any_text_name_their_files(
     assert topics.problems() == {}
     assert sorted(r.key or b"" for r in records(topics, 0)) == sorted(t.encode() for t in texts)
     assert all(record.key == record.value for record in records(topics, 0))
-    for folder in Path(uri).glob("p=*"):
-        shutil.rmtree(folder)
+    DeltaTable(uri).delete()
+    DeltaTable(uri).vacuum(0, dry_run=False, enforce_retention_duration=False)
     with pytest.raises(OffsetOutOfRange, match="only 3 to 3" if is_snapshot else "only 4 to 4"):
         opened(root).read("t", 0, 0, 10_000, 100)
 
@@ -483,3 +506,67 @@ def test_commits_without_rows_are_not_read_again_for_ever(
 
 def properties(n: int) -> Any:
     return CommitProperties(app_transactions=[Transaction("app", n)])
+
+
+# --- an index that contradicts itself -------------------------------------------------------------
+
+
+def test_entries_that_do_not_follow_are_refused(root: str, uri: str) -> None:
+    append(uri, range(10))
+    define(root, uri, 1)
+    opened(root)
+    followed = Index(root)
+    followed.poll()
+    with pytest.raises(Failure, match=r"at offset 5 of partition 0 .* does not follow offset 10"):
+        followed.append(topic_id(root), [entry(root, sequence=2, base=5)])
+    assert commits(root) == 1
+
+
+def test_an_index_that_contradicts_itself_is_its_topic_s_problem_and_can_be_begun_anew(
+    root: str, uri: str
+) -> None:
+    """As one that was written before such entries were refused."""
+    append(uri, range(10))
+    define(root, uri, 1)
+    other = f"{uri}-other"
+    append(other, range(5))
+    create_table_topic(root, "other", 1, other, key="id")
+    opened(root)
+    rows = to_arrow(TOPIC_INDEX, [entry(root, sequence=2, base=30)])
+    assert open_appender(f"{root}/topic_index").append(rows, f"topic-index/{topic_id(root)}", 2)
+    append(uri, range(10, 15))
+    append(other, range(5, 9))
+    topics = opened(root)
+    assert "does not follow offset 10: `topics reindex`" in str(topics.problems()["t"])
+    # Somebody may have been told of a later end than the one that is known here.
+    with pytest.raises(Failure, match="does not follow"):
+        topics.log_end("t", 0)
+    assert topics.log_end("other", 0) == 9
+    topics.reindex("t")
+    for each in (caught_up(topics), opened(root)):
+        assert each.problems() == {}
+        assert ends(each) == [(37, 52)]
+        assert len(records(each, 0)) == 15
+
+
+def topic_id(root: str) -> str:
+    return next(each.topic_id for each in read_definitions(root) if each.topic == "t")
+
+
+def entry(root: str, sequence: int, base: int) -> TopicIndexEntry:
+    """An entry of seven rows at an offset of partition 0."""
+    return TopicIndexEntry(
+        "t",
+        topic_id(root),
+        sequence,
+        version=1,
+        partition=0,
+        file="again.parquet",
+        row_group=0,
+        base_offset=base,
+        count=7,
+        min_timestamp=1,
+        max_timestamp=1,
+        committed_at=1,
+        partitions=1,
+    )

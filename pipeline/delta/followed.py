@@ -1,0 +1,70 @@
+"""What a reader knows of a table, and the place up to which it has read it: the two move together.
+
+A read may fail at any moment. A reader whose place moves first passes over rows for good; one that
+forgets first, and then reads anew, knows nothing meanwhile, and answers as if there were nothing.
+So both are exchanged at once, when everything is read: after a read that failed the reader knows
+what it knew, and the next look reads the same rows again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta.tail import Tail, follow
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S")
+
+
+class Followed(Generic[S]):
+    """A table as one reader knows it; for one thread.
+
+    `take` makes what is known then of what was known before, None for nothing, and of rows: of new
+    ones, or where it is told so of all. It leaves what was known before as it is, unless it never
+    raises. Rows may be given to it twice: those that are committed while the table is read whole.
+    """
+
+    def __init__(
+        self, uri: str, columns: Sequence[str], take: Callable[[S | None, pa.Table, bool], S]
+    ) -> None:
+        self._uri = uri
+        self._columns = list(columns)
+        self._take = take
+        self._held: tuple[Tail, S] | None = None
+
+    @property
+    def known(self) -> S | None:
+        """What is known of the table as of the last `poll`; None before the first one."""
+        return None if self._held is None else self._held[1]
+
+    def poll(self) -> bool:
+        """Take in what is new; return whether there was anything. One attempt to open a file.
+
+        The first call reads the whole table, and so does one that finds the log cleaned up beyond
+        its place. Raises deltalake's TableNotFoundError and DeltaError, OSError, pyarrow's errors,
+        and what `take` raises: what is known is as before then.
+        """
+        if self._held is not None:
+            tail, known = self._held
+            try:
+                rows, after = tail.look()
+            except LogGone:
+                log.info("%s is read anew: its log was cleaned up meanwhile", self._uri)
+            else:
+                if rows is not None:
+                    known = self._take(known, rows, False)
+                self._held = after, known
+                return rows is not None
+        # The tail begins before the rows are read: what is committed between the two is read twice
+        # instead of being missed.
+        tail = follow(self._uri, self._columns)
+        rows = open_delta(self._uri).to_pyarrow_table(columns=self._columns)
+        self._held = tail, self._take(self.known, rows, True)
+        return True

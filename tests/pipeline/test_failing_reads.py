@@ -1,0 +1,500 @@
+"""What follows a table moves on only with what it has read: whichever read fails once.
+
+Each follower has read a table, which then grows. One of the reads by which the follower takes that
+in fails: the first, the second, ..., until there are no more. Meanwhile the follower may say that
+it is behind, or still know what it knew; it never knows anything else. Afterwards it knows what one
+does that is made afresh.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+import pytest
+from deltalake.exceptions import DeltaError
+
+from group_coordinator.coordinator.ownership import CLAIMED, STARTED
+from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.snapshot import Snapshot
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta.tail import Tail, follow
+from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.ownership.decision_log import DecisionLog
+from group_coordinator.pipeline.tables.acls import AclWatcher, add_acls, remove_acls
+from group_coordinator.pipeline.tables.store import ensure_table, table_uri
+from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
+from group_coordinator.pipeline.tables.topics import create_topic, delete_topic
+from group_coordinator.pipeline.topics import TableTopics
+from group_coordinator.pipeline.topics.definition import read_definitions
+from group_coordinator.pipeline.topics.index import Index
+from group_coordinator.pipeline.topics.segments import Segments
+from group_coordinator.schemas.acls import AclBinding, AclFilter
+from group_coordinator.schemas.records import CoordinatorEvent
+from group_coordinator.schemas.rows import TopicIndexEntry
+from group_coordinator.schemas.tables import COORDINATORS, RESPONSES, to_arrow
+from tests.pipeline.rows import response
+from tests.pipeline.topics.logs import appender, batch, make
+from tests.pipeline.topics.tables import append, define, ends
+from tests.support.failing_reads import KINDS, counted_files, failing_reads
+
+ERRORS = (OSError, DeltaError, Failure, pa.ArrowException)
+MOST_READS = 200
+
+
+class Follower(ABC):
+    """Something that follows a table of a root."""
+
+    # The name of the table that it follows.
+    table: str
+
+    # What it knows of the table's first version, if that is none of what it knows later.
+    first: object = None
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    @classmethod
+    def folder(cls, root: str) -> Path:
+        """Where its table lies."""
+        return Path(root, cls.table)
+
+    @classmethod
+    @abstractmethod
+    def begin(cls, root: str) -> None:
+        """Make the table, with something in it."""
+
+    @classmethod
+    @abstractmethod
+    def grow(cls, root: str) -> Iterator[None]:
+        """Commit to the table twice or more often; yields after each commit."""
+
+    @abstractmethod
+    def poll(self) -> None:
+        """Take in what is new."""
+
+    @abstractmethod
+    def known(self) -> object:
+        """What it knows of the table."""
+
+
+class Responses(Follower):
+    """A tail, of which rows are kept."""
+
+    table = RESPONSES.name
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._tail: Tail = follow(table_uri(root, RESPONSES), ["request_id"])
+        self._ids = self._all()
+
+    def _all(self) -> list[str]:
+        rows = open_delta(table_uri(self.root, RESPONSES)).to_pyarrow_table()
+        return sorted(rows.column("request_id").to_pylist())
+
+    @classmethod
+    def begin(cls, root: str) -> None:
+        ensure_table(root, RESPONSES)
+        cls._append(root, "a", "b")
+
+    @classmethod
+    def grow(cls, root: str) -> Iterator[None]:
+        for name in ("c", "d", "e"):
+            yield cls._append(root, name)
+
+    @classmethod
+    def _append(cls, root: str, *names: str) -> None:
+        writer = LocalAppender(Path(table_uri(root, RESPONSES)))
+        for name in names:
+            writer.append(to_arrow(RESPONSES, [response(name)]))
+
+    def poll(self) -> None:
+        try:
+            rows = self._tail.poll()
+        except LogGone:
+            tail = follow(table_uri(self.root, RESPONSES), ["request_id"])
+            self._ids, self._tail = self._all(), tail
+            return
+        if rows is not None:
+            self._ids = sorted(self._ids + rows.column("request_id").to_pylist())
+
+    def known(self) -> object:
+        return self._ids
+
+
+class Topics(Follower):
+    table = "topics"
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._watcher = TopicWatcher(root)
+
+    @classmethod
+    def begin(cls, root: str) -> None:
+        create_topic(root, "a", 1)
+        create_topic(root, "b", 2)
+        delete_topic(root, "b")
+
+    @classmethod
+    def grow(cls, root: str) -> Iterator[None]:
+        yield create_topic(root, "c", 3)
+        yield delete_topic(root, "a")
+        yield create_topic(root, "a", 4)
+
+    def poll(self) -> None:
+        self._watcher.poll()
+
+    def known(self) -> object:
+        return self._watcher.catalogue
+
+
+def acl(name: str, permission: str = "ALLOW") -> AclBinding:
+    return AclBinding("TOPIC", name, "LITERAL", f"User:{name}", "*", "READ", permission)
+
+
+class AccessControl(Follower):
+    table = "acls"
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._watcher = AclWatcher(root)
+
+    @classmethod
+    def begin(cls, root: str) -> None:
+        add_acls(root, [acl("a"), acl("b", "DENY")])
+
+    @classmethod
+    def grow(cls, root: str) -> Iterator[None]:
+        add_acls(root, [acl("c", "DENY")])
+        yield
+        assert remove_acls(root, [AclFilter(resource_name="a")]) == [acl("a")]
+        yield
+        add_acls(root, [acl("d")])
+        yield
+
+    def poll(self) -> None:
+        self._watcher.poll()
+
+    def known(self) -> object:
+        return self._watcher.acls
+
+
+class Decisions(Follower):
+    table = COORDINATORS.name
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._log = DecisionLog(root)
+        self._known: object = None
+
+    @classmethod
+    def begin(cls, root: str) -> None:
+        ensure_table(root, COORDINATORS)
+        cls._decide(root, (STARTED, None), (CLAIMED, 3))
+
+    @classmethod
+    def grow(cls, root: str) -> Iterator[None]:
+        for event in ((CLAIMED, 4), (STARTED, None), (CLAIMED, 5)):
+            yield cls._decide(root, event)
+
+    @classmethod
+    def _decide(cls, root: str, *events: tuple[str, int | None]) -> None:
+        log = DecisionLog(root)
+        for event, partition in events:
+            row = CoordinatorEvent(1_000, 0, event, 1, partition, "h", 9092)
+            assert log.decide(log.read(), [row]) is not None
+
+    def poll(self) -> None:
+        self._known = self._log.read(), self._log.starts_of(1)
+
+    def known(self) -> object:
+        return self._known
+
+
+class Appends(Follower):
+    """What an appender knows of its table."""
+
+    table = RESPONSES.name
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._snapshot = Snapshot(table_uri(root, RESPONSES))
+        self._snapshot.last_version("app")
+
+    @classmethod
+    def begin(cls, root: str) -> None:
+        ensure_table(root, RESPONSES)
+        cls._append(root, 1, 2)
+
+    @classmethod
+    def grow(cls, root: str) -> Iterator[None]:
+        for number in (3, 4, 5):
+            yield cls._append(root, number)
+
+    @classmethod
+    def _append(cls, root: str, *numbers: int) -> None:
+        writer = LocalAppender(Path(table_uri(root, RESPONSES)))
+        for number in numbers:
+            assert writer.append(to_arrow(RESPONSES, [response(str(number))]), "app", number)
+
+    def poll(self) -> None:
+        self._snapshot.follow()
+
+    def known(self) -> object:
+        now = self._snapshot
+        files = sorted(now.files.values()), now.bytes
+        return now.version, files, now.last_version("app"), now.features, now.partition_by
+
+
+class Entries(Follower):
+    """The index of topics."""
+
+    table = "topic_index"
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._index = Index(root)
+
+    @classmethod
+    def begin(cls, root: str) -> None:
+        cls._append(root, ("x", 1), ("y", 1))
+
+    @classmethod
+    def grow(cls, root: str) -> Iterator[None]:
+        for sequence in (("x", 2), ("y", 2), ("x", 3)):
+            yield cls._append(root, sequence)
+
+    @classmethod
+    def _append(cls, root: str, *sequences: tuple[str, int]) -> None:
+        for topic, sequence in sequences:
+            file = TopicIndexEntry(
+                topic,
+                topic,
+                sequence,
+                version=sequence,
+                partition=0,
+                file=f"{sequence}.parquet",
+                row_group=0,
+                base_offset=10 * (sequence - 1),
+                count=10,
+                min_timestamp=sequence,
+                max_timestamp=sequence,
+                committed_at=sequence,
+                partitions=1,
+            )
+            done = TopicIndexEntry(topic, topic, sequence, version=sequence)
+            index = Index(root)
+            index.poll()
+            assert index.append(topic, [file, done])
+
+    def poll(self) -> None:
+        self._index.poll()
+
+    def known(self) -> object:
+        if not self._index.is_read:
+            return None
+        topics = [self._index.topic(name) for name in ("x", "y")]
+        return [
+            (each.sequence, each.done, len(each.files), each.partition(0).log_end)
+            for each in topics
+        ]
+
+
+class OwnTable(Follower):
+    """The table of a topic's own, as whoever reads or appends records knows it."""
+
+    first: ClassVar[dict[int, object]] = {}
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._segments = Segments(str(self.folder(root)))
+
+    @classmethod
+    def folder(cls, root: str) -> Path:
+        (table,) = Path(root, "topic_records").iterdir()
+        return table
+
+    @classmethod
+    def begin(cls, root: str) -> None:
+        topic = make(root, 2)
+        appender(topic).append([batch(0, "a", "b"), batch(1, "c")])
+
+    @classmethod
+    def grow(cls, root: str) -> Iterator[None]:
+        (topic,) = read_definitions(root)
+        for number in (0, 1, 0):
+            appender(topic).append([batch(number, "x", "y")])
+            yield
+
+    def poll(self) -> None:
+        self._segments.poll()
+
+    def known(self) -> object:
+        if not self._segments.is_whole:
+            return None
+        return {
+            number: (each.log_start, each.log_end, len(each.segments))
+            for number, each in self._segments.partitions().items()
+        }
+
+
+class UsersTable(Follower):
+    """A user's table that is a topic, which its reader indexes."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._topics = TableTopics(root)
+
+    @classmethod
+    def folder(cls, root: str) -> Path:
+        return Path(root, "rows")
+
+    @classmethod
+    def begin(cls, root: str) -> None:
+        append(f"{root}/rows", range(10))
+        define(root, f"{root}/rows", 2)
+
+    @classmethod
+    def grow(cls, root: str) -> Iterator[None]:
+        for number in (1, 2, 3):
+            append(f"{root}/rows", range(10 * number, 10 * number + 10))
+            yield
+
+    def poll(self) -> None:
+        self._topics.poll()
+        if problem := self._topics.problems().get("t"):
+            raise problem
+
+    def known(self) -> object:
+        try:
+            return ends(self._topics) if self._topics.topics() else None
+        except Failure:
+            return None
+
+
+FOLLOWERS: list[type[Follower]] = [
+    Responses,
+    Topics,
+    AccessControl,
+    Decisions,
+    Appends,
+    Entries,
+    OwnTable,
+    UsersTable,
+]
+
+
+@pytest.fixture(autouse=True)
+def every_look_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look also asks whether the log was cleaned up, which is otherwise asked once a second."""
+    monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 0.0)
+    counted_files(monkeypatch)
+
+
+def until_quiet(follower: Follower, states: Sequence[object] = ()) -> None:
+    """Poll until a look finds nothing new; whatever it knows meanwhile is one of the states."""
+    before: object = ...
+    while before != (before := follower.known()):
+        try:
+            follower.poll()
+        finally:
+            assert not states or follower.known() in states
+
+
+def trim(folder: Path) -> None:
+    """Leave of the log what comes from its newest checkpoint on: others have read it."""
+    clean_log(open_delta(str(folder)))
+    trim_log(folder, open_delta(str(folder)).version(), grace_s=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=errno.errorcode.__getitem__)
+@pytest.mark.parametrize("trimmed", [False, True], ids=["whole log", "trimmed log"])
+@pytest.mark.parametrize("follower", FOLLOWERS, ids=lambda each: each.__name__)
+def test_a_follower_knows_the_table_whichever_read_fails(
+    tmp_path: Path, follower: type[Follower], trimmed: bool, kind: int
+) -> None:
+    base, grown = tmp_path / "base", tmp_path / "grown"
+    follower.begin(str(base))
+    shutil.copytree(base, grown)
+    states: list[object] = [None, read_whole(follower, grown).known()]
+    states += [read_whole(follower, grown).known() for _ in follower.grow(str(grown))]
+    assert states.count(None) == 1
+    if trimmed:
+        trim(follower.folder(str(grown)))
+    else:
+        # A commit that is away is one that nobody has written yet.
+        states.insert(0, follower.first)
+    for fails in range(1, MOST_READS):
+        root = tmp_path / f"root-{fails}"
+        shutil.copytree(base, root)
+        one = read_whole(follower, root)
+        make_like(root, grown)
+        with failing_reads(str(root), fails, kind) as reads:
+            with suppress(*ERRORS):
+                until_quiet(one, states[-4:])
+            has_failed = reads.has_failed
+        until_quiet(one)
+        assert one.known() == states[-1], f"after read {fails} had failed"
+        if not has_failed:
+            assert fails > 1
+            break
+    else:
+        raise AssertionError("it reads for ever")
+    # And one that has read nothing yet.
+    for fails in range(1, MOST_READS):
+        with failing_reads(str(grown), fails, kind) as reads:
+            late = None
+            with suppress(*ERRORS):
+                late = follower(str(grown))
+                until_quiet(late, states)
+            has_failed = reads.has_failed
+        if late is not None:
+            until_quiet(late)
+            assert late.known() == states[-1], f"after read {fails} had failed"
+        if not has_failed:
+            return
+    raise AssertionError("it reads for ever")
+
+
+def make_like(root: Path, grown: Path) -> None:
+    """Give a folder the files of another one, and no others."""
+    shutil.copytree(grown, root, dirs_exist_ok=True)
+    for path in root.rglob("*"):
+        if path.is_file() and not (grown / path.relative_to(root)).exists():
+            path.unlink()
+
+
+def read_whole(follower: type[Follower], root: Path) -> Follower:
+    one = follower(str(root))
+    until_quiet(one)
+    return one
+
+
+def test_a_table_whose_checkpoint_is_away_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 60.0)
+    OwnTable.begin(str(tmp_path))
+    assert len(list(OwnTable.grow(str(tmp_path)))) == 3
+    folder = OwnTable.folder(str(tmp_path))
+    trim(folder)
+    segments = Segments(str(folder))
+    note = folder / "_delta_log" / "_last_checkpoint"
+    note.rename(tmp_path / "away")
+    with pytest.raises(Failure, match="no log that can be read"):
+        segments.poll()
+    assert not segments.is_whole
+    (tmp_path / "away").rename(note)
+    assert segments.poll()
+    assert (segments.is_whole, segments.partition(0).log_end) == (True, 6)
