@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.delta.data_files import DataFile
 
-_ENGINE = "group-coordinator"
+ENGINE = "group-coordinator"
 # The field of commitInfo that tells one commit from any other, as in Spark's commits.
 COMMIT_ID = "txnId"
 
@@ -97,7 +97,7 @@ def commit_info(
         "operation": operation,
         "operationParameters": {"mode": "Append"},
         "isBlindAppend": is_blind_append,
-        "engineInfo": _ENGINE,
+        "engineInfo": ENGINE,
         COMMIT_ID: commit_id,
         "numActions": 1 + others,
     }

@@ -10,9 +10,10 @@ whose it is.
 
 A version is free as well once its commit was cleaned up. A writer that stood still between its look
 at the log and its link, while others went on and the log was cleaned up beyond it, creates a commit
-that no reader sees. A clean-up keeps the newest Delta checkpoint's version and all later ones: a
-commit whose predecessor is missing, and which is no later than that checkpoint, came too late or
-was itself cleaned past.
+that no reader sees. A clean-up keeps the newest Delta checkpoint's version and all later ones. So a
+commit is certainly in the log if the newest checkpoint, as noted *after* the link, is older. That
+its predecessor is there proves nothing: it may be late itself, of another writer that stood still.
+Where the checkpoint is not older, the table is asked whether it has what the commit has added.
 """
 
 from __future__ import annotations
@@ -24,9 +25,14 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from deltalake.exceptions import DeltaError
+
 from group_coordinator.pipeline.delta.actions import commit_info, encode_commit
+from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.flush import flush
 from group_coordinator.pipeline.delta.log import commit_path, last_checkpoint
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.errors import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,6 +74,7 @@ class Commit:
     ) -> None:
         # The identifier makes each content unique, also of two commits that say the same.
         info = commit_info(is_blind_append, str(uuid.uuid4()), len(actions))
+        self._actions = actions
         self.content = encode_commit([info, *actions])
         self._flushed = flushed
         self.may_stand = False
@@ -94,11 +101,33 @@ class Commit:
             except OSError as error:
                 # The link alone decides whether the commit stands.
                 log.warning("%s is left behind: %s", partial, error)
-        if _is_cleaned_beyond(folder, version):
+        if _may_be_cleaned_beyond(folder, version) and not self._is_in_table(folder.parent):
             raise CommitStateUnknown(
                 f"it is not known whether version {version} of {folder.parent} was written: the "
                 "log was cleaned up beyond it meanwhile"
             )
+
+    def _is_in_table(self, table: Path) -> bool:
+        """Whether the table has what this commit has added; False where that cannot be told.
+
+        Files tell, since no other commit adds them. One without files is told by its transactions.
+        """
+        added = {each["add"]["path"] for each in self._actions if "add" in each}
+        removed = {each["remove"]["path"] for each in self._actions if "remove" in each}
+        wrote = [each["txn"] for each in self._actions if "txn" in each]
+        try:
+            handle = open_delta(str(table))
+            if added or removed:
+                there = {file.path for file in data_files(handle)}
+                return not added.isdisjoint(there) if added else removed.isdisjoint(there)
+            versions = [handle.transaction_version(each["appId"]) for each in wrote]
+        except (DeltaError, OSError) as error:
+            log.warning("whether a commit is in %s cannot be asked: %s", table, first_line(error))
+            return False
+        return bool(wrote) and all(
+            newest is not None and newest >= each["version"]
+            for newest, each in zip(versions, wrote, strict=True)
+        )
 
     def _settle(self, target: Path, error: OSError) -> None:
         """Return if the target is this commit; raise what `create` raises if it is not."""
@@ -117,12 +146,12 @@ class Commit:
             raise FileExistsError(f"{target} is another writer's") from error
 
 
-def _is_cleaned_beyond(folder: Path, version: int) -> bool:
-    """Whether the log was, or may have been, cleaned up to this version or a later one."""
-    if version == 0 or commit_path(folder, version - 1).exists():
-        return False
+def _may_be_cleaned_beyond(folder: Path, version: int) -> bool:
+    """Whether the log may have been cleaned up to this version or a later one."""
     checkpoint = last_checkpoint(folder)
-    return checkpoint is None or checkpoint.version >= version
+    if checkpoint is None:
+        return version > 0 and not commit_path(folder, version - 1).exists()
+    return checkpoint.version >= version
 
 
 def write_partial(folder: Path, content: bytes, flushed: bool = False) -> Path:

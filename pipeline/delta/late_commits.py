@@ -12,6 +12,10 @@ committed again, as the newest version, unless the table has them already: who b
 may have been killed between that commit and the deletion of the late one, and a writer of ours
 writes again what came late. Only appends can be brought; of another commit a line of the log says
 that it is lost. Both times are the store's, and no other clock takes part.
+
+A writer of ours that is not told that its commit stands writes it again under the same transaction,
+so a newer one of the application says that it did. Another engine was told that its commit stands,
+and went on: of a stream of Spark's a newer batch says nothing of this one.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from group_coordinator.pipeline.delta.actions import Action, parse_commit
+from group_coordinator.pipeline.delta.actions import ENGINE, Action, parse_commit
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.log import commit_path
@@ -79,7 +83,7 @@ def bring(table: Path, version: int) -> int | None:
     actions = parse_commit(content)
     handle = open_delta(str(table))
     brought = None
-    if not _has(handle, table, actions):
+    if not _has(handle, table, actions, is_ours=_is_ours(lines)):
         brought = _commit(log_folder, handle.version(), lines, actions)
     late.unlink()
     if brought is not None:
@@ -92,7 +96,13 @@ def bring(table: Path, version: int) -> int | None:
     return brought
 
 
-def _has(handle: DeltaTable, table: Path, actions: Sequence[Action]) -> bool:
+def _is_ours(lines: Sequence[dict[str, Any]]) -> bool:
+    """Whether a writer of this project made the commit."""
+    infos = (line["commitInfo"] for line in lines if "commitInfo" in line)
+    return any(isinstance(each, dict) and each.get("engineInfo") == ENGINE for each in infos)
+
+
+def _has(handle: DeltaTable, table: Path, actions: Sequence[Action], is_ours: bool) -> bool:
     """Whether the table has the commit's files or transactions, or the files are gone."""
     there = {file.path for file in data_files(handle)}
     paths = [action.add.path for action in actions if action.add is not None]
@@ -103,6 +113,8 @@ def _has(handle: DeltaTable, table: Path, actions: Sequence[Action]) -> bool:
         for action in actions
         if action.txn is not None
     ]
+    if paths and not is_ours:
+        return any(newest == version for newest, version in written)
     return any(newest is not None and newest >= version for newest, version in written)
 
 

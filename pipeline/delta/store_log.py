@@ -118,7 +118,7 @@ class StoreLog:
         """Create the commit of a version; see `TableLog.create`."""
         asked = Freshness.now()
         self._put(commit, version)
-        if not self.knows_end and self._is_cleaned_beyond(version):
+        if not self.knows_end and self._may_be_late(version):
             # Where this commit is now, no reader of the table looks; nor must this one.
             self._is_behind = True
             raise CommitStateUnknown(
@@ -127,6 +127,13 @@ class StoreLog:
             )
         self._end.renew(asked)
         self._keep(version, commit.content)
+
+    def _may_be_late(self, version: int) -> bool:
+        try:
+            return self._is_cleaned_beyond(version)
+        except (OSError, Failure) as error:
+            log.warning("whether version %d of %s is late: %s", version, self._uri, error)
+            return True
 
     def _keep(self, version: int, content: bytes) -> None:
         if len(content) <= _RECENT_BYTES:
@@ -176,12 +183,20 @@ class StoreLog:
         )
 
     def _is_cleaned_beyond(self, version: int) -> bool:
-        """Whether the log was, or may have been, cleaned up to this version or a later one."""
-        if version == 0 or self._log.read(_name(version - 1)) is not None:
+        """Whether the log may have been cleaned up to this version or a later one.
+
+        That the version before is there proves nothing: it may have come late itself. Raises
+        Failure if the note of the newest Delta checkpoint is none: what it says is not known.
+        """
+        if version == 0:
             return False
         content = self._log.read("_last_checkpoint")
-        checkpoint = None if content is None else decode_last_checkpoint(content)
-        return checkpoint is not None and checkpoint.version >= version
+        if content is None:
+            return False
+        checkpoint = decode_last_checkpoint(content)
+        if checkpoint is None:
+            raise Failure(f"_last_checkpoint of {self._uri} cannot be read")
+        return checkpoint.version >= version
 
 
 def _name(version: int) -> str:

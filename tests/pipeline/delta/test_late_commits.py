@@ -114,6 +114,32 @@ def test_what_its_writer_wrote_again_is_not_brought(table: Path, version: int) -
     assert rows(table) == [1, 2, 3, 4, 5, 6, 7]
 
 
+def test_a_batch_of_another_engine_s_stream_is_brought_though_the_stream_went_on(
+    table: Path,
+) -> None:
+    """It was told that its commit stands, so it wrote the next batch and not this one again."""
+    properties = CommitProperties(app_transactions=[Transaction("stream", 5)])
+    come_late(
+        table,
+        2,
+        lambda copy: write_deltalake(
+            str(copy), numbers(7), mode="append", commit_properties=properties
+        ),
+    )
+    following = CommitProperties(app_transactions=[Transaction("stream", 6)])
+    write_deltalake(str(table), numbers(8), mode="append", commit_properties=following)
+    trim_log(table, 6, grace_s=0)
+    assert rows(table) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_what_a_writer_of_ours_wrote_again_is_not_brought_though_it_went_on(table: Path) -> None:
+    come_late(table, 2, lambda copy: LocalAppender(copy).append(numbers(7), "app", 5))
+    for version in (5, 6):
+        LocalAppender(table).append(numbers(7), "app", version)
+    trim_log(table, 6, grace_s=0)
+    assert rows(table) == [1, 2, 3, 4, 5, 6, 7, 7]
+
+
 def test_what_is_no_append_is_named_and_kept_aside(table: Path, caplog) -> None:
     come_late(table, 2, lambda copy: DeltaTable(str(copy)).delete("n = 3"))
     trim_log(table, 6, grace_s=0)

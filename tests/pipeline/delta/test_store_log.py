@@ -305,7 +305,8 @@ def test_who_slept_past_a_clean_up_does_not_commit_into_its_gap(uri, sleeper):
     assert rows(uri) == [0, 1, 2, 3, 4]
 
 
-def test_who_slept_within_a_commit_says_that_its_outcome_is_unknown(uri, monkeypatch):
+@pytest.mark.parametrize("behind", ["nothing", "another late commit"])
+def test_who_slept_within_a_commit_says_that_its_outcome_is_unknown(uri, monkeypatch, behind):
     clocks = Clocks()
     with clock.use(clocks):
         asleep, other = StoreAppender(uri), StoreAppender(uri)
@@ -318,6 +319,9 @@ def test_who_slept_within_a_commit_says_that_its_outcome_is_unknown(uri, monkeyp
                 other.append(numbers(number))
             clean_up(uri)
             clocks.steady_s += CLEANED_S
+            if behind != "nothing":
+                # Of a writer that stood still as well, and wakes up first.
+                create(folder, f"{int(path.removesuffix('.json')) - 1:020}.json", content)
             create(folder, path, content)
 
         with monkeypatch.context() as slowed:

@@ -295,6 +295,40 @@ def test_a_commit_that_comes_after_a_clean_up_beyond_its_version_is_not_taken_fo
     assert rows(folder) == [0, 1, 2, 3, 4, 7]
 
 
+def test_of_two_writers_that_stand_still_at_once_neither_takes_the_other_s_commit_for_the_log(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The second one's predecessor is there: it is the first one's, which no reader sees."""
+    first, link = LocalAppender(folder), os.link
+    written: list[bool] = []
+
+    def links_last(source: Path, target: Path) -> None:
+        """The first one stands still before its link, and so does the second one."""
+        monkeypatch.setattr(commit.os, "link", link)
+        LocalAppender(folder).append(numbers(9))
+        second = LocalAppender(folder)
+
+        def links_behind_it(its_source: Path, its_target: Path) -> None:
+            monkeypatch.setattr(commit.os, "link", link)
+            clean_up(folder)
+            link(source, target)
+            link(its_source, its_target)
+
+        monkeypatch.setattr(commit.os, "link", links_behind_it)
+        with pytest.raises(CommitStateUnknown, match="cleaned up beyond it"):
+            second.append(numbers(8), "second", 1)
+        second.forget()
+        written.append(second.append(numbers(8), "second", 1))
+
+    monkeypatch.setattr(commit.os, "link", links_last)
+    with pytest.raises(CommitStateUnknown, match="cleaned up beyond it"):
+        first.append(numbers(7), "first", 1)
+    first.forget()
+    written.append(first.append(numbers(7), "first", 1))
+    assert written == [True, True]
+    assert rows(folder) == [0, 1, 2, 3, 4, 7, 8, 9]
+
+
 def test_a_commit_whose_version_was_cleaned_up_after_it_was_written_is_not_written_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -307,8 +341,7 @@ def test_a_commit_whose_version_was_cleaned_up_after_it_was_written_is_not_writt
 
     appender = LocalAppender(folder)
     monkeypatch.setattr(commit.os, "link", link_and_sleep)
-    with pytest.raises(CommitStateUnknown):
-        appender.append(numbers(7), "app", 1)
+    assert appender.append(numbers(7), "app", 1)
     appender.forget()
     assert not appender.append(numbers(7), "app", 1)
     assert rows(folder) == [0, 1, 2, 3, 4, 7]
