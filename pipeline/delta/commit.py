@@ -59,6 +59,14 @@ class CommitStateUnknown(OSError):
     """
 
 
+class NotFlushed(OSError):
+    """A commit is in the log, and may not outlive a loss of power.
+
+    What the disk has of it is not known, and a second fsync may say that all is well (fsyncgate):
+    the log takes no more commits of this writer until the table is opened anew.
+    """
+
+
 class Commit:
     """The actions of one commit, which is created under the first version that is free.
 
@@ -83,16 +91,14 @@ class Commit:
         """Create the commit of a version; `folder` is the log's.
 
         Raises FileExistsError if the version is another writer's, CommitStateUnknown if it may be
-        this commit or may not or if the log was cleaned up beyond it meanwhile, and another OSError
-        if this commit is certainly not there.
+        this commit or may not or if the log was cleaned up beyond it meanwhile, NotFlushed, and
+        another OSError if this commit is certainly not there.
         """
         target = commit_path(folder, version)
         partial = write_partial(folder, self.content, self._flushed)
         try:
             self.may_stand = True
             os.link(partial, target)
-            if self._flushed:
-                flush(folder)
         except OSError as error:
             self._settle(target, error)
         finally:
@@ -101,6 +107,11 @@ class Commit:
             except OSError as error:
                 # The link alone decides whether the commit stands.
                 log.warning("%s is left behind: %s", partial, error)
+        if self._flushed:
+            try:
+                flush(folder)
+            except OSError as error:
+                raise NotFlushed(f"{target} may not outlive a loss of power: {error}") from error
         if _may_be_cleaned_beyond(folder, version) and not self._is_in_table(folder.parent):
             raise CommitStateUnknown(
                 f"it is not known whether version {version} of {folder.parent} was written: the "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.delta.actions import add_action, txn_action
 from group_coordinator.pipeline.delta.appender import AppendConflict
-from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.commit import Commit, NotFlushed
 from group_coordinator.pipeline.delta.protocol import UnsupportedTable
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 from group_coordinator.pipeline.delta.table import ATTEMPTS, back_off
@@ -32,7 +32,8 @@ class FileAppender(ABC):
     `lay_out` says how rows become a file (`pipeline.delta.layout`).
 
     Raises UnsupportedTable, when it is made and by any append, if the table asks for more than is
-    written here (`pipeline.delta.protocol`).
+    written here (`pipeline.delta.protocol`). An append that raised NotFlushed is the last one: each
+    later one raises it, too, also one that only asks whether its transaction is in the log.
     """
 
     def __init__(self, uri: str, epoch: Epoch | None, flushed: bool, lay_out: LayOut) -> None:
@@ -40,11 +41,14 @@ class FileAppender(ABC):
         self._lay_out = lay_out
         self._epoch = epoch
         self._flushed = flushed
+        self._not_flushed: NotFlushed | None = None
         self._snapshot = Snapshot(uri)
         self._check_features()
 
     def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
         """Append in one commit; see `Appender.append`."""
+        if self._not_flushed is not None:
+            raise NotFlushed(*self._not_flushed.args)
         actions = []
         if app_id is not None:
             if self.last_version(app_id) >= version:
@@ -56,6 +60,9 @@ class FileAppender(ABC):
         commit = Commit(actions, is_blind_append=True, flushed=self._flushed)
         try:
             written = self._commit(commit, app_id, version)
+        except NotFlushed as error:
+            self._not_flushed = error
+            raise
         finally:
             # While the commit may be in the table its file must stay. VACUUM deletes a file that no
             # commit names.

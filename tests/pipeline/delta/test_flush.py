@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -59,6 +60,32 @@ def test_data_is_on_the_disk_before_its_commit_and_the_commit_before_the_answer(
     steps.clear()
     appender.append(rows(1))
     assert steps == new_segment[1:] + commit
+
+
+def test_a_commit_that_could_not_be_forced_is_not_acknowledged_nor_is_any_after_it(
+    folder, monkeypatch
+):
+    """A second fsync may say that all is well: what the first one lost it does not write again."""
+    appender = LocalAppender(folder, flushed=True)
+    flush = commit.flush
+
+    def fail(path: Path) -> None:
+        if path.name == "_delta_log":
+            monkeypatch.setattr(commit, "flush", flush)
+            raise OSError(errno.EIO, "Input/output error")
+        flush(path)
+
+    monkeypatch.setattr(commit, "flush", fail)
+    for _ in range(2):
+        with pytest.raises(commit.NotFlushed, match="may not outlive a loss of power"):
+            appender.append(rows(1), "app", 1)
+        appender.forget()
+    with pytest.raises(commit.NotFlushed):
+        appender.append(rows(2), "app", 2)
+    again = LocalAppender(folder, flushed=True)
+    assert not again.append(rows(1), "app", 1), "it is in the log"
+    assert again.append(rows(2), "app", 2)
+    assert DeltaTable(str(folder)).to_pyarrow_table().num_rows == 2
 
 
 def test_nothing_is_forced_unless_it_is_asked_for(folder, steps):
