@@ -8,9 +8,10 @@ from __future__ import annotations
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.delta.freshness import Freshness
 from group_coordinator.pipeline.delta.log import LastCheckpoint, LogGone, decode_last_checkpoint
 from group_coordinator.pipeline.delta.object_store import StoreFiles
-from group_coordinator.pipeline.delta.store_log import CLEANED_S, Freshness
+from group_coordinator.pipeline.delta.store_log import CLEANED_S
 from group_coordinator.pipeline.delta.table import local_folder
 
 # How often a reader that finds no commit asks whether it was cleaned up, s.

@@ -6,12 +6,14 @@ other file of the table is read, and no rewrite of other files is a conflict.
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.delta.actions import add_action, txn_action
 from group_coordinator.pipeline.delta.appender import AppendConflict
 from group_coordinator.pipeline.delta.commit import Commit, NotFlushed
+from group_coordinator.pipeline.delta.freshness import COMMITTABLE_S, Freshness
 from group_coordinator.pipeline.delta.protocol import UnsupportedTable
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 from group_coordinator.pipeline.delta.table import ATTEMPTS, back_off
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.data_files import DataFile
     from group_coordinator.pipeline.delta.epoch import Epoch
     from group_coordinator.pipeline.delta.layout import LayOut
+
+
+log = logging.getLogger(__name__)
+
+
+class _TooOld(Exception):
+    """VACUUM may have deleted the file that is to be committed."""
 
 
 class FileAppender(ABC):
@@ -49,17 +58,25 @@ class FileAppender(ABC):
         """Append in one commit; see `Appender.append`."""
         if self._not_flushed is not None:
             raise NotFlushed(*self._not_flushed.args)
+        while True:
+            try:
+                return self._append(rows, app_id, version)
+            except _TooOld as error:
+                log.warning("%s: its rows are written anew", error)
+
+    def _append(self, rows: pa.Table | None, app_id: str | None, version: int) -> bool:
         actions = []
         if app_id is not None:
             if self.last_version(app_id) >= version:
                 return False
             actions.append(txn_action(app_id, version))
+        begun = Freshness.of_now()
         added = None if rows is None else self._write_file(rows)
         if added is not None:
             actions.append(add_action(added))
         commit = Commit(actions, is_blind_append=True, flushed=self._flushed)
         try:
-            written = self._commit(commit, app_id, version)
+            written = self._commit(commit, app_id, version, begun)
         except NotFlushed as error:
             self._not_flushed = error
             raise
@@ -89,8 +106,11 @@ class FileAppender(ABC):
         """Return the table's files, if they hold its rows; see `TableAppender.file_paths`."""
         return None if self._snapshot.features else self._snapshot.files.keys()
 
-    def _commit(self, commit: Commit, app_id: str | None, version: int) -> bool:
-        """Create the next commit; False if the application's version was written meanwhile."""
+    def _commit(self, commit: Commit, app_id: str | None, version: int, begun: Freshness) -> bool:
+        """Create the next commit; False if the application's version was written meanwhile.
+
+        Raises _TooOld if the commit's file was `begun` too long ago.
+        """
         for attempt in range(ATTEMPTS):
             if attempt or self._looks_first():
                 self._snapshot.follow()
@@ -99,6 +119,8 @@ class FileAppender(ABC):
                 return False
             if self._epoch is not None:
                 self._epoch.check(self._uri, self.last_version(self._epoch.app_id))
+            if not begun.is_within(COMMITTABLE_S):
+                raise _TooOld(f"a file of {self._uri} that was not committed for half an hour")
             try:
                 self._snapshot.log.create(commit, self._snapshot.version + 1)
             except FileExistsError:

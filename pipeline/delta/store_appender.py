@@ -18,6 +18,7 @@ from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta.data_files import DataFile, new_path
 from group_coordinator.pipeline.delta.file_appender import FileAppender
+from group_coordinator.pipeline.delta.freshness import COMMITTABLE_S, Freshness
 from group_coordinator.pipeline.delta.layout import LayOut, Layout, write_parquet
 from group_coordinator.pipeline.delta.object_store import Folder
 from group_coordinator.pipeline.delta.store_log import StoreLog
@@ -45,7 +46,7 @@ class StoreAppender(FileAppender):
     def __init__(self, uri: str, epoch: Epoch | None = None, lay_out: LayOut = Layout) -> None:
         self._folder = Folder(uri)
         self._cleans_up_at = monotonic() + CLEAN_UP_S
-        self._ahead: tuple[pa.Table, Future[DataFile]] | None = None
+        self._ahead: tuple[pa.Table, Future[DataFile], Freshness] | None = None
         super().__init__(uri, epoch, flushed=False, lay_out=lay_out)
 
     def _looks_first(self) -> bool:
@@ -54,11 +55,12 @@ class StoreAppender(FileAppender):
 
     def write_ahead(self, rows: pa.Table) -> None:
         """Begin to write the rows' file; see `Appender.write_ahead`."""
-        self._ahead = rows, background.submit(_beside(), partial(self._upload, rows))
+        begun = Freshness.of_now()
+        self._ahead = rows, background.submit(_beside(), partial(self._upload, rows)), begun
 
     def _write_file(self, rows: pa.Table) -> DataFile:
         ahead, self._ahead = self._ahead, None
-        if ahead is not None and ahead[0] is rows:
+        if ahead is not None and ahead[0] is rows and ahead[2].is_within(COMMITTABLE_S / 2):
             return ahead[1].result()
         return self._upload(rows)
 

@@ -18,9 +18,10 @@ import itertools
 import logging
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.actions import parse_commit
 from group_coordinator.pipeline.delta.commit import CommitStateUnknown
+from group_coordinator.pipeline.delta.freshness import Freshness
 from group_coordinator.pipeline.delta.log import LogGone, decode_last_checkpoint
 from group_coordinator.pipeline.delta.object_store import PATIENCE_S, Folder
 from group_coordinator.pipeline.delta.table import back_off
@@ -42,32 +43,6 @@ _RECENT, _RECENT_BYTES = 1_000, 16_384
 _REPEATS = 4
 # From this attempt on `back_off` waits up to 250 ms.
 _LATE = 7
-
-
-class Freshness:
-    """How long ago something was seen, by whichever of two clocks says longer.
-
-    The monotonic clock stands still while a machine is suspended; the other one may be set.
-    """
-
-    def __init__(self) -> None:
-        self._seen: tuple[float, int] | None = None
-
-    def renew(self, at: tuple[float, int]) -> None:
-        """Note that it was seen at a time that `now` had returned."""
-        self._seen = at
-
-    @staticmethod
-    def now() -> tuple[float, int]:
-        """The time by both clocks."""
-        return monotonic(), clock_ms()
-
-    def is_within(self, seconds: float) -> bool:
-        """Whether it was seen within so many seconds."""
-        if self._seen is None:
-            return False
-        steady, wall_ms = self._seen
-        return max(monotonic() - steady, abs(clock_ms() - wall_ms) / 1000) < seconds
 
 
 class StoreLog:

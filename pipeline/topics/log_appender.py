@@ -28,6 +28,7 @@ from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta.commit import CommitStateUnknown
 from group_coordinator.pipeline.delta.data_files import DataFile, new_path, row_group_rows
 from group_coordinator.pipeline.delta.file_commits import FileCommits
+from group_coordinator.pipeline.delta.freshness import COMMITTABLE_S, Freshness
 from group_coordinator.pipeline.delta.rewrite import Rewrite, RewriteConflict
 from group_coordinator.pipeline.delta.table import back_off
 from group_coordinator.pipeline.errors import Failure
@@ -132,6 +133,7 @@ class _Written(Struct, frozen=True):
 
     base: int
     file: DataFile
+    begun: Freshness
 
 
 class LogAppender:
@@ -192,7 +194,9 @@ class LogAppender:
         """Write a file for each partition, but those that were written with the same offsets."""
         for number in list(written):
             placed = plan.placed.get(number)
-            if placed is None or placed[0][1] != written[number].base:
+            known = written[number]
+            is_fresh = known.begun.is_within(COMMITTABLE_S)
+            if placed is None or placed[0][1] != known.base or not is_fresh:
                 self._discard({number: written.pop(number)})
         for number, placed in plan.placed.items():
             if number not in written:
@@ -201,6 +205,7 @@ class LogAppender:
     def _write_file(
         self, partition: int, placed: list[tuple[NewBatch, int]], now: int | None
     ) -> _Written:
+        begun = Freshness.of_now()
         batches = [batch for batch, _ in placed]
         base = placed[0][1]
         times = [time for batch in batches for time in batch.timestamps]
@@ -238,7 +243,8 @@ class LogAppender:
         ]
         bounds = (base, base + len(times), min(times), max(times))
         stats = encode_segment_stats(len(times), bounds, merged(known))
-        return _Written(base, DataFile(path, content.size, clock_ms(), len(times), values, stats))
+        file = DataFile(path, content.size, clock_ms(), len(times), values, stats)
+        return _Written(base, file, begun)
 
     def _rows(
         self, batches: list[NewBatch], base: int, times: list[int], is_append_time: bool
@@ -272,6 +278,9 @@ class LogAppender:
 
     def _commit(self, plan: _Plan, written: Mapping[int, _Written]) -> bool:
         """Commit the files; False if another writer was faster. Raises CommitStateUnknown."""
+        if not all(each.begun.is_within(COMMITTABLE_S) for each in written.values()):
+            log.warning("records of %s were not committed for half an hour", self._topic.topic)
+            return False
         files = [each.file for each in written.values()]
         ends = [Transaction(log_end_id(number), plan.ends[number]) for number in written]
         self._segments.await_files(frozenset(file.path for file in files))
