@@ -57,18 +57,25 @@ class SignalEvent:
 
 
 @contextmanager
+def _handled_by(handle: Callable[[int], object]) -> Iterator[None]:
+    """Have `handle` be told of each ending signal of the block, by its number."""
+    before = [signal.signal(each, lambda number, _: handle(number)) for each in _ENDING]
+    try:
+        yield
+    finally:
+        for number, handler in zip(_ENDING, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
 def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
     """Call `act` in the main thread for each SIGINT or SIGTERM of the block.
 
     A shell that runs a job in the background has it ignore SIGINT, and Python leaves that so: for
     the block the signal is heard all the same.
     """
-    before = [signal.signal(number, lambda *_: act()) for number in _ENDING]
-    try:
+    with _handled_by(lambda _number: act()):
         yield
-    finally:
-        for number, handler in zip(_ENDING, before, strict=True):
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -93,14 +100,12 @@ def interrupts_deferred() -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    before = [signal.signal(each, lambda number, _: came.append(number)) for each in _ENDING]
     try:
-        yield
+        with _handled_by(came.append):
+            yield
     finally:
-        for number, handler in zip(_ENDING, before, strict=True):
-            signal.signal(number, handler)
-        for told in came[:1]:
-            signal.raise_signal(told)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 @contextmanager

@@ -1,9 +1,9 @@
 """What runs in a user's process: members of groups, and requests with their answers.
 
-The names below are what programs import, and they stay; the modules behind them may move. `admin`
-and `worker` are the command's. A client writes `requests` and reads `responses`, `topics` and the
-tables that are topics; it does not know how a coordinator reads or decides, and imports neither
-Spark nor pandas.
+The names below are what `group_coordinator` gives to programs; the modules behind them may move.
+`admin` and `worker` are the command's. A client writes `requests` and reads `responses`, `topics`
+and the tables that are topics; it does not know how a coordinator reads or decides, and imports
+neither Spark nor pandas.
 """
 
 from group_coordinator.coordinator.config import ConfigError

@@ -29,19 +29,27 @@ class Followed(Generic[S]):
     `take` makes what is known then of what was known before, None for nothing, and of rows: of new
     ones, or where it is told so of all. It leaves what was known before as it is, unless it never
     raises. Rows may be given to it twice: those that are committed while the table is read whole.
+    `is_there` tells of a table that may be missing whether it is there by now.
     """
 
     def __init__(
-        self, uri: str, columns: Sequence[str], take: Callable[[S | None, pa.Table, bool], S]
+        self,
+        uri: str,
+        columns: Sequence[str],
+        take: Callable[[S | None, pa.Table, bool], S],
+        is_there: Callable[[], bool],
     ) -> None:
         self._uri = uri
         self._columns = list(columns)
         self._take = take
+        self._is_there = is_there
+        # Whether some `poll` succeeded: what is known is all there is, be it nothing.
+        self.is_read = False
         self._held: tuple[Tail, S] | None = None
 
     @property
     def known(self) -> S | None:
-        """What is known of the table as of the last `poll`; None before the first one."""
+        """What is known of the table as of the last `poll`; None where it was not there."""
         return None if self._held is None else self._held[1]
 
     def poll(self) -> bool:
@@ -51,6 +59,11 @@ class Followed(Generic[S]):
         its place. Raises deltalake's TableNotFoundError and DeltaError, OSError, pyarrow's errors,
         and what `take` raises: what is known is as before then.
         """
+        found = (self._held is not None or self._is_there()) and self._read_on()
+        self.is_read = True
+        return found
+
+    def _read_on(self) -> bool:
         if self._held is not None:
             tail, known = self._held
             try:

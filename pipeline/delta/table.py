@@ -41,7 +41,7 @@ def is_table(uri: str) -> bool:
     """
     folder = local_folder(uri)
     if folder is not None:
-        return any(_versions(folder))
+        return any(log_names(folder))
     # Of a table in a local folder nobody waits for the import of a store's client, 30 ms of CPU.
     from group_coordinator.pipeline.delta.object_store import Folder
 
@@ -65,13 +65,13 @@ def newest_version(uri: str) -> int:
     """
     folder = local_folder(uri)
     if folder is not None:
-        newest = max(_versions(folder), default=None)
+        newest = max(log_names(folder), default=None)
         if newest is not None:
             return int(newest[:20])
     return open_delta(uri).version()
 
 
-def _versions(folder: Path) -> list[str]:
+def log_names(folder: Path) -> list[str]:
     """The names of the log's files that make a version, in any order; none without a log.
 
     A log that was away for a moment, or that is made meanwhile, is not one that is not there.

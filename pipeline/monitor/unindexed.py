@@ -7,15 +7,12 @@ telling so.
 
 from __future__ import annotations
 
-import os
-import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta.table import local_folder, log_names
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +21,6 @@ if TYPE_CHECKING:
 
 # The columns of the rows, in DuckDB's types; `since` in ms.
 COLUMNS = {"topic": "VARCHAR", "since": "BIGINT"}
-_COMMIT = re.compile(r"\d{20}\.json")
 _INDEXED = """
 SELECT
     topics.topic,
@@ -89,8 +85,9 @@ def _commits_after(uri: str, version: int) -> Iterator[bytes]:
             yield content
             version += 1
         return
-    # A glob would find nothing in a folder that is away.
-    with os.scandir(folder / "_delta_log") as entries:
-        commits = sorted(entry.path for entry in entries if _COMMIT.fullmatch(entry.name))
-    paths = (Path(path) for path in commits)
-    yield from (path.read_bytes() for path in paths if int(path.stem) > version)
+    names = sorted(log_names(folder))
+    if not names:
+        raise FileNotFoundError(f"{folder} has no log")
+    # Each begins with its version; beside commits there are Delta checkpoints.
+    later = (name for name in names if name[20:] == ".json" and int(name[:20]) > version)
+    yield from ((folder / "_delta_log" / name).read_bytes() for name in later)

@@ -126,8 +126,8 @@ class AclWatcher:
     """
 
     def __init__(self, root: str) -> None:
-        self._absent = Absent(root, ACLS)
-        self._table = Followed(table_uri(root, ACLS), ACLS.schema.names, _take)
+        is_there = Absent(root, ACLS).is_there
+        self._table = Followed(table_uri(root, ACLS), ACLS.schema.names, _take, is_there)
 
     @property
     def acls(self) -> tuple[AclBinding, ...] | None:
@@ -140,8 +140,7 @@ class AclWatcher:
 
         Raises what reading the table raises; `acls` are as before then.
         """
-        if self.acls is not None or self._absent.is_there():
-            self._table.poll()
+        self._table.poll()
         return self.acls
 
 

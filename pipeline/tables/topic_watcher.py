@@ -7,11 +7,7 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.delta.followed import Followed
 from group_coordinator.pipeline.tables.store import Absent, table_uri
-from group_coordinator.pipeline.tables.topics import (
-    counts_of,
-    creations_of,
-    newest_of,
-)
+from group_coordinator.pipeline.tables.topics import counts_of, creations_of, newest_of
 from group_coordinator.schemas.catalogue import Catalogue
 from group_coordinator.schemas.rows import TopicChange
 from group_coordinator.schemas.tables import TOPICS, from_arrow
@@ -37,8 +33,8 @@ class TopicWatcher:
     """
 
     def __init__(self, root: str) -> None:
-        self._absent = Absent(root, TOPICS)
-        self._table = Followed(table_uri(root, TOPICS), TOPICS.schema.names, _take)
+        is_there = Absent(root, TOPICS).is_there
+        self._table = Followed(table_uri(root, TOPICS), TOPICS.schema.names, _take, is_there)
         # How often rows of the catalogue were read.
         self.changes = 0
 
@@ -66,11 +62,11 @@ class TopicWatcher:
         The first call that finds a catalogue returns all its topics. Raises what reading the table
         raises; the catalogue is as before then.
         """
-        before = self.counts
-        if before is None and not self._absent.is_there():
+        known = self._table.known
+        if not self._table.poll():
             return None
-        self.changes += self._table.poll()
-        now = self.counts
+        self.changes += 1
+        before, now = None if known is None else counts_of(known.newest), self.counts
         return now if now != before else None
 
 

@@ -213,13 +213,20 @@ class Index:
 
     def __init__(self, root: str) -> None:
         self._root = root
-        self._table = Followed(table_uri(root, TOPIC_INDEX), TOPIC_INDEX.schema.names, self._take)
-        self._absent = Absent(root, TOPIC_INDEX)
-        # Whether what is indexed is known, be it nothing.
-        self.is_read = False
+        self._table = Followed(
+            table_uri(root, TOPIC_INDEX),
+            TOPIC_INDEX.schema.names,
+            self._take,
+            Absent(root, TOPIC_INDEX).is_there,
+        )
         self._appender: Appender | None = None
         self._topics: dict[str, TopicIndex] = {}
         self._ignored: set[str] = set()
+
+    @property
+    def is_read(self) -> bool:
+        """Whether what is indexed is known, be it nothing."""
+        return self._table.is_read
 
     def topic(self, topic_id: str) -> TopicIndex:
         """Return what is indexed of a topic as of the last `poll`."""
@@ -252,12 +259,7 @@ class Index:
 
         Raises what reading the table raises; what is indexed is as before then.
         """
-        if self._table.known is None and not self._absent.is_there():
-            self.is_read = True
-            return False
-        found = self._table.poll()
-        self.is_read = True
-        return found
+        return self._table.poll()
 
     def _take(self, _known: bool | None, rows: pa.Table, is_whole: bool) -> bool:
         """Take in entries; raises nothing."""

@@ -71,8 +71,7 @@ class TableReader:
         Raises TableReplaced, and Failure until the index was read and where it contradicts itself:
         what it says of the log's end may be less than somebody was told before.
         """
-        if isinstance(self.problem, TableReplaced):
-            raise TableReplaced(str(self.problem))
+        self._check_not_replaced()
         if not self._index.is_read:
             raise Failure("topic_index was not read yet")
         index = self._index.topic(self.topic.topic_id)
@@ -113,11 +112,14 @@ class TableReader:
 
     def reindex(self, partitions: int) -> None:
         """Begin anew with the rows that the table has now: see `TableTopics.reindex`."""
-        if isinstance(self.problem, TableReplaced):
-            raise TableReplaced(str(self.problem))
+        self._check_not_replaced()
         while not self._index.append(self.topic.topic_id, self._restart(partitions)):
             self._index.poll()
         self._index.poll()
+
+    def _check_not_replaced(self) -> None:
+        if isinstance(self.problem, TableReplaced):
+            raise TableReplaced(str(self.problem))
 
     def _restart(self, partitions: int) -> list[TopicIndexEntry]:
         version = self._indexer.log.newest_version()

@@ -6,7 +6,6 @@ read the table any more.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,52 +19,35 @@ from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.rewrite import Rewrite, RewriteConflict
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 from group_coordinator.pipeline.topics import log_appender
+from tests.clocks import AheadClocks
 from tests.pipeline.topics.logs import appender as topic_appender
 from tests.pipeline.topics.logs import batch, make
 
 
-class Clocks:
-    """The machine's clocks, of which one is set forward by a sleep."""
-
-    def __init__(self, which: str) -> None:
-        self.which, self._slept_s = which, 0.0
-
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + round(1_000 * self._ahead_s("wall"))
-
-    def monotonic_s(self) -> float:
-        return time.monotonic() + self._ahead_s("monotonic")
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def _ahead_s(self, which: str) -> float:
-        return self._slept_s if which == self.which else 0.0
-
-    def sleep_while_files_go(self, folder: Path, spared: set[Path]) -> None:
-        """Sleep for so long that VACUUM may take files, all but those that are spared."""
-        self._slept_s = COMMITTABLE_S + 1
-        for file in {*folder.rglob("*.parquet")} - spared:
-            file.unlink()
+def sleep_while_files_go(clocks: AheadClocks, which: str, folder: Path, spared: set[Path]) -> None:
+    """Sleep, by one clock, for so long that VACUUM may take files: all but the spared ones."""
+    setattr(clocks, which, COMMITTABLE_S + 1)
+    for file in {*folder.rglob("*.parquet")} - spared:
+        file.unlink()
 
 
 def numbers(*values: int) -> pa.Table:
     return pa.table({"n": pa.array(values, pa.int64())})
 
 
-@pytest.mark.parametrize("which", ["wall", "monotonic"])
+@pytest.mark.parametrize("which", ["wall_ahead_s", "monotonic_ahead_s"])
 def test_rows_whose_file_may_be_gone_are_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, which: str
 ) -> None:
     DeltaTable.create(str(tmp_path), pa.schema([("n", pa.int64())]))
     appender = LocalAppender(tmp_path)
     appender.append(numbers(1))
-    clocks, follow = Clocks(which), Snapshot.follow
+    clocks, follow = AheadClocks(), Snapshot.follow
     before = {*tmp_path.rglob("*.parquet")}
 
     def sleep(self: Snapshot) -> None:
         monkeypatch.setattr(Snapshot, "follow", follow)
-        clocks.sleep_while_files_go(tmp_path, before)
+        sleep_while_files_go(clocks, which, tmp_path, before)
         follow(self)
 
     monkeypatch.setattr(Snapshot, "follow", sleep)
@@ -76,21 +58,23 @@ def test_rows_whose_file_may_be_gone_are_written_anew(
     assert sorted(found) == [1, 7]
 
 
-@pytest.mark.parametrize("which", ["wall", "monotonic"])
+@pytest.mark.parametrize("which", ["wall_ahead_s", "monotonic_ahead_s"])
 def test_so_are_records_of_a_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
     topic = make(str(tmp_path), 1)
-    clocks, commit = Clocks(which), FileCommits.commit
+    clocks, commit = AheadClocks(), FileCommits.commit
 
     def be_late(_self: FileCommits, _version: int, _rewrite: Rewrite) -> None:
         monkeypatch.setattr(FileCommits, "commit", commit)
         raise RewriteConflict("t", "another writer was faster")
 
     monkeypatch.setattr(FileCommits, "commit", be_late)
-    monkeypatch.setattr(
-        log_appender, "back_off", lambda _: clocks.sleep_while_files_go(Path(topic.table), set())
-    )
+
+    def back_off(_attempt: int) -> None:
+        sleep_while_files_go(clocks, which, Path(topic.table), set())
+
+    monkeypatch.setattr(log_appender, "back_off", back_off)
     with clock.use(clocks):
         topic_appender(topic).append([batch(0, "a", "b")])
     found = DeltaTable(topic.table).to_pyarrow_table().column("value").to_pylist()

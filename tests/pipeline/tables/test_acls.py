@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -22,6 +21,7 @@ from group_coordinator.pipeline.tables.acls import (
     remove_acls,
 )
 from group_coordinator.schemas.acls import AclBinding, AclFilter
+from tests.clocks import AheadClocks
 from tests.support.failing_reads import TOO_MANY_FILES, failing_reads
 
 ONE = AclBinding("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
@@ -93,22 +93,6 @@ def test_a_change_that_is_read_twice_counts_once(
     assert [watcher.poll(), watcher.poll()] == [(TWO,), (TWO,)]
 
 
-class Later:
-    """The machine's clocks, some seconds later."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def wall_ms(self) -> int:
-        return time.time_ns() // 1_000_000 + round(1_000 * self._seconds)
-
-    def monotonic_s(self) -> float:
-        return time.monotonic() + self._seconds
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-
 def test_a_gateway_goes_on_for_its_lease_by_the_acls_that_it_has(
     root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,7 +118,7 @@ def test_a_gateway_goes_on_for_its_lease_by_the_acls_that_it_has(
         with pytest.raises(OSError, match="away"):
             Acls(root, GroupCoordinatorConfig())
         known.check("User:alice")
-        with clock.use(Later(LEASE_S + 1)):
+        with clock.use(AheadClocks(LEASE_S + 1, LEASE_S + 1)):
             assert not known.is_known
             known.check("User:admin")
             with pytest.raises(AclsUnknown, match=r"ACLs could not be read for 1[12] s"):
