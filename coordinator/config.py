@@ -37,6 +37,7 @@ class GroupCoordinatorConfig(Struct, frozen=True, forbid_unknown_fields=True, re
     offset_metadata_max_bytes: NonNegative = 4096
     offsets_retention_minutes: Positive = 10080
     offsets_retention_check_interval_ms: PositiveLong = 600_000
+    offsets_commit_timeout_ms: Positive = 5000
     group_min_session_timeout_ms: NonNegative = 6000
     group_max_session_timeout_ms: NonNegative = 1_800_000
     group_initial_rebalance_delay_ms: NonNegative = 3000

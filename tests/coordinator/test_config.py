@@ -22,6 +22,7 @@ def test_the_defaults_are_those_of_kafka_4_1() -> None:
         "offset.metadata.max.bytes": 4096,
         "offsets.retention.minutes": 10_080,
         "offsets.retention.check.interval.ms": 600_000,
+        "offsets.commit.timeout.ms": 5_000,
         "group.min.session.timeout.ms": 6_000,
         "group.max.session.timeout.ms": 1_800_000,
         "group.initial.rebalance.delay.ms": 3_000,
@@ -68,6 +69,7 @@ def test_an_unknown_setting_is_named_with_its_nearest(name: str, hint: str) -> N
         ("group.max.size", 3.5),
         ("offsets.topic.num.partitions", 0),
         ("offsets.retention.minutes", 0),
+        ("offsets.commit.timeout.ms", 0),
         ("group.initial.rebalance.delay.ms", -1),
     ],
 )
