@@ -57,6 +57,15 @@ def sleep(seconds: float) -> None:
     _clock.sleep(seconds)
 
 
+# Linux stops CLOCK_MONOTONIC while a machine sleeps, macOS does not and has no other.
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def since_boot_ms() -> int:
+    """Milliseconds by a clock that is never set back, and goes on while the machine sleeps."""
+    return time.clock_gettime_ns(_SINCE_BOOT) // 1_000_000
+
+
 @contextmanager
 def use(clock: Clock) -> Iterator[None]:
     """Have another clock say the time within the block."""

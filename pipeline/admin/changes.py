@@ -31,7 +31,7 @@ from group_coordinator.schemas.messages import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
 # How the request ids of changes of offsets begin: by them the history tells an operator's changes
 # from commits. What follows names the change, and is one for all requests that make it.
@@ -85,8 +85,10 @@ def delete_groups(
     return [Outcome(each, errors.get(each)) for each in group_ids]
 
 
-def delete_topic(root: str, name: str) -> int:
+def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None) -> int:
     """Delete a topic and, as Kafka does, the offsets committed for it. Raises UnknownTopic.
+
+    `check` raises to delete nothing, see `pipeline.tables.topics`.
 
     Returns how many groups have such offsets. A coordinator deletes them before it decides a
     group's next request, so each of these groups is sent a DescribeGroups, which waits while no
@@ -96,7 +98,7 @@ def delete_topic(root: str, name: str) -> int:
     from group_coordinator.pipeline.tables.request_log import RequestLog
     from group_coordinator.pipeline.tables.topics import delete_topic as delete_from_catalogue
 
-    delete_from_catalogue(root, name)
+    delete_from_catalogue(root, name, check)
     query = "SELECT DISTINCT group_id FROM committed_offsets WHERE topic = ? ORDER BY ALL"
     requests = [
         _request(f"admin/{uuid.uuid4()}", group_id, "describe_groups", DescribeGroupsRequest())

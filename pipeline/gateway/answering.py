@@ -104,7 +104,12 @@ class Answering:
         else:
             # What waits for other clients' requests, Kafka lets nothing of its connection pass.
             taken_in = None if self._api.parks else self._client.taken_in
-            self._running = self._call.services.link.ask(event, self._decided, taken_in)
+            link = self._call.services.link
+            if answer.in_time:
+                until = self._call.sent_after + link.commit_timeout_ms
+                self._running = link.ask_in_time(event, until, self._decided, taken_in)
+            else:
+                self._running = link.ask(event, self._decided, taken_in)
 
     async def _answered(self, answer: Callable[[Call, Any], Awaitable[Any]]) -> bytes | None:
         try:

@@ -31,10 +31,13 @@ class Decided(NamedTuple):
 
     `ask` makes the coordinator's request of a client's one, and `respond` the client's response of
     what was decided. No task is needed, which would cost as much as all the rest of a heartbeat.
+    `in_time`: the request is decided within `offsets.commit.timeout.ms` after it was sent, or else
+    answered REQUEST_TIMED_OUT: its client may have turned to another gateway.
     """
 
     ask: Callable[[Call, Any], RequestEvent]
     respond: Callable[[Call, Any, Response], Any]
+    in_time: bool = False
 
 
 @dataclass(frozen=True)

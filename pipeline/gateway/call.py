@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.authorization import host_of
+from group_coordinator.pipeline.clock import since_boot_ms
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.coordinator_link import failed
 from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.schemas.errors import ErrorCode
-from group_coordinator.schemas.messages import FindCoordinatorRequest, RequestEvent, Response
+from group_coordinator.schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -26,7 +28,13 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.topics import Topics
 
 # How long an operator's request may take: request.timeout.ms of Kafka's admin client.
-ADMIN_TIMEOUT_S = 30.0
+ADMIN_TIMEOUT_MS = 30_000
+# How long after that an answer is waited for: what was decided just in time is still written.
+_ANSWER_S = 2.0
+
+
+class TooLate(Failure):
+    """Whoever sent a request has given up waiting for what it asks for."""
 
 
 class Services:
@@ -70,9 +78,18 @@ class Call:
     """A request's header and sender; `services` is what it is answered from.
 
     `taken_in` is to be called once nothing that the client sends later can overtake the request.
+    The request was sent after `sent_after`, ms of `clock.since_boot_ms`.
     """
 
-    __slots__ = ("client_host", "client_id", "principal", "services", "taken_in", "version")
+    __slots__ = (
+        "client_host",
+        "client_id",
+        "principal",
+        "sent_after",
+        "services",
+        "taken_in",
+        "version",
+    )
     taken_in: Callable[[], None]
 
     def __init__(
@@ -82,7 +99,9 @@ class Call:
         client_id: str | None,
         client_host: str,
         principal: str,
+        sent_after: int,
     ) -> None:
+        self.sent_after = sent_after
         self.services = services
         self.version = version
         self.client_id = client_id
@@ -113,34 +132,30 @@ class Call:
         """Have the coordinator decide a request of a group; see `CoordinatorLink.answer`."""
         return await self.services.link.answer(self.event(api, group_id, body))
 
-    async def ask_in_time(self, api: str, group_id: str, body: Any) -> Response:
+    async def ask_in_time(self, api: str, group_id: str, body: Any, timeout_ms: int) -> Response:
         """Have the coordinator decide an operator's request in time, or answer REQUEST_TIMED_OUT.
 
-        A client that has given up waiting must not see its groups deleted when a coordinator starts
-        the next day. The request has `ADMIN_TIMEOUT_S`, and then a deadline by the coordinator's
-        clock, which is asked for first; `pipeline.admin.requesting` says what follows from that.
+        A client that has given up waiting must not see its groups deleted when a coordinator, or
+        this gateway, goes on the next day. `pipeline.admin.requesting` says what remains.
         """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + ADMIN_TIMEOUT_S
-        question = RequestEvent(
-            request_id=self.services.new_request_id(),
-            group_id=group_id,
-            api="find_coordinator",
-            client_id=self.client_id,
-            client_host=self.client_host,
-            principal=self.principal,
-            find_coordinator=FindCoordinatorRequest(),
-        )
         event = self.event(api, group_id, body)
+        until = self.sent_after + timeout_ms
+        left_s = max(0, until - since_boot_ms()) / 1000
+        answer = self.services.link.answer(event, until)
         try:
-            told = await asyncio.wait_for(self.services.link.answer(question), ADMIN_TIMEOUT_S)
+            return await asyncio.wait_for(answer, left_s + _ANSWER_S)
         except TimeoutError:
             return failed(event, ErrorCode.REQUEST_TIMED_OUT, "no coordinator answered in time")
-        if told.responded_at is None:
-            return failed(event, told.error_code, told.error_message or "")
-        left_ms = round((until - loop.time()) * 1000)
-        dated = replace(event, deadline=told.responded_at + max(0, left_ms))
-        return await self.services.link.answer(dated)
+
+    def check_time(self) -> None:
+        """Raise TooLate if a change that an operator asked for is not to be made any more.
+
+        To be called between a look at a table and the commit of what was decided by it. Who stands
+        still after that finds the table changed, and looks again.
+        """
+        late_ms = since_boot_ms() - self.sent_after - ADMIN_TIMEOUT_MS
+        if late_ms > 0:
+            raise TooLate(f"the request was to be carried out {late_ms} ms earlier")
 
     def event(self, api: str, group_id: str, body: Any) -> RequestEvent:
         """A request of a group as the coordinator is asked it, under an id of its own."""

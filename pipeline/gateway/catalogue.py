@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.gateway.call import TooLate
 from group_coordinator.pipeline.tables.topics import (
     InvalidPartitions,
     InvalidTopic,
@@ -69,6 +70,8 @@ async def change(
         return Outcome(int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), None)
     except (InvalidTopic, InvalidPartitions, InvalidConfig) as refused:
         return Outcome(int(_CODES[type(refused)]), str(refused))
+    except TooLate as late:
+        return Outcome(int(ErrorCode.REQUEST_TIMED_OUT), str(late))
     except Failure as error:
         return _failed(name, ErrorCode.UNKNOWN_SERVER_ERROR, error)
     except (DeltaError, OSError) as error:

@@ -23,6 +23,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from group_coordinator.pipeline.gateway.fields import InvalidFrame
+from group_coordinator.pipeline.gateway.polls import Sent
 from group_coordinator.pipeline.gateway.room import FREE_BYTES
 from group_coordinator.pipeline.gateway.wire import Refused, frame_size
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from group_coordinator.pipeline.gateway.answering import Running
+    from group_coordinator.pipeline.gateway.polls import Polls
     from group_coordinator.pipeline.gateway.room import Room
     from group_coordinator.pipeline.gateway.session import Session
 
@@ -101,6 +103,7 @@ class Connection(asyncio.BufferedProtocol):
         session: Session,
         arrivals: memoryview,
         memory: Room,
+        polls: Polls,
         on_made: Callable[[Connection], bool],
         on_lost: Callable[[Connection], None],
     ) -> None:
@@ -110,7 +113,9 @@ class Connection(asyncio.BufferedProtocol):
         self._on_made = on_made
         self._on_lost = on_lost
         self._buffer = bytearray()
-        self._frames: deque[bytes] = deque()
+        # Each frame, and the time after which it was sent.
+        self._frames: deque[tuple[bytes, int]] = deque()
+        self._sent = Sent(polls)
         self._turns: deque[_Turn] = deque()
         self._reading = True
         self._may_write = True
@@ -153,6 +158,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes in, cut them into frames, and begin to answer."""
+        self._sent.read()
+        # More may be left in the socket. TLS hands over a little less than it has read.
+        if 2 * nbytes >= len(self._arrivals):
+            self._sent.polled()
         data = bytes(self._arrivals[:nbytes])
         size = nbytes - _SIZE_BYTES
         # Nearly always it is one small frame, which is begun at once.
@@ -163,7 +172,7 @@ class Connection(asyncio.BufferedProtocol):
             and not (self._frames or self._buffer)
             and self._may_begin(frame := data[_SIZE_BYTES:])
         ):
-            self._begin(frame)
+            self._begin(frame, self._sent.after)
         else:
             self._buffer += data
             self._cut()
@@ -201,7 +210,7 @@ class Connection(asyncio.BufferedProtocol):
                 turn.cancel()
                 self._settle(turn)
         self._turns = kept
-        self._frames = deque(each for each in self._frames if each.startswith(_DONE_UNHEARD))
+        self._frames = deque(each for each in self._frames if each[0].startswith(_DONE_UNHEARD))
         self.go_on()
 
     def _finish(self) -> None:
@@ -234,7 +243,8 @@ class Connection(asyncio.BufferedProtocol):
             end = _SIZE_BYTES + size
             if len(self._buffer) < end:
                 break
-            self._frames.append(bytes(memoryview(self._buffer)[_SIZE_BYTES:end]))
+            frame = bytes(memoryview(self._buffer)[_SIZE_BYTES:end])
+            self._frames.append((frame, self._sent.after))
             del self._buffer[:end]
             self._has_room = False
         self.go_on()
@@ -254,14 +264,16 @@ class Connection(asyncio.BufferedProtocol):
         wanted = not (self._waits_for_room or self._ending or len(self._frames) >= _READ_AHEAD)
         if wanted is not self._reading and not self._transport.is_closing():
             self._reading = wanted
+            if wanted:
+                self._sent.polled()
             (self._transport.resume_reading if wanted else self._transport.pause_reading)()
 
     # --- at work ----------------------------------------------------------------------------------
 
     def go_on(self) -> None:
         """Begin to answer the next frame, unless another one or the client has to be waited for."""
-        while self._frames and self._may_begin(self._frames[0]):
-            self._begin(self._frames.popleft())
+        while self._frames and self._may_begin(self._frames[0][0]):
+            self._begin(*self._frames.popleft())
         if self._ending and not (self._over or self._turns or self._frames):
             self._stop()
             self._transport.close()
@@ -322,11 +334,11 @@ class Connection(asyncio.BufferedProtocol):
         queue = _QUEUES.get(frame[:2])
         return queue is not None and queue == _QUEUES.get(turns[-1].frame[:2])
 
-    def _begin(self, frame: bytes) -> None:
+    def _begin(self, frame: bytes, sent_after: int) -> None:
         turn = _Turn(self, frame)
         self._turns.append(turn)
         try:
-            turn.running = self._session.begin(frame, turn)
+            turn.running = self._session.begin(frame, sent_after, turn)
         # A bug of one API must not leave its client waiting, nor end the others.
         except Exception as error:
             turn.failed(error)

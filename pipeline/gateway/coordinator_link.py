@@ -11,14 +11,17 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from group_coordinator.pipeline.client import (
     BufferExhausted,
     Failure,
     RequestTooLarge,
     UnwritableRequest,
 )
+from group_coordinator.pipeline.clock import since_boot_ms
 from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
-from group_coordinator.schemas.messages import RequestEvent, Response
+from group_coordinator.schemas.messages import FindCoordinatorRequest, RequestEvent, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,16 +32,22 @@ log = logging.getLogger(__name__)
 
 # How often a request is offered to a producer that has no room, s.
 _OFFER_EVERY_S = 0.02
+# Groups whose coordinators' clocks are known at once; beyond, they are asked for the time again.
+_MOST_CLOCKS = 131_072
 
 
 class CoordinatorLink:
     """Asks the coordinator of a root; for one event loop.
 
     The client's producer must not block (`max.block.ms` 0): the loop would stand still for all.
+    `commit_timeout_ms` is `offsets.commit.timeout.ms`.
     """
 
-    def __init__(self, client: RequestClient) -> None:
+    def __init__(self, client: RequestClient, commit_timeout_ms: int) -> None:
+        self.commit_timeout_ms = commit_timeout_ms
         self._client = client
+        # By group: how far its coordinator's clock is ahead of `since_boot_ms`, at least, in ms.
+        self._clocks: dict[str, int] = {}
         self._loop = asyncio.get_running_loop()
         self._answered: deque[Asked] = deque()
         self._is_due = False
@@ -60,15 +69,57 @@ class CoordinatorLink:
         self.offer(asked)
         return asked
 
-    async def answer(self, event: RequestEvent) -> Response:
-        """Send a request and return its answer, as `ask` does. Cancelled, it stops waiting."""
+    def ask_in_time(
+        self,
+        event: RequestEvent,
+        until: int,
+        then: Callable[[Response], None],
+        taken_in: Callable[[], None] | None = None,
+    ) -> Asked | _Dating:
+        """Send a request that is decided until then, or answered REQUEST_TIMED_OUT; else as `ask`.
+
+        `until` is in ms of `since_boot_ms`. The deadline that the request carries is the time of
+        its group's coordinator, which the group's last answer told and `since_boot_ms` carried on.
+        A coordinator that has told none yet is asked first, by FindCoordinator, which changes
+        nothing. Its clock is ahead of what is known by what its answer took, never behind, unless
+        it was set back since: a request is decided later by so much then.
+        """
+        clock = self._clocks.get(event.group_id)
+        if clock is not None:
+            return self.ask(replace(event, deadline=clock + until), then, taken_in)
+        question = RequestEvent(
+            request_id=f"{event.request_id}/clock",
+            group_id=event.group_id,
+            api="find_coordinator",
+            client_id=event.client_id,
+            client_host=event.client_host,
+            principal=event.principal,
+            find_coordinator=FindCoordinatorRequest(),
+        )
+
+        dating = _Dating()
+
+        def told(response: Response) -> None:
+            if response.responded_at is None:
+                then(failed(event, response.error_code, response.error_message or ""))
+            else:
+                dating.asked = self.ask_in_time(event, until, then, taken_in)
+
+        dating.asked = self.ask(question, told)
+        return dating
+
+    async def answer(self, event: RequestEvent, until: int | None = None) -> Response:
+        """Send a request and return its answer, as `ask` does, and `ask_in_time` with an `until`.
+
+        Cancelled, it stops waiting.
+        """
         future: asyncio.Future[Response] = self._loop.create_future()
 
         def then(response: Response) -> None:
             if not future.done():
                 future.set_result(response)
 
-        asked = self.ask(event, then)
+        asked = self.ask(event, then) if until is None else self.ask_in_time(event, until, then)
         try:
             return await future
         except asyncio.CancelledError:
@@ -108,9 +159,13 @@ class CoordinatorLink:
 
     def _take(self) -> None:
         self._is_due = False
+        now = since_boot_ms()
         unanswered: dict[str, list[RequestEvent]] = {}
         while self._answered:
             asked = self._answered.popleft()
+            answer = asked.answer
+            if answer is not None and answer.responded_at is not None:
+                self._set_clock(answer.group_id, answer.responded_at - now)
             error = asked.complete()
             if error is not None:
                 unanswered.setdefault(str(error), []).append(asked.event)
@@ -119,11 +174,27 @@ class CoordinatorLink:
             more = f" and {len(others):,} more" if others else ""
             log.warning("%s of group %r%s: %s", first.api, first.group_id, more, why)
 
+    def _set_clock(self, group_id: str, ahead_ms: int) -> None:
+        if len(self._clocks) >= _MOST_CLOCKS and group_id not in self._clocks:
+            self._clocks.clear()
+        self._clocks[group_id] = ahead_ms
+
+
+class _Dating:
+    """A request whose coordinator is asked for the time first."""
+
+    __slots__ = ("asked",)
+    asked: Asked | _Dating
+
+    def cancel(self) -> None:
+        """Wait no more for the answer, in the loop."""
+        self.asked.cancel()
+
 
 class Asked:
     """A request that waits for its answer: told in a thread of the client, it tells in the loop."""
 
-    __slots__ = ("_answer", "_error", "_link", "_then", "event", "taken_in")
+    __slots__ = ("_error", "_link", "_then", "answer", "event", "taken_in")
 
     def __init__(
         self,
@@ -136,7 +207,7 @@ class Asked:
         self.event = event
         self.taken_in = taken_in
         self._then: Callable[[Response], None] | None = then
-        self._answer: Response | None = None
+        self.answer: Response | None = None
         self._error: BaseException | None = None
 
     @property
@@ -155,7 +226,7 @@ class Asked:
 
     def set_result(self, response: Response, /) -> None:
         """Take the answer."""
-        self._answer = response
+        self.answer = response
         self._link.hand_over(self)
 
     def set_exception(self, error: BaseException, /) -> None:
@@ -168,8 +239,8 @@ class Asked:
         then, self._then = self._then, None
         if then is None:
             return None
-        if self._answer is not None:
-            then(self._answer)
+        if self.answer is not None:
+            then(self.answer)
             return None
         error = self._error
         if isinstance(error, (RequestTooLarge, UnwritableRequest)):
@@ -177,6 +248,15 @@ class Asked:
             return None
         then(failed(self.event, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)))
         return error
+
+
+def when_late(code: int) -> int:
+    """Return a code, for clients: upon COORDINATOR_NOT_AVAILABLE they send a late request again.
+
+    So does Kafka answer a commit that was not replicated within `offsets.commit.timeout.ms`.
+    """
+    is_late = code == ErrorCode.REQUEST_TIMED_OUT
+    return int(ErrorCode.COORDINATOR_NOT_AVAILABLE) if is_late else code
 
 
 def failed(event: RequestEvent, code: int, message: str) -> Response:

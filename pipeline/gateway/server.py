@@ -19,6 +19,7 @@ from group_coordinator.pipeline.gateway.brokers import LOOK_EVERY_S, Broker, Bro
 from group_coordinator.pipeline.gateway.call import Services
 from group_coordinator.pipeline.gateway.connection import Connection
 from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
+from group_coordinator.pipeline.gateway.polls import Polls
 from group_coordinator.pipeline.gateway.producing import Producing
 from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.pipeline.gateway.security.tls import server_context
@@ -58,6 +59,7 @@ class Gateway:
         self._settings = settings
         self._users = Users(settings.users_file) if settings.users_file else None
         self._most = min(settings.max_connections, _open_files() - _OWN_FILES)
+        self.polls = Polls()
         self._memory = Room(settings.queued_max_request_bytes)
         self._repeated: dict[tuple[str, str, bytes], Repeated] = {}
         self._arrivals = memoryview(bytearray(_ARRIVAL_BYTES))
@@ -94,7 +96,7 @@ class Gateway:
     def _connection(self) -> Connection:
         session = Session(self._services, self._users, self._repeated)
         arrivals, memory, lost = self._arrivals, self._memory, self._connections.discard
-        return Connection(session, arrivals, memory, self._take, lost)
+        return Connection(session, arrivals, memory, self.polls, self._take, lost)
 
     def _take(self, connection: Connection) -> bool:
         if self._stopping:
@@ -189,21 +191,29 @@ async def running_gateway(
     Raises NoTables where no coordinator has run yet, Address, CertificateError and UsersError.
     """
     limits = settings or GatewaySettings()
+    broker = group or GroupCoordinatorConfig()
     topics = Topics(root)
-    acls = Acls(root, group or GroupCoordinatorConfig())
+    acls = Acls(root, broker)
     # The producer must not block the loop that all connections share.
     producer = ProducerSettings(
         max_block_ms=0, linger_ms=limits.linger_ms, request_key_file=limits.request_key_file
     )
     with RequestClient(root, producer) as client:
-        link, producing = CoordinatorLink(client), Producing(root, topics, limits.produce_linger_ms)
+        link = CoordinatorLink(client, broker.offsets_commit_timeout_ms)
+        producing = Producing(root, topics, limits.produce_linger_ms)
         services = Services(root, link, topics, producing, acls, cluster_id(root), VERSIONS, limits)
         gateway = Gateway(services, limits)
         host, port = listen
         port = await gateway.bind(host, port)
         services.brokers = brokers = Brokers(root, *(advertise or (host, port)))
         await gateway.listen()
-        beside = (topics.follow(), acls.follow(), gateway.sweep(), _look(brokers, acls))
+        beside = (
+            gateway.polls.follow(),
+            topics.follow(),
+            acls.follow(),
+            gateway.sweep(),
+            _look(brokers, acls),
+        )
         tasks = [asyncio.create_task(each) for each in beside]
         try:
             yield brokers.own

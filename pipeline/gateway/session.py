@@ -82,8 +82,11 @@ class Session:
             self._authenticator = Authenticator(users, settings.mechanisms)
             self.largest_frame = settings.sasl_server_max_receive_size
 
-    def begin(self, frame: bytes, client: Client) -> Running:
-        """Begin to answer a frame; the client hears of the end. Raises InvalidFrame."""
+    def begin(self, frame: bytes, sent_after: int, client: Client) -> Running:
+        """Begin to answer a frame; the client hears of the end. Raises InvalidFrame.
+
+        The frame was sent after `sent_after`, ms of `clock.since_boot_ms`.
+        """
         if self._authenticator is not None:
             answer = partial(self._authenticate, self._authenticator, frame)
         elif frame.startswith(_REPEATING) and len(frame) <= _REPEATED_BYTES:
@@ -91,7 +94,7 @@ class Session:
         else:
             request = _read(frame)
             if request.body is not None:
-                call = self._call(request)
+                call = self._call(request, sent_after)
                 number = request.header.correlation_id
                 return Answering(request.api, call, number, request.body, client)
             answer = partial(self._versions, request)
@@ -105,7 +108,8 @@ class Session:
         known = repeated.get(key)
         if known is None:
             request = _read(frame)
-            known = Repeated(request.api, self._call(request), request.body)
+            # The same call serves each repetition, so none says when it was sent.
+            known = Repeated(request.api, self._call(request, 0), request.body)
             if len(repeated) >= _MOST_REPEATED:
                 repeated.clear()
             repeated[key] = known
@@ -134,10 +138,15 @@ class Session:
         response = supported(VERSIONS, 0) if known else unsupported(VERSIONS)
         return response_frame(header.correlation_id, api, response, header.version if known else 0)
 
-    def _call(self, request: _Request) -> Call:
+    def _call(self, request: _Request, sent_after: int) -> Call:
         header = request.header
         return Call(
-            self._services, header.version, header.client_id, self.client_host, self._principal
+            self._services,
+            header.version,
+            header.client_id,
+            self.client_host,
+            self._principal,
+            sent_after,
         )
 
 

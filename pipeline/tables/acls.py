@@ -4,7 +4,7 @@ The first ACL makes the table. Without it everything is allowed to everybody; wi
 ACL allows, also when all ACLs were removed again, so that nobody opens a root by removing too much.
 
 Changes are in one order, whoever makes them, as in `pipeline.tables.topics`: each is the next
-version of one application in Delta's transaction identifiers.
+version of one application in Delta's transaction identifiers. `check` is as there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,12 @@ class InvalidAcl(Failure):
     """An ACL that cannot be; the message says why."""
 
 
-def add_acls(root: str, acls: Iterable[AclBinding], by: str | None = None) -> list[AclBinding]:
+def add_acls(
+    root: str,
+    acls: Iterable[AclBinding],
+    by: str | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> list[AclBinding]:
     """Add ACLs, the first of which makes the table; returns those that were not there before.
 
     `by` is the principal that asked for it. Raises InvalidAcl.
@@ -50,16 +55,21 @@ def add_acls(root: str, acls: Iterable[AclBinding], by: str | None = None) -> li
         if problem is not None:
             raise InvalidAcl(problem)
     ensure_table(root, ACLS)
-    return _change(root, True, lambda now: [acl for acl in wanted if acl not in now], by)
+    return _change(root, True, lambda now: [acl for acl in wanted if acl not in now], by, check)
 
 
-def remove_acls(root: str, filters: Sequence[AclFilter], by: str | None = None) -> list[AclBinding]:
+def remove_acls(
+    root: str,
+    filters: Sequence[AclFilter],
+    by: str | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> list[AclBinding]:
     """Remove the ACLs that a filter matches; returns them."""
 
     def matching(now: frozenset[AclBinding]) -> list[AclBinding]:
         return sorted(acl for acl in now if any(each.matches(acl) for each in filters))
 
-    return _change(root, False, matching, by) if has_table(root, ACLS) else []
+    return _change(root, False, matching, by, check) if has_table(root, ACLS) else []
 
 
 def read_acls(root: str) -> tuple[AclBinding, ...] | None:
@@ -73,6 +83,7 @@ def _change(
     added: bool,
     choose: Callable[[frozenset[AclBinding]], list[AclBinding]],
     by: str | None,
+    check: Callable[[], None],
 ) -> list[AclBinding]:
     appender = open_appender(table_uri(root, ACLS))
     while True:
@@ -80,6 +91,7 @@ def _change(
         # takes the version, and this one is decided again.
         number = appender.last_version(_APP_ID) + 1
         chosen = choose(_in_force(_read(root)))
+        check()
         at = clock_ms()
         rows = [AclChange(number, added, **_columns(acl), at=at, changed_by=by) for acl in chosen]
         if not rows or appender.append(to_arrow(ACLS, rows), _APP_ID, number):

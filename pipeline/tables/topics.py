@@ -5,7 +5,9 @@ without partitions deletes the topic. The first `create_topic` makes the catalog
 every topic's name is accepted, with one a commit to an unknown topic or partition is refused.
 
 Changes are in one order, whoever makes them: each is the next version of one application in Delta's
-transaction identifiers. A change that finds its version taken is decided again.
+transaction identifiers. A change that finds its version taken is decided again. `check` is called
+after each look at the catalogue, before what was decided by it is committed; it raises to change
+nothing, such as when whoever asked for the change has given up.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ def create_topic(
     check_name(name)
     _check_partitions(name, partitions)
     ensure_table(root, TOPICS)
-    _change(root, name, lambda newest: _new(root, name, partitions, newest), prepare)
+    _change(root, name, lambda newest: _new(root, name, partitions, newest), prepare=prepare)
 
 
 def check_new_topic(root: str, name: str, partitions: int) -> None:
@@ -72,13 +74,15 @@ def check_new_topic(root: str, name: str, partitions: int) -> None:
     _new(root, name, partitions, read_newest(root) if has_catalogue(root) else {})
 
 
-def alter_topic(root: str, name: str, partitions: int) -> None:
+def alter_topic(
+    root: str, name: str, partitions: int, check: Callable[[], None] = lambda: None
+) -> None:
     """Give a topic more partitions. Raises UnknownTopic, and InvalidPartitions if it is not more.
 
     As in Kafka: fewer would leave committed offsets of partitions that do not exist.
     """
     _check_partitions(name, partitions)
-    _change(root, name, lambda newest: _more(root, name, partitions, newest))
+    _change(root, name, lambda newest: _more(root, name, partitions, newest), check)
 
 
 def check_more_partitions(root: str, name: str, partitions: int) -> None:
@@ -87,7 +91,7 @@ def check_more_partitions(root: str, name: str, partitions: int) -> None:
     _more(root, name, partitions, read_newest(root) if has_catalogue(root) else {})
 
 
-def delete_topic(root: str, name: str) -> None:
+def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None) -> None:
     """Delete a topic; raises UnknownTopic.
 
     A group's offsets of the topic are deleted before the group's next request is decided:
@@ -97,7 +101,7 @@ def delete_topic(root: str, name: str) -> None:
     def decide(newest: dict[str, TopicChange]) -> None:
         _existing(root, name, newest)
 
-    _change(root, name, decide)
+    _change(root, name, decide, check)
 
 
 def check_name(name: str) -> None:
@@ -152,7 +156,11 @@ def _existing(root: str, name: str, newest: dict[str, TopicChange]) -> int:
 
 
 def _change(
-    root: str, name: str, decide: _Decide, prepare: Callable[[int], None] = lambda _: None
+    root: str,
+    name: str,
+    decide: _Decide,
+    check: Callable[[], None] = lambda: None,
+    prepare: Callable[[int], None] = lambda _: None,
 ) -> None:
     try:
         appender = open_appender(table_uri(root, TOPICS))
@@ -164,6 +172,7 @@ def _change(
         version = appender.last_version(CATALOGUE_APP_ID) + 1
         newest = read_newest(root)
         partitions = decide(newest)
+        check()
         at = max([clock_ms(), *(change.at + 1 for change in newest.values())])
         prepare(at)
         rows = to_arrow(TOPICS, [TopicChange(name, partitions, at)])

@@ -40,7 +40,7 @@ from group_coordinator.schemas.rows import TopicTable
 from group_coordinator.schemas.tables import TOPIC_RECORDS, TOPIC_TABLES, from_arrow, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 # A Spark stream that reads a topic's own table may be down for as long.
 _LOG_RETENTION = "interval 1 days"
@@ -93,7 +93,11 @@ def create_table_topic(
 
 
 def create_log_topic(
-    root: str, name: str, partitions: int, config: Mapping[str, str | None] | None = None
+    root: str,
+    name: str,
+    partitions: int,
+    config: Mapping[str, str | None] | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> TopicTable:
     """Create a topic with a table of its own, which gateways append to; returns its definition.
 
@@ -104,15 +108,18 @@ def create_log_topic(
     text = check_log_topic(root, name, partitions, config)
     ensure_table(root, TOPIC_TABLES)
     topic = _make_table(root, name, text)
-    return _define(root, topic, partitions)
+    return _define(root, topic, partitions, check)
 
 
-def _define(root: str, topic: TopicTable, partitions: int) -> TopicTable:
+def _define(
+    root: str, topic: TopicTable, partitions: int, check: Callable[[], None] = lambda: None
+) -> TopicTable:
     """Create a topic with its definition; returns the definition with its time."""
     appender = open_appender(table_uri(root, TOPIC_TABLES))
 
     def define(at: int) -> None:
         nonlocal topic
+        check()
         topic = structs.replace(topic, at=at)
         appender.append(to_arrow(TOPIC_TABLES, [topic]))
 

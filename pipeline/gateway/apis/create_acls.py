@@ -10,6 +10,7 @@ from kafka.protocol.admin import CreateAclsRequest, CreateAclsResponse
 from group_coordinator.coordinator.authorization import ALTER, CLUSTER
 from group_coordinator.pipeline.gateway.acl_codes import name_of, told
 from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.call import TooLate
 from group_coordinator.pipeline.gateway.looking import STORE_FAILS
 from group_coordinator.pipeline.tables.acls import add_acls
 from group_coordinator.schemas.acls import (
@@ -38,8 +39,12 @@ async def _answer(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     code, why = ErrorCode.NONE, None
     if good:
         try:
-            await asyncio.to_thread(add_acls, call.services.root, good, call.principal)
+            await asyncio.to_thread(
+                add_acls, call.services.root, good, call.principal, call.check_time
+            )
             await call.services.acls.look()
+        except TooLate as late:
+            code, why = ErrorCode.REQUEST_TIMED_OUT, str(late)
         except STORE_FAILS as error:
             code, why = ErrorCode.KAFKA_STORAGE_ERROR, told(error)
     return CreateAclsResponse(

@@ -22,10 +22,13 @@ async def _answer(call: Call, request: CreatePartitionsRequest) -> CreatePartiti
 
 
 async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
-    make = partial(check_more_partitions if validate_only else alter_topic, call.services.root)
+    named = call.services.root, topic.name, topic.count
     made = DENIED
     if call.may(ALTER, TOPIC, topic.name):
-        grow = partial(make, topic.name, topic.count)
+        if validate_only:
+            grow = partial(check_more_partitions, *named)
+        else:
+            grow = partial(alter_topic, *named, call.check_time)
         made = await change(call.services.topics, topic.name, grow, topic.count)
     return CreatePartitionsResponse.CreatePartitionsTopicResult(
         name=topic.name, error_code=made.code, error_message=made.message

@@ -14,6 +14,8 @@ from group_coordinator.pipeline.topics import check_log_topic, create_log_topic
 from group_coordinator.schemas.acls import CLUSTER_NAME
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from group_coordinator.pipeline.gateway.call import Call
 
 # What stands for num.partitions in a request that leaves the number to the broker (KIP-464).
@@ -34,8 +36,11 @@ async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
     if count == _BROKER_DECIDES:
         count = call.services.settings.num_partitions
     config = {each.name: each.value for each in topic.configs}
-    make = partial(check_log_topic if validate_only else create_log_topic, call.services.root)
-    create = partial(make, topic.name, count, config)
+    asked = call.services.root, topic.name, count, config
+    if validate_only:
+        create: Callable[[], object] = partial(check_log_topic, *asked)
+    else:
+        create = partial(create_log_topic, *asked, call.check_time)
     made = await change(call.services.topics, topic.name, create, count)
     return _result(topic.name, made, count)
 

@@ -10,6 +10,7 @@ from kafka.protocol.admin import DeleteAclsRequest, DeleteAclsResponse
 from group_coordinator.coordinator.authorization import ALTER, CLUSTER
 from group_coordinator.pipeline.gateway.acl_codes import code_of, filter_of, told
 from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.call import TooLate
 from group_coordinator.pipeline.gateway.looking import STORE_FAILS
 from group_coordinator.pipeline.tables.acls import remove_acls
 from group_coordinator.schemas.acls import (
@@ -41,8 +42,12 @@ async def _answer(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
 
 async def _remove(call: Call, wanted: AclFilter) -> Any:
     try:
-        removed = await asyncio.to_thread(remove_acls, call.services.root, [wanted], call.principal)
+        removed = await asyncio.to_thread(
+            remove_acls, call.services.root, [wanted], call.principal, call.check_time
+        )
         await call.services.acls.look()
+    except TooLate as late:
+        return _result(ErrorCode.REQUEST_TIMED_OUT, str(late))
     except STORE_FAILS as error:
         return _result(ErrorCode.KAFKA_STORAGE_ERROR, told(error))
     return _result(ErrorCode.NONE, None, removed)

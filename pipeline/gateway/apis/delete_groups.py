@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kafka.protocol.admin.groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.call import ADMIN_TIMEOUT_MS
 from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 async def _answer(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     body = messages.DeleteGroupsRequest()
     answers = await asyncio.gather(
-        *(call.ask_in_time("delete_groups", group_id, body) for group_id in request.groups_names)
+        *(
+            call.ask_in_time("delete_groups", group_id, body, ADMIN_TIMEOUT_MS)
+            for group_id in request.groups_names
+        )
     )
     return DeleteGroupsResponse(
         results=[

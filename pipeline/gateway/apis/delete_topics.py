@@ -42,7 +42,8 @@ async def _delete(call: Call, name: str | None, topic_id: UUID) -> Any:
         made = DENIED._replace(message="Topic authorization failed.")
     elif name is not None:
         services = call.services
-        made = await change(services.topics, name, partial(delete_topic, services.root, name))
+        delete = partial(delete_topic, services.root, name, call.check_time)
+        made = await change(services.topics, name, delete)
     return _Result(name=name, topic_id=topic_id, error_code=made.code, error_message=made.message)
 
 

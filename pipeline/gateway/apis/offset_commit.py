@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafka.protocol.consumer.group import OffsetCommitRequest
 
 from group_coordinator.pipeline.gateway.api import Api, Codec, Decided
+from group_coordinator.pipeline.gateway.coordinator_link import when_late
 from group_coordinator.pipeline.gateway.fields import FlexibleReader, FlexibleWriter, Reader, Writer
 from group_coordinator.schemas import messages
 
@@ -55,7 +56,8 @@ def _respond(
             topic.name,
             tuple(
                 messages.PartitionResult(
-                    each.partition_index, results.get((topic.name, each.partition_index), whole)
+                    each.partition_index,
+                    when_late(results.get((topic.name, each.partition_index), whole)),
                 )
                 for each in topic.partitions
             ),
@@ -120,4 +122,4 @@ def _write(topics: list[messages.TopicResult], version: int) -> bytes:
     return bytes(fields)
 
 
-API = Api(OffsetCommitRequest, 2, 9, Decided(_ask, _respond), Codec(_read, _write))
+API = Api(OffsetCommitRequest, 2, 9, Decided(_ask, _respond, in_time=True), Codec(_read, _write))

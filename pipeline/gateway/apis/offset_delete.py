@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kafka.protocol.consumer.group import OffsetDeleteRequest, OffsetDeleteResponse
 
 from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.coordinator_link import when_late
 from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ async def _answer(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
             for topic in request.topics
         )
     )
-    decided = await call.ask_in_time("offset_delete", request.group_id, body)
+    timeout_ms = call.services.link.commit_timeout_ms
+    decided = await call.ask_in_time("offset_delete", request.group_id, body, timeout_ms)
     deleted = decided.offset_delete.topics if decided.offset_delete is not None else ()
     return OffsetDeleteResponse(
-        error_code=decided.error_code,
+        error_code=when_late(decided.error_code),
         topics=[
             _Topic(
                 name=topic.name,

@@ -23,13 +23,15 @@ BROKER = {"group.initial.rebalance.delay.ms": 0, "group.min.session.timeout.ms":
 
 
 @contextmanager
-def gateway(root: str, port: int = 0, **options: Any) -> Iterator[Broker]:
+def gateway(
+    root: str, port: int = 0, loop: asyncio.AbstractEventLoop | None = None, **options: Any
+) -> Iterator[Broker]:
     """Serve a root on a port of the loopback interface, 0 a free one, while the block runs.
 
     Requests linger shortly: a test's client has nobody to wait for.
     """
     settings = replace(options.pop("settings", GatewaySettings()), linger_ms=_LINGER_MS)
-    loop = asyncio.new_event_loop()
+    loop = loop or asyncio.new_event_loop()
     started: Future[Broker] = Future()
     stop = asyncio.Event()
 
@@ -45,7 +47,7 @@ def gateway(root: str, port: int = 0, **options: Any) -> Iterator[Broker]:
                 raise
             started.set_exception(error)
 
-    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
     thread.start()
     try:
         yield started.result(START_S)
@@ -53,6 +55,23 @@ def gateway(root: str, port: int = 0, **options: Any) -> Iterator[Broker]:
         loop.call_soon_threadsafe(stop.set)
         thread.join()
         loop.close()
+
+
+@contextmanager
+def standing_still(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+    """Have a gateway's loop do nothing while the block runs, as a process that is stopped."""
+    begun, over = threading.Event(), threading.Event()
+
+    def stand_still() -> None:
+        begun.set()
+        over.wait(START_S)
+
+    loop.call_soon_threadsafe(stand_still)
+    begun.wait(START_S)
+    try:
+        yield
+    finally:
+        over.set()
 
 
 @contextmanager

@@ -6,11 +6,15 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from group_coordinator.pipeline.client import RequestClient, RequestTooLarge, ResponsesLost
-from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
+from group_coordinator.pipeline.gateway import coordinator_link
+from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink, failed
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent, Response
+
+COMMIT_TIMEOUT_MS = 5_000
 
 
 class Lost:
@@ -21,6 +25,17 @@ class Lost:
 
     def submit(self, _event: RequestEvent, waiter: Any) -> None:
         self.waiting.append(waiter)
+
+    def forget(self, request_id: str) -> None:
+        self.waiting = [each for each in self.waiting if each.event.request_id != request_id]
+
+    async def answer(self, responded_at: int | None) -> RequestEvent:
+        """Answer what was sent first; return it."""
+        asked = self.waiting.pop(0)
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE if responded_at is None else ErrorCode.NONE
+        asked.set_result(replace(failed(asked.event, code, ""), responded_at=responded_at))
+        await asyncio.sleep(0)
+        return asked.event
 
 
 def heartbeat(group_id: str) -> RequestEvent:
@@ -42,7 +57,7 @@ def test_all_that_fail_at_once_are_one_line(
 
     async def ask() -> None:
         client = Lost()
-        link = CoordinatorLink(cast(RequestClient, client))
+        link = CoordinatorLink(cast(RequestClient, client), COMMIT_TIMEOUT_MS)
         for number in range(count):
             link.ask(heartbeat(f"g{number}"), answers.append)
         link.ask(heartbeat("large"), answers.append)
@@ -55,3 +70,89 @@ def test_all_that_fail_at_once_are_one_line(
     assert [record.getMessage() for record in caplog.records] == [line]
     codes = [answer.error_code for answer in answers]
     assert codes == [ErrorCode.COORDINATOR_NOT_AVAILABLE] * count + [ErrorCode.INVALID_REQUEST]
+
+
+# --- requests that are decided in time ------------------------------------------------------------
+
+# The time of `since_boot_ms`, and the coordinator's, in ms.
+BOOTED, DECIDED = 7_000, 1_700_000_000_000
+
+
+@pytest.fixture(autouse=True)
+def booted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_link, "since_boot_ms", lambda: BOOTED)
+
+
+def test_a_deadline_is_by_the_clock_that_the_last_answer_of_the_group_told() -> None:
+    answers: list[Response] = []
+
+    async def ask() -> None:
+        client = Lost()
+        link = CoordinatorLink(cast(RequestClient, client), COMMIT_TIMEOUT_MS)
+        link.ask(heartbeat("g"), answers.append)
+        await client.answer(DECIDED)
+        link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
+        assert (await client.answer(DECIDED + 60_000)).deadline == DECIDED + 200
+        link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
+        assert (await client.answer(DECIDED)).deadline == DECIDED + 60_200
+
+    asyncio.run(ask())
+    assert [each.api for each in answers] == ["heartbeat"] * 3
+
+
+def test_a_coordinator_that_has_told_no_time_is_asked_for_it_first() -> None:
+    answers: list[Response] = []
+
+    async def ask() -> None:
+        client = Lost()
+        link = CoordinatorLink(cast(RequestClient, client), COMMIT_TIMEOUT_MS)
+        link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
+        question = await client.answer(DECIDED)
+        assert (question.api, question.group_id, question.deadline) == (
+            "find_coordinator",
+            "g",
+            None,
+        )
+        assert answers == []
+        assert (await client.answer(DECIDED)).deadline == DECIDED + 200
+
+    asyncio.run(ask())
+    assert [each.api for each in answers] == ["heartbeat"]
+
+
+def test_without_a_coordinators_time_the_request_is_not_sent() -> None:
+    answers: list[Response] = []
+
+    async def ask() -> None:
+        client = Lost()
+        link = CoordinatorLink(cast(RequestClient, client), COMMIT_TIMEOUT_MS)
+        link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
+        await client.answer(None)
+        # Nor is it where nobody waits any more, before and after the time is told.
+        link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append).cancel()
+        assert client.waiting == []
+        asked = link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
+        await client.answer(DECIDED)
+        asked.cancel()
+        assert client.waiting == []
+
+    asyncio.run(ask())
+    assert [(each.api, each.error) for each in answers] == [
+        ("heartbeat", "COORDINATOR_NOT_AVAILABLE")
+    ]
+
+
+def test_clocks_of_groups_that_are_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator_link, "_MOST_CLOCKS", 2)
+
+    async def ask() -> None:
+        client = Lost()
+        link = CoordinatorLink(cast(RequestClient, client), COMMIT_TIMEOUT_MS)
+        for group_id in ("a", "b", "b", "c"):
+            link.ask(heartbeat(group_id), lambda _: None)
+            await client.answer(DECIDED)
+        for group_id in ("c", "a"):
+            link.ask_in_time(heartbeat(group_id), BOOTED, lambda _: None)
+        assert [each.event.api for each in client.waiting] == ["heartbeat", "find_coordinator"]
+
+    asyncio.run(ask())

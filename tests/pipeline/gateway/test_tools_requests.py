@@ -38,9 +38,12 @@ from kafka.protocol.consumer.group import (
 )
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
 
+from group_coordinator.coordinator.config import parse_config
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.gateway import call
+from group_coordinator.pipeline.gateway.apis import delete_groups
 from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.gateway.call import ADMIN_TIMEOUT_MS
 from group_coordinator.pipeline.monitor import catalog
 from group_coordinator.pipeline.monitor.table_files import files_query
 from group_coordinator.pipeline.tables.store import open_table
@@ -61,6 +64,13 @@ def client(broker: Broker) -> Iterator[Client]:
 
 
 def commit(client: Client, group: str, offsets: dict[int, int], topic: str = "orders") -> list[int]:
+    answer = client.ask(commit_request(group, offsets, topic), OffsetCommitResponse, 9)
+    return [each.error_code for each in answer.topics[0].partitions]
+
+
+def commit_request(
+    group: str, offsets: dict[int, int], topic: str = "orders"
+) -> OffsetCommitRequest:
     """As `--reset-offsets --execute` does: without a member, and without a generation."""
     of_topic = OffsetCommitRequest.OffsetCommitRequestTopic
     partitions = [
@@ -72,15 +82,13 @@ def commit(client: Client, group: str, offsets: dict[int, int], topic: str = "or
         )
         for number, offset in offsets.items()
     ]
-    request = OffsetCommitRequest(
+    return OffsetCommitRequest(
         group_id=group,
         generation_id_or_member_epoch=NOBODY,
         member_id="",
         group_instance_id=None,
         topics=[of_topic(name=topic, partitions=partitions)],
     )
-    answer = client.ask(request, OffsetCommitResponse, 9)
-    return [each.error_code for each in answer.topics[0].partitions]
 
 
 def committed(client: Client, *groups: str) -> list[dict[tuple[str, int], int]]:
@@ -115,6 +123,16 @@ def listed(client: Client, states: list[str], types: list[str]) -> dict[str, tup
 
 
 def offsets_deleted(client: Client, group: str, wanted: dict[str, list[int]]) -> tuple[int, Any]:
+    answer = client.ask(delete_request(group, wanted), OffsetDeleteResponse, 0)
+    codes = {
+        (topic.name, each.partition_index): each.error_code
+        for topic in answer.topics
+        for each in topic.partitions
+    }
+    return answer.error_code, codes
+
+
+def delete_request(group: str, wanted: dict[str, list[int]]) -> OffsetDeleteRequest:
     of_topic = OffsetDeleteRequest.OffsetDeleteRequestTopic
     topics = [
         of_topic(
@@ -125,13 +143,7 @@ def offsets_deleted(client: Client, group: str, wanted: dict[str, list[int]]) ->
         )
         for name, numbers in wanted.items()
     ]
-    answer = client.ask(OffsetDeleteRequest(group_id=group, topics=topics), OffsetDeleteResponse, 0)
-    codes = {
-        (topic.name, each.partition_index): each.error_code
-        for topic in answer.topics
-        for each in topic.partitions
-    }
-    return answer.error_code, codes
+    return OffsetDeleteRequest(group_id=group, topics=topics)
 
 
 def test_groups_are_listed_from_the_two_tables_that_tell_of_them(
@@ -245,13 +257,18 @@ def groups_deleted(client: Client, *groups: str) -> list[int]:
 def test_what_a_coordinator_would_delete_too_late_stays(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client waits 30 s: by the clock of this coordinator 31 s pass between two decisions."""
+    """A client waits 30 s: by the clock of this coordinator 31 s pass between two decisions.
+
+    Kafka's tools send an OffsetDelete again upon COORDINATOR_NOT_AVAILABLE, as they do a commit.
+    """
     commit(client, "late", {0: 4, 1: 5})
     with monkeypatch.context() as slow:
-        times = itertools.count(clock_ms(), round(1000 * call.ADMIN_TIMEOUT_S) + 1_000)
+        times = itertools.count(clock_ms(), ADMIN_TIMEOUT_MS + 1_000)
         slow.setattr(small, "clock_ms", times.__next__)
         assert groups_deleted(client, "late") == [ErrorCode.REQUEST_TIMED_OUT]
-        assert offsets_deleted(client, "late", {"orders": [0]}) == (ErrorCode.REQUEST_TIMED_OUT, {})
+        late = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert offsets_deleted(client, "late", {"orders": [0]}) == (late, {})
+        assert commit(client, "late", {0: 9}) == [late]
     assert committed(client, "late") == [{("orders", 0): 4, ("orders", 1): 5}]
     assert offsets_deleted(client, "late", {"orders": [0]}) == (0, {("orders", 0): 0})
     assert groups_deleted(client, "late") == [0]
@@ -261,10 +278,13 @@ def test_nothing_is_asked_of_a_coordinator_that_did_not_say_what_time_it_is(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that starts the next day deletes nothing: it finds no request to delete."""
-    monkeypatch.setattr(call, "ADMIN_TIMEOUT_S", 0.05)
-    with gateway(root) as broker, connected(broker) as client:
+    monkeypatch.setattr(delete_groups, "ADMIN_TIMEOUT_MS", 800)
+    monkeypatch.setattr(call, "_ANSWER_S", 0)
+    hasty = parse_config({"offsets.commit.timeout.ms": 800})
+    with gateway(root, group=hasty) as broker, connected(broker) as client:
         assert groups_deleted(client, "g", "h") == [ErrorCode.REQUEST_TIMED_OUT] * 2
-        assert offsets_deleted(client, "g", {"orders": [0]}) == (ErrorCode.REQUEST_TIMED_OUT, {})
+        nobody = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert offsets_deleted(client, "g", {"orders": [0]}) == (nobody, {})
     asked = open_table(root, REQUESTS).to_pyarrow_table(columns=["api"])
     assert asked.column("api").to_pylist() == ["find_coordinator"] * 3
 
