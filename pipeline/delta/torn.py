@@ -9,6 +9,10 @@ A torn commit is voided: an empty commit takes its version, so that a reader whi
 by versions meets no version twice. Its transactions are voided with its rows: whoever wrote them
 under a transaction identifier writes them again, if it still can. A torn checkpoint is taken away:
 the commits before it are deleted only once it is on the disk.
+
+Beside writers a look may err: a folder's listing may have a commit and lack an older one that was
+created meanwhile, and what was listed may have been cleaned up when it is read. So only what two
+looks find, one some time after the other, is torn; and a third one decides what is voided.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
+from group_coordinator.pipeline.clock import sleep
 from group_coordinator.pipeline.delta.actions import (
     Action,
     commit_info,
@@ -36,6 +41,10 @@ from group_coordinator.pipeline.errors import Failure
 # What is torn is kept here, below the table's root: VACUUM passes over names that begin so.
 KEPT = "_torn"
 COMMIT, CHECKPOINT = "commit", "Delta checkpoint"
+_MISSING = "its file is missing"
+# How long after the first look the second one is taken, s: a file that another engine creates in
+# place is filled by then.
+CONFIRM_S = 1.0
 _LOG_FILE = re.compile(r"(\d{20})\.(json|checkpoint\b.*\.parquet)")
 _PARQUET_END = b"PAR1"
 
@@ -61,8 +70,16 @@ class TornTable(Failure):
 
 
 def find_torn(table: Path) -> list[Torn]:
-    """Return what is torn of a table in a local folder: checkpoints first, then commits."""
-    return _look(table)[0]
+    """Return what is torn of a table in a local folder: checkpoints first, then commits.
+
+    Others may write meanwhile. Takes `CONFIRM_S` longer if anything seems to be torn. Raises
+    OSError for what cannot be read.
+    """
+    torn = _look(table)[0]
+    if torn:
+        sleep(CONFIRM_S)
+        torn = _both(torn, _look(table)[0])
+    return torn
 
 
 def check_whole(table: Path) -> None:
@@ -72,15 +89,17 @@ def check_whole(table: Path) -> None:
         raise TornTable(table, torn)
 
 
-def mend(table: Path) -> list[Torn]:
+def mend(table: Path, found: list[Torn]) -> list[Torn]:
     """Void the torn commits of a table, take its torn checkpoints away; return what was torn.
 
-    Nobody may write to the table meanwhile. What is torn is kept in the folder `_torn`. Raises
-    Failure if the table's description is lost, which is in version 0 or in a checkpoint.
+    That is what was `found` before and is found now. Nobody may write to the table meanwhile. What
+    is torn is kept in the folder `_torn`. Raises Failure if the table's description is lost, which
+    is in version 0 or in a checkpoint, and OSError for what cannot be read.
     """
     torn, is_described = _look(table)
     if not is_described:
         raise Failure(f"the table at {table} has lost its description: move its folder away")
+    torn = _both(found, torn)
     for each in torn:
         if each.kind == COMMIT:
             _void(table, each.version)
@@ -89,6 +108,10 @@ def mend(table: Path) -> list[Torn]:
     if torn:
         flush(table / "_delta_log")
     return torn
+
+
+def _both(first: list[Torn], second: list[Torn]) -> list[Torn]:
+    return [each for each in second if each in first]
 
 
 # --- looking ------------------------------------------------------------------------------------
@@ -122,7 +145,7 @@ def _torn_checkpoints(
     torn: list[Torn] = []
     noted = last_checkpoint(log)
     if noted is not None and noted.version not in checkpoints:
-        torn.append(Torn(CHECKPOINT, noted.version, "its file is missing"))
+        torn.append(Torn(CHECKPOINT, noted.version, _MISSING))
     for version in sorted(checkpoints, reverse=True):
         damages = [_damage(file, None) for file in checkpoints[version]]
         why = next((each for each in damages if each is not None), None)
@@ -137,9 +160,14 @@ def _torn_commits(table: Path, first: int, commits: set[int]) -> list[Torn]:
     added: dict[str, tuple[int, int | None]] = {}
     for version in range(first, max(commits, default=-1) + 1):
         if version not in commits:
-            torn.append(Torn(COMMIT, version, "its file is missing"))
+            torn.append(Torn(COMMIT, version, _MISSING))
             continue
-        actions = _read(table / "_delta_log", version)
+        try:
+            actions = _read(table / "_delta_log", version)
+        except FileNotFoundError:
+            # It was listed.
+            torn.append(Torn(COMMIT, version, _MISSING))
+            continue
         if actions is None:
             torn.append(Torn(COMMIT, version, "its file is empty or cut off"))
             continue

@@ -58,7 +58,7 @@ def _repair_table(name: Path, table: Path, torn: list[Torn], execute: bool) -> R
     if not execute:
         return RepairResult(str(name), torn, mended=False)
     try:
-        return RepairResult(str(name), mend(table), mended=True)
+        return RepairResult(str(name), mend(table, torn), mended=True)
     except Failure as error:
         return RepairResult(str(name), torn, mended=False, failure=str(error))
 

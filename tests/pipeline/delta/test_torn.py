@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from group_coordinator.pipeline.delta import torn
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.log import commit_path
@@ -28,6 +31,11 @@ from group_coordinator.pipeline.errors import Failure
 
 def numbers(*values: int) -> pa.Table:
     return pa.table({"n": pa.array(values, pa.int64())})
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torn, "CONFIRM_S", 0.0)
 
 
 @pytest.fixture
@@ -88,8 +96,8 @@ def test_a_torn_last_commit_is_named_and_voided(table, damage):
     with pytest.raises(TornTable, match=rf"commit 4: .*{why}"):
         check_whole(table)
     assert torn_versions(table) == [(COMMIT, 4)]
-    assert [(each.kind, each.version) for each in mend(table)] == [(COMMIT, 4)]
-    assert mend(table) == []
+    assert [(each.kind, each.version) for each in mend(table, find_torn(table))] == [(COMMIT, 4)]
+    assert mend(table, find_torn(table)) == []
     assert rows(table) == [1, 2, 3]
     assert (table / KEPT / f"{4:020}.json").exists()
     appender = LocalAppender(table)
@@ -117,7 +125,7 @@ def test_a_commit_that_is_cut_at_any_byte_is_torn(tmp_path, flushed):
 def test_a_reader_meets_no_version_twice(table):
     tail = follow(str(table), ["n"])
     truncate(commit(table, 4), 0)
-    mend(table)
+    mend(table, find_torn(table))
     LocalAppender(table).append(numbers(5))
     found = tail.poll()
     assert found is not None
@@ -127,7 +135,7 @@ def test_a_reader_meets_no_version_twice(table):
 def test_a_commit_that_is_missing_below_a_later_one_is_voided(table):
     commit(table, 3).unlink()
     assert torn_versions(table) == [(COMMIT, 3)]
-    mend(table)
+    mend(table, find_torn(table))
     assert rows(table) == [1, 2, 4]
 
 
@@ -158,7 +166,7 @@ def test_a_whole_table_is_whole_also_without_a_note_of_its_checkpoint(table):
 def test_a_table_that_lost_its_first_commit_is_not_made_up(table):
     truncate(commit(table, 0), 0)
     with pytest.raises(Failure, match="lost its description"):
-        mend(table)
+        mend(table, find_torn(table))
 
 
 CHECKPOINT_DAMAGES = {
@@ -179,7 +187,7 @@ def test_a_torn_checkpoint_is_taken_away_while_its_commits_are_there(table, dama
     with pytest.raises(DeltaError):
         DeltaTable(str(table))
     assert torn_versions(table) == [(CHECKPOINT, 4)]
-    mend(table)
+    mend(table, find_torn(table))
     check_whole(table)
     assert rows(table) == [1, 2, 3, 4]
 
@@ -189,4 +197,93 @@ def test_a_torn_checkpoint_whose_commits_are_gone_is_not_made_up(table):
     commit(table, 0).unlink()
     truncate(table / "_delta_log" / f"{4:020}.checkpoint.parquet", 0.5)
     with pytest.raises(Failure, match="lost its description"):
-        mend(table)
+        mend(table, find_torn(table))
+
+
+# --- beside writers -------------------------------------------------------------------------------
+
+
+Names = list[str]
+
+
+def listed(monkeypatch: pytest.MonkeyPatch, *looks: Callable[[Names], Names]) -> None:
+    """Have the next listings of the log return what each of the looks makes of them."""
+    left, list_folder = list(looks), os.listdir
+
+    def listing(folder: Path) -> Names:
+        names = list_folder(folder)
+        return left.pop(0)(names) if left else names
+
+    monkeypatch.setattr(os, "listdir", listing)
+
+
+def without(version: int) -> Callable[[Names], Names]:
+    """A listing that passed by where a commit's name is before the commit was created."""
+    return lambda names: [name for name in names if name != commit_path(Path(), version).name]
+
+
+def test_a_commit_that_a_listing_missed_beside_a_later_one_is_not_torn(table, monkeypatch):
+    listed(monkeypatch, without(3))
+    check_whole(table)
+    listed(monkeypatch, without(3))
+    assert mend(table, find_torn(table)) == []
+    assert rows(table) == [1, 2, 3, 4]
+
+
+def test_what_was_cleaned_up_between_the_listing_and_the_reading_is_not_torn(table, monkeypatch):
+    def then_clean_up(names: Names) -> Names:
+        handle = DeltaTable(str(table))
+        handle.create_checkpoint()
+        for version in range(5):
+            commit(table, version).unlink()
+        return names
+
+    listed(monkeypatch, then_clean_up)
+    check_whole(table)
+
+
+def test_a_checkpoint_that_came_after_the_listing_is_not_torn(table, monkeypatch):
+    def then_checkpoint(names: Names) -> Names:
+        DeltaTable(str(table)).create_checkpoint()
+        return names
+
+    listed(monkeypatch, then_checkpoint)
+    check_whole(table)
+
+
+def test_a_file_that_was_removed_and_vacuumed_after_the_listing_is_not_torn(table, monkeypatch):
+    def then_vacuum(names: Names) -> Names:
+        handle = DeltaTable(str(table))
+        handle.optimize.compact()
+        handle.vacuum(0, dry_run=False, enforce_retention_duration=False)
+        return names
+
+    listed(monkeypatch, then_vacuum)
+    check_whole(table)
+
+
+def test_only_what_a_later_look_finds_too_is_voided(table, monkeypatch):
+    truncate(commit(table, 4), 0)
+    found = find_torn(table)
+    listed(monkeypatch, without(2))
+    assert torn_versions(table) == [(COMMIT, 4)], "each look may err in another commit"
+    listed(monkeypatch, without(2))
+    assert [each.version for each in mend(table, found)] == [4]
+    assert rows(table) == [1, 2, 3]
+
+
+def test_a_commit_that_was_filled_after_it_was_found_torn_stays(table):
+    content = commit(table, 4).read_bytes()
+    truncate(commit(table, 4), 0)
+    found = find_torn(table)
+    commit(table, 4).write_bytes(content)
+    assert mend(table, found) == []
+    assert rows(table) == [1, 2, 3, 4]
+
+
+def test_the_second_look_is_a_later_one(table, monkeypatch):
+    """A file that is created in place is empty for a moment."""
+    content = commit(table, 4).read_bytes()
+    truncate(commit(table, 4), 0)
+    monkeypatch.setattr(torn, "sleep", lambda _seconds: commit(table, 4).write_bytes(content))
+    check_whole(table)

@@ -10,12 +10,18 @@ import pytest
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
+from group_coordinator.pipeline.delta import torn as torn_files
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.store import TornRoot, ensure_tables
 from group_coordinator.pipeline.upkeep.repair import repair
 from tests.pipeline.rows import commit_record, counts, output
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torn_files, "CONFIRM_S", 0.0)
 
 
 @pytest.fixture
