@@ -7,14 +7,14 @@ dictionaries, which have every field that the protocol requires. Source: Delta's
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from group_coordinator.pipeline.clock import clock_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from group_coordinator.pipeline.delta.data_files import DataFile
 
@@ -23,6 +23,11 @@ ENGINE = "group-coordinator"
 COMMIT_ID = "txnId"
 
 _encode = msgspec.json.Encoder().encode
+T = TypeVar("T")
+
+
+class NotWhole(OSError):
+    """A file of a table of which a part was read: a later read may find the rest."""
 
 
 class AddedFile(msgspec.Struct):
@@ -49,7 +54,8 @@ class Action(msgspec.Struct, rename="camel"):
 
 
 class _CommitInfo(msgspec.Struct, rename="camel"):
-    # Of any type: another engine may mean something else by the name.
+    # Of any type: another engine may mean something else by the names.
+    engine_info: Any = None
     num_actions: Any = None
 
 
@@ -62,22 +68,28 @@ _decode_info = msgspec.json.Decoder(_Info).decode
 
 
 def parse_commit(content: bytes) -> list[Action]:
-    """Return the actions of a commit's content."""
-    return [_decode_action(line) for line in content.splitlines() if line]
+    """Return the actions of a commit's content; raises NotWhole."""
+    return decode_commit(content, _decode_action)
 
 
-def parse_whole_commit(content: bytes) -> list[Action] | None:
-    """Return the actions of a commit's content, None if it has lost some of them.
+def decode_commit(content: bytes, decode: Callable[[bytes], T]) -> list[T]:
+    """Return what `decode` makes of each action of a commit's content.
 
-    A commit that was cut off at a line's end is told by the number that our commits have of their
-    actions; of other engines' commits, and of earlier releases', it is not known. Raises
-    msgspec.MsgspecError for a line that is cut off.
+    Raises NotWhole for content that is cut off. At a line's end that is told by the number that our
+    commits have of their actions; of other engines' commits, and of earlier releases', it is not
+    known.
     """
-    actions = parse_commit(content)
-    if not actions:
-        return None
-    told = _decode_info(content.partition(b"\n")[0]).commit_info.num_actions
-    return None if isinstance(told, int) and told != len(actions) else actions
+    lines = [line for line in content.splitlines() if line]
+    if not lines:
+        raise NotWhole("a commit is empty")
+    try:
+        decoded = [decode(line) for line in lines]
+        info = _decode_info(lines[0]).commit_info
+    except msgspec.MsgspecError as error:
+        raise NotWhole(f"a commit is cut off: {error}") from error
+    if info.engine_info == ENGINE and info.num_actions not in (None, len(lines)):
+        raise NotWhole(f"a commit has {len(lines)} of {info.num_actions} actions")
+    return decoded
 
 
 def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:

@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.delta.flush import flush
-from group_coordinator.pipeline.delta.log import last_checkpoint
+from group_coordinator.pipeline.delta.log import NOTE, last_checkpoint
 from group_coordinator.pipeline.delta.table import local_folder, open_delta, refresh
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,6 @@ def _write(handle: DeltaTable) -> None:
 
 def _force(log_folder: Path, version: int) -> None:
     """Force a checkpoint to the disk: the clean-up deletes the commits that it stands for."""
-    for name in (f"{version:020}.checkpoint.parquet", "_last_checkpoint"):
+    for name in (f"{version:020}.checkpoint.parquet", NOTE):
         flush(log_folder / name)
     flush(log_folder)

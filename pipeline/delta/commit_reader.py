@@ -5,11 +5,17 @@ A look at the next commit is one attempt to open a file, whatever the table's si
 
 from __future__ import annotations
 
-from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.freshness import Freshness
-from group_coordinator.pipeline.delta.log import LastCheckpoint, LogGone, decode_last_checkpoint
+from group_coordinator.pipeline.delta.log import (
+    NOTE,
+    LastCheckpoint,
+    LogGone,
+    decode_last_checkpoint,
+    listed_checkpoint,
+)
 from group_coordinator.pipeline.delta.object_store import StoreFiles
 from group_coordinator.pipeline.delta.store_log import CLEANED_S
 from group_coordinator.pipeline.delta.table import local_folder
@@ -38,9 +44,16 @@ def read_commit(files: FileSystem, version: int) -> bytes | None:
 
 
 def noted_checkpoint(files: FileSystem) -> LastCheckpoint | None:
-    """Return the newest Delta checkpoint by the log's own note of it, None without a note."""
-    content = _read(files, "_delta_log/_last_checkpoint")
-    return None if content is None else decode_last_checkpoint(content)
+    """Return the newest Delta checkpoint by the log's own note of it, None without a note.
+
+    What a note cannot tell, as while Spark writes it in place, the log's listing does.
+    """
+    content = _read(files, f"_delta_log/{NOTE}")
+    if content is None:
+        return None
+    return decode_last_checkpoint(content) or listed_checkpoint(
+        info.base_name for info in files.get_file_info(FileSelector("_delta_log"))
+    )
 
 
 class GoneCheck:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq
 
+from group_coordinator.pipeline.delta.actions import NotWhole
 from group_coordinator.pipeline.delta.log import commit_path, last_checkpoint
 
 _ACTIONS = ("metaData", "protocol")
@@ -38,7 +39,7 @@ def read_description(folder: Path, version: int) -> dict[str, Any] | None:
             break
         for line in content.splitlines():
             if any(mark in line for mark in _MARKS):
-                _keep(found, _decode(line))
+                _keep(found, _whole(line))
         if len(found) == len(_ACTIONS):
             return found
     checkpoint = _newest_checkpoint(folder, until, version)
@@ -49,6 +50,13 @@ def read_description(folder: Path, version: int) -> dict[str, Any] | None:
         for value in rows.column(name).drop_null().to_pylist():
             _keep(found, {name: _plain(value)})
     return found if len(found) == len(_ACTIONS) else None
+
+
+def _whole(line: bytes) -> dict[str, Any]:
+    try:
+        return _decode(line)
+    except msgspec.MsgspecError as error:
+        raise NotWhole(f"a commit is cut off: {error}") from error
 
 
 def _newest_checkpoint(folder: Path, noted: int, version: int) -> Path | None:

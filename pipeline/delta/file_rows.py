@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from group_coordinator.pipeline.delta.commit_reader import is_in_store
+from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.side_by_side import side_by_side
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def read_files(files: FileSystem, paths: Sequence[str], schema: pa.Schema) -> pa
 
     `files` has the table at its root, `paths` are as its log names them. In a store small files are
     read side by side, each by one request. Raises FileNotFoundError for a file that is gone, and
-    pyarrow's error for one that cannot be read or whose column is of another type.
+    OSError for one that cannot be read, as with a column of another type.
     """
     read = partial(_read, files, schema)
     tables = side_by_side(read, paths) if is_in_store(files) else map(read, paths)
@@ -33,6 +34,7 @@ def read_files(files: FileSystem, paths: Sequence[str], schema: pa.Schema) -> pa
 
 def _read(files: FileSystem, schema: pa.Schema, path: str) -> pa.Table:
     with (
+        read_whole(path),
         files.open_input_file(unquote(path)) as opened,
         pq.ParquetFile(opened, coerce_int96_timestamp_unit="us") as parquet,
     ):

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 
 from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.tail import Tail, follow
 
@@ -56,8 +57,8 @@ class Followed(Generic[S]):
         """Take in what is new; return whether there was anything. One attempt to open a file.
 
         The first call reads the whole table, and so does one that finds the log cleaned up beyond
-        its place. Raises deltalake's TableNotFoundError and DeltaError, OSError, pyarrow's errors,
-        and what `take` raises: what is known is as before then.
+        its place. Raises deltalake's TableNotFoundError and DeltaError, OSError, and what `take`
+        raises: what is known is as before then.
         """
         found = (self._held is not None or self._is_there()) and self._read_on()
         self.is_read = True
@@ -78,6 +79,7 @@ class Followed(Generic[S]):
         # The tail begins before the rows are read: what is committed between the two is read twice
         # instead of being missed.
         tail = follow(self._uri, self._columns)
-        rows = open_delta(self._uri).to_pyarrow_table(columns=self._columns)
+        with read_whole(self._uri):
+            rows = open_delta(self._uri).to_pyarrow_table(columns=self._columns)
         self._held = tail, self._take(self.known, rows, True)
         return True

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from group_coordinator.pipeline.delta.actions import ENGINE, Action, parse_commit
+from group_coordinator.pipeline.delta.actions import ENGINE, Action, decode_commit, parse_commit
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.log import commit_path
@@ -70,7 +70,7 @@ def bring(table: Path, version: int) -> int | None:
     log_folder = table / "_delta_log"
     late = commit_path(log_folder, version)
     content = late.read_bytes()
-    lines: list[dict[str, Any]] = [msgspec.json.decode(line) for line in content.splitlines()]
+    lines: list[dict[str, Any]] = decode_commit(content, msgspec.json.decode)
     if any(name not in _PLAIN for line in lines for name in line):
         log.error(
             "version %d of %s is lost: it came after the log was cleaned up beyond it, and does "

@@ -14,6 +14,7 @@ import msgspec
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from group_coordinator.pipeline.delta.actions import decode_commit
 from group_coordinator.pipeline.delta.commit_reader import (
     GoneCheck,
     noted_checkpoint,
@@ -22,6 +23,7 @@ from group_coordinator.pipeline.delta.commit_reader import (
 )
 from group_coordinator.pipeline.delta.file_actions import FileAction, LiveFile
 from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
@@ -62,8 +64,8 @@ class LiveFiles:
 
         This place stays where it is: whoever cannot take the change in looks again. From the
         beginning the change is the whole table at its newest Delta checkpoint, if it has one. One
-        attempt to open a file. Raises OSError and pyarrow's errors, and Failure where nothing of a
-        log is found: what is away for a moment is not taken for a table without files.
+        attempt to open a file. Raises OSError, and Failure where nothing of a log is found: what is
+        away for a moment is not taken for a table without files.
         """
         if self.version < 0:
             found = self._load()
@@ -78,7 +80,7 @@ class LiveFiles:
             except LogGone:
                 return self._load()
             return None
-        change = _change([_decode_action(line) for line in content.splitlines() if line])
+        change = _change(decode_commit(content, _decode_action))
         return change, self._behind(self.version + 1)
 
     def _behind(self, version: int) -> LiveFiles:
@@ -92,7 +94,7 @@ class LiveFiles:
             return None
         path = f"_delta_log/{noted.version:020}.checkpoint.parquet"
         try:
-            with self.files.open_input_file(path) as file:
+            with read_whole(path), self.files.open_input_file(path) as file:
                 rows = pq.read_table(file, columns=_COLUMNS)
         except FileNotFoundError as error:
             raise Failure(f"{self._uri} has no plain Delta checkpoint: {error}") from error

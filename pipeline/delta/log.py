@@ -6,6 +6,9 @@ needs one before every attempt loses against writers that need none.
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -24,6 +27,11 @@ def commit_path(folder: Path, version: int) -> Path:
     return folder / f"{version:020}.json"
 
 
+# Where a log notes its newest Delta checkpoint.
+NOTE = "_last_checkpoint"
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
+
+
 class LastCheckpoint(msgspec.Struct):
     """The newest Delta checkpoint: its version and its number of actions."""
 
@@ -32,11 +40,22 @@ class LastCheckpoint(msgspec.Struct):
 
 
 def last_checkpoint(folder: Path) -> LastCheckpoint | None:
-    """Return the newest Delta checkpoint by the log's own note of it, None without a note."""
+    """Return the newest Delta checkpoint by the log's own note of it, None without a note.
+
+    What a note cannot tell, as while Spark writes it in place, the log's listing does.
+    """
     try:
-        return decode_last_checkpoint((folder / "_last_checkpoint").read_bytes())
+        content = (folder / NOTE).read_bytes()
     except FileNotFoundError:
         return None
+    return decode_last_checkpoint(content) or listed_checkpoint(os.listdir(folder))
+
+
+def listed_checkpoint(names: Iterable[str]) -> LastCheckpoint | None:
+    """Return the newest Delta checkpoint among the names of a log's files, of no known size."""
+    found = filter(None, map(_CHECKPOINT.fullmatch, names))
+    newest = max((int(each[1]) for each in found), default=None)
+    return None if newest is None else LastCheckpoint(newest, 0)
 
 
 def decode_last_checkpoint(content: bytes) -> LastCheckpoint | None:

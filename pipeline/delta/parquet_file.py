@@ -8,11 +8,14 @@ fails today may answer tomorrow, and rows that were given up for its failure wou
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from group_coordinator.pipeline.delta.actions import NotWhole
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -39,6 +42,15 @@ class Substitute(Protocol):
     ) -> pa.Table:
         """Return the rows from row `first` on of a row group that cannot be decoded, as many."""
         ...
+
+
+@contextmanager
+def read_whole(path: str) -> Iterator[None]:
+    """Raise NotWhole for what pyarrow does not understand of a file that is read in the block."""
+    try:
+        yield
+    except pa.ArrowException as error:
+        raise NotWhole(f"{path} cannot be read: {error}") from error
 
 
 def open_parquet(files: FileSystem, path: str, file: pa.NativeFile) -> pq.ParquetFile | str:

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import msgspec
 from msgspec import Struct
 
+from group_coordinator.pipeline.delta.actions import NotWhole, decode_commit
 from group_coordinator.pipeline.delta.file_actions import FileAction, LiveFile, Transaction
 from group_coordinator.pipeline.delta.log import LogGone, last_checkpoint, next_content
 from group_coordinator.pipeline.errors import Failure
@@ -107,8 +108,8 @@ def read_plain_table(folder: Path, ask: Ask) -> PlainTable | None:
 
 def _take_commit(table: PlainTable, content: bytes, log: Path) -> None:
     try:
-        actions = [_decode_action(line) for line in content.splitlines() if line]
-    except msgspec.MsgspecError as error:
+        actions = decode_commit(content, _decode_action)
+    except NotWhole as error:
         raise Failure(f"version {table.version + 1} in {log} cannot be read: {error}") from error
     for action in actions:
         table.take(action)

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta.log import decode_last_checkpoint
+from group_coordinator.pipeline.delta.log import NOTE, decode_last_checkpoint
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.object_store import Folder
-
-NOTE = "_last_checkpoint"
 
 
 def write_checkpoint(

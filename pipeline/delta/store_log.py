@@ -22,7 +22,12 @@ from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.actions import parse_commit
 from group_coordinator.pipeline.delta.commit import CommitStateUnknown
 from group_coordinator.pipeline.delta.freshness import Freshness
-from group_coordinator.pipeline.delta.log import LogGone, decode_last_checkpoint
+from group_coordinator.pipeline.delta.log import (
+    NOTE,
+    LogGone,
+    decode_last_checkpoint,
+    listed_checkpoint,
+)
 from group_coordinator.pipeline.delta.object_store import PATIENCE_S, Folder
 from group_coordinator.pipeline.delta.table import back_off
 from group_coordinator.pipeline.errors import Failure
@@ -106,7 +111,7 @@ class StoreLog:
     def _may_be_late(self, version: int) -> bool:
         try:
             return self._is_cleaned_beyond(version)
-        except (OSError, Failure) as error:
+        except OSError as error:
             log.warning("whether version %d of %s is late: %s", version, self._uri, error)
             return True
 
@@ -160,18 +165,18 @@ class StoreLog:
     def _is_cleaned_beyond(self, version: int) -> bool:
         """Whether the log may have been cleaned up to this version or a later one.
 
-        That the version before is there proves nothing: it may have come late itself. Raises
-        Failure if the note of the newest Delta checkpoint is none: what it says is not known.
+        That the version before is there proves nothing: it may have come late itself.
         """
         if version == 0:
             return False
-        content = self._log.read("_last_checkpoint")
+        content = self._log.read(NOTE)
         if content is None:
             return False
         checkpoint = decode_last_checkpoint(content)
         if checkpoint is None:
-            raise Failure(f"_last_checkpoint of {self._uri} cannot be read")
-        return checkpoint.version >= version
+            # What the note cannot tell the log's listing does.
+            checkpoint = listed_checkpoint(each.path for each in self._log.list())
+        return checkpoint is not None and checkpoint.version >= version
 
 
 def _name(version: int) -> str:

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.delta.checkpoint import ACTIONS_PER_COMMIT
-from group_coordinator.pipeline.delta.log import decode_last_checkpoint
+from group_coordinator.pipeline.delta.log import NOTE, decode_last_checkpoint
 from group_coordinator.pipeline.delta.object_store import Folder
-from group_coordinator.pipeline.delta.store_checkpoint import NOTE, write_checkpoint
+from group_coordinator.pipeline.delta.store_checkpoint import write_checkpoint
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 
@@ -63,9 +63,9 @@ def trim_store_log(uri: str, consumed: int, age_ms: int = TRIM_AGE_MS) -> int:
     to delete. Raises OSError.
     """
     folder = Folder(f"{uri.rstrip('/')}/_delta_log")
-    content = folder.read("_last_checkpoint")
+    content = folder.read(NOTE)
     checkpoint = None if content is None else decode_last_checkpoint(content)
-    noted = folder.look_up("_last_checkpoint")
+    noted = folder.look_up(NOTE)
     if checkpoint is None or noted is None:
         return 0
     before_ms = noted.modified_ms - age_ms

@@ -21,6 +21,7 @@ from group_coordinator.pipeline.delta.parquet_file import (
     UNREAD,
     Substitute,
     open_parquet,
+    read_whole,
     why_undecodable,
 )
 from group_coordinator.pipeline.delta.table import newest_version
@@ -244,7 +245,7 @@ class Tail:
         They have the columns that some file of them has, null in rows of those that lack them. The
         tail is behind them only if this returns: after an error the next call reads them again.
         Raises LogGone if commits, or data files, that the tail has not read were deleted, and
-        OSError and pyarrow's errors.
+        OSError.
         """
         rows, after = self.look()
         self._at = after._at
@@ -254,10 +255,11 @@ class Tail:
         """Return what `poll` does, and the tail behind it; this one stays where it is."""
         found, at = [], self._at
         try:
-            for rows, after in appended(self._files, self._at, self._columns):
-                at = after
-                if rows is not None:
-                    found.append(rows)
+            with read_whole("a data file"):
+                for rows, after in appended(self._files, self._at, self._columns):
+                    at = after
+                    if rows is not None:
+                        found.append(rows)
         except FileNotFoundError as error:
             raise LogGone(f"a data file of version {at.version} is gone: {error}") from error
         if not found:

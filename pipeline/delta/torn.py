@@ -23,15 +23,15 @@ import uuid
 from pathlib import Path
 from urllib.parse import unquote
 
-import msgspec
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import sleep
 from group_coordinator.pipeline.delta.actions import (
     Action,
+    NotWhole,
     commit_info,
     encode_commit,
-    parse_whole_commit,
+    parse_commit,
 )
 from group_coordinator.pipeline.delta.commit import write_partial
 from group_coordinator.pipeline.delta.flush import flush
@@ -184,9 +184,10 @@ def _torn_commits(table: Path, first: int, commits: set[int]) -> list[Torn]:
 
 
 def _read(log: Path, version: int) -> list[Action] | None:
+    content = commit_path(log, version).read_bytes()
     try:
-        return parse_whole_commit(commit_path(log, version).read_bytes())
-    except msgspec.MsgspecError:
+        return parse_commit(content)
+    except NotWhole:
         return None
 
 

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.delta.data_files import DataFile
 from group_coordinator.pipeline.delta.live_files import LiveFiles
+from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.tables.segment_stats import SegmentBounds, partition_of
 from group_coordinator.pipeline.topics.producer_state import ProducerBatch, Producers
 
@@ -244,7 +245,7 @@ class Segments:
         return int(file.partition_values["partition"] or 0), segment
 
     def _read_bounds(self, path: str) -> _Bounds:
-        with self.live.files.open_input_file(path) as opened:
+        with read_whole(path), self.live.files.open_input_file(path) as opened:
             rows = pq.read_table(opened, columns=["offset", "timestamp"])
         offsets = pc.min_max(rows.column("offset")).as_py()
         times = rows.column("timestamp").cast(pa.timestamp("ms", "UTC"), safe=False)

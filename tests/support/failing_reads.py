@@ -9,11 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import deltalake
+import pyarrow as pa
 import pytest
 
 from group_coordinator.pipeline.delta import commit_reader
@@ -21,19 +24,31 @@ from group_coordinator.pipeline.delta import commit_reader
 TOO_MANY_FILES = errno.EMFILE
 BROKEN = errno.EIO
 AWAY = errno.ENOENT
-KINDS = (TOO_MANY_FILES, BROKEN, AWAY)
+# Not an error: the reader is given the first half of the file. A folder is BROKEN then.
+SHORT = 0
+KINDS = (TOO_MANY_FILES, BROKEN, AWAY, SHORT)
 
 _now: FailingReads | None = None
 _is_hooked = False
 
 
+def name_of(kind: int) -> str:
+    """The name of a kind, for a test's."""
+    return errno.errorcode.get(kind, "short")
+
+
 class FailingReads:
-    """Counts reads under `root`; the one with the number `fails`, from 1 on, raises `kind`."""
+    """Counts reads under `root`; the one with the number `fails`, from 1 on, raises `kind`.
+
+    Reads that write a file do not count. A file that is SHORT is so until the next read.
+    """
 
     def __init__(self, root: str, fails: int, kind: int) -> None:
         self._root = root
         self._fails = fails
         self._kind = kind
+        self._is_unseen = False
+        self._cut: tuple[Path, Path] | None = None
         self.count = 0
 
     @property
@@ -41,13 +56,47 @@ class FailingReads:
         """Whether there were so many reads."""
         return self.count >= self._fails
 
-    def read(self, path: object) -> None:
-        """Note a read; raises OSError if it is to fail."""
-        if not str(path).startswith(self._root):
+    def read(self, path: object, file: Path | None = None) -> None:
+        """Note a read; raises OSError if it is to fail. `file` may be SHORT in place of that."""
+        if self._is_unseen or not str(path).startswith(self._root):
             return
+        self.restore()
         self.count += 1
-        if self.count == self._fails:
+        if self.count != self._fails:
+            return
+        if self._kind != SHORT:
             raise OSError(self._kind, os.strerror(self._kind), str(path))
+        if file is None:
+            raise OSError(BROKEN, os.strerror(BROKEN), str(path))
+        self._shorten(file)
+
+    def newest(self, folder: Path, pattern: str) -> Path | None:
+        """The file that came last into a folder; finding it is no read."""
+        with self._unseen():
+            return max(folder.glob(pattern), default=None, key=os.path.getmtime)
+
+    def restore(self) -> None:
+        """Give a file that was SHORT the rest of its content."""
+        if self._cut is not None:
+            (aside, file), self._cut = self._cut, None
+            with self._unseen():
+                os.replace(aside, file)
+
+    def _shorten(self, file: Path) -> None:
+        with self._unseen(), suppress(FileNotFoundError):
+            aside = Path(tempfile.mkdtemp(dir=Path(self._root).parent), "whole")
+            os.rename(file, aside)
+            content = aside.read_bytes()
+            file.write_bytes(content[: len(content) // 2])
+            self._cut = aside, file
+
+    @contextmanager
+    def _unseen(self) -> Iterator[None]:
+        self._is_unseen = True
+        try:
+            yield
+        finally:
+            self._is_unseen = False
 
 
 class _Files:
@@ -62,8 +111,11 @@ class _Files:
             return found
 
         def opened(path: str) -> Any:
-            self._reads.read(f"{self._uri}/{path}")
-            return found(path)
+            file = Path(self._uri, path)
+            self._reads.read(file, file)
+            with found(path) as whole:
+                # It is read at once: the file may have the rest of its content by then.
+                return pa.BufferReader(whole.read())
 
         return opened
 
@@ -79,15 +131,15 @@ def failing_reads(root: str, fails: int, kind: int) -> Iterator[FailingReads]:
 
     class Table(deltalake.DeltaTable):
         def __init__(self, uri: Any, *rest: Any, **options: Any) -> None:
-            reads.read(uri)
+            reads.read(uri, reads.newest(Path(uri, "_delta_log"), "*.json"))
             super().__init__(uri, *rest, **options)
 
         def update_incremental(self) -> None:
-            reads.read(self.table_uri)
+            reads.read(self.table_uri, reads.newest(Path(self.table_uri, "_delta_log"), "*.json"))
             super().update_incremental()
 
         def to_pyarrow_table(self, *rest: Any, **options: Any) -> Any:
-            reads.read(self.table_uri)
+            reads.read(self.table_uri, reads.newest(Path(self.table_uri), "*.parquet"))
             return super().to_pyarrow_table(*rest, **options)
 
     _now = reads
@@ -97,12 +149,23 @@ def failing_reads(root: str, fails: int, kind: int) -> Iterator[FailingReads]:
             yield reads
     finally:
         _now = None
+        reads.restore()
 
 
 def _heard(event: str, arguments: tuple[Any, ...]) -> None:
     # Python opens a file of Arrow's without this event.
-    if _now is not None and event in ("open", "os.listdir", "os.scandir"):
+    if _now is None:
+        return
+    if event == "open":
+        path, mode, flags = arguments
+        if isinstance(path, (str, os.PathLike)) and _reads_only(mode, flags):
+            _now.read(path, Path(path))
+    elif event in ("os.listdir", "os.scandir"):
         _now.read(arguments[0])
+
+
+def _reads_only(mode: str | None, flags: int) -> bool:
+    return mode in ("r", "rb") if mode is not None else not flags & (os.O_WRONLY | os.O_RDWR)
 
 
 def counted_files(patch: pytest.MonkeyPatch) -> None:
@@ -123,6 +186,6 @@ def counted_files(patch: pytest.MonkeyPatch) -> None:
 class _Current:
     """The reads that are counted at present, if any are."""
 
-    def read(self, path: object) -> None:
+    def read(self, path: object, file: Path | None = None) -> None:
         if _now is not None:
-            _now.read(path)
+            _now.read(path, file)

@@ -6,11 +6,25 @@ from pathlib import Path
 
 import pytest
 
+from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta.actions import NotWhole, txn_action
 from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown
+from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.late_commits import bring
+from group_coordinator.pipeline.delta.live_files import LiveFiles
 from group_coordinator.pipeline.delta.local_appender import LocalAppender
-from group_coordinator.pipeline.delta.log import LogGone, commit_path, last_checkpoint, next_commit
+from group_coordinator.pipeline.delta.log import (
+    NOTE,
+    LogGone,
+    commit_path,
+    last_checkpoint,
+    next_commit,
+)
 from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.store_log import StoreLog
 from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta.tail import Tail
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.schemas.tables import RESPONSES, to_arrow
@@ -86,3 +100,82 @@ def test_a_commit_that_stays_empty_is_named(folder, monkeypatch):
     monkeypatch.setattr("group_coordinator.pipeline.delta.log.back_off", lambda _: None)
     with pytest.raises(Failure, match=r"4\.json is empty"):
         next_commit(log(folder), 3)
+
+
+def read_next(folder: Path, version: int) -> None:
+    next_commit(log(folder), version)
+
+
+def read_next_in_store(folder: Path, version: int) -> None:
+    StoreLog(str(folder)).next_commit(version)
+
+
+def read_tail(folder: Path, version: int) -> None:
+    Tail(open_files(str(folder)), version, ["request_id"]).poll()
+
+
+def read_live_files(folder: Path, version: int) -> None:
+    live = LiveFiles(str(folder))
+    live.version = version
+    found = live.look()
+    if found is not None and found[0].everything:
+        raise LogGone
+
+
+READERS = [read_next, read_next_in_store, read_tail, read_live_files]
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_where_the_note_of_a_checkpoint_cannot_be_read_the_listing_tells(folder, monkeypatch, read):
+    monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 0.0)
+    append(folder, "d")
+    trim(folder)
+    (log(folder) / NOTE).write_bytes(b'{"version"')
+    with pytest.raises(LogGone):
+        read(folder, 1)
+    read(folder, 4)
+
+
+def test_a_note_that_cannot_be_read_of_a_log_without_checkpoints_says_nothing(folder):
+    (log(folder) / NOTE).write_bytes(b"")
+    assert last_checkpoint(log(folder)) is None
+    read_next(folder, 3)
+
+
+def test_a_commit_below_a_checkpoint_of_which_the_note_cannot_be_read_may_be_late(folder):
+    before = commit_path(log(folder), 3).read_bytes()
+    trim(folder)
+    # Another writer's, which is late itself.
+    commit_path(log(folder), 1).write_bytes(before)
+    (log(folder) / NOTE).write_bytes(b"{")
+    late = Commit([txn_action("app", 1)], is_blind_append=True)
+    with pytest.raises(CommitStateUnknown):
+        late.create(log(folder), 2)
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize("end", [b"\n", b","], ids=["a line's end", "a field's end"])
+def test_a_commit_of_which_a_part_was_read_is_read_again(folder, read, end):
+    path = commit_path(log(folder), 3)
+    content = path.read_bytes()
+    path.write_bytes(content.rpartition(end)[0])
+    with pytest.raises(NotWhole):
+        read(folder, 2)
+    path.write_bytes(content)
+    read(folder, 2)
+
+
+def test_what_another_engine_calls_the_number_of_its_actions_is_its_own(folder):
+    info = b'{"commitInfo":{"engineInfo":"other","numActions":7}}'
+    commit_path(log(folder), 4).write_bytes(info)
+    actions = next_commit(log(folder), 3)
+    assert actions is not None
+    assert len(actions) == 1
+
+
+def test_half_of_a_late_commit_is_not_brought(folder):
+    path = commit_path(log(folder), 3)
+    path.write_bytes(path.read_bytes().rpartition(b"\n")[0])
+    with pytest.raises(NotWhole):
+        bring(folder, 3)
+    assert path.exists()
