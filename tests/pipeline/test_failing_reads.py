@@ -19,7 +19,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.coordinator.ownership import CLAIMED, STARTED
-from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta import commit_reader, store_log
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.log import LogGone
@@ -44,7 +44,14 @@ from group_coordinator.schemas.tables import COORDINATORS, RESPONSES, to_arrow
 from tests.pipeline.rows import response
 from tests.pipeline.topics.logs import appender, batch, make
 from tests.pipeline.topics.tables import append, define, ends
-from tests.support.failing_reads import KINDS, counted_files, failing_reads, name_of
+from tests.support.failing_reads import (
+    KINDS,
+    STORE_KINDS,
+    as_in_a_store,
+    counted_files,
+    failing_reads,
+    name_of,
+)
 
 # What whoever follows a table is ready for.
 ERRORS = (OSError, DeltaError, Failure)
@@ -395,9 +402,21 @@ FOLLOWERS: list[type[Follower]] = [
 
 @pytest.fixture(autouse=True)
 def every_look_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look also asks whether the log was cleaned up, which is otherwise asked once a second."""
+    """A look also asks whether the log was cleaned up, which is otherwise asked now and then."""
     monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 0.0)
-    counted_files(monkeypatch)
+    monkeypatch.setattr(commit_reader, "CLEANED_S", 0.0)
+    monkeypatch.setattr(store_log, "CLEANED_S", 0.0)
+
+
+@pytest.fixture
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A kind of failing read, on a disk or in a store."""
+    found: int = request.param
+    if found in STORE_KINDS:
+        as_in_a_store(monkeypatch)
+    else:
+        counted_files(monkeypatch)
+    return found
 
 
 def until_quiet(follower: Follower, states: Sequence[object] = ()) -> None:
@@ -417,7 +436,7 @@ def trim(folder: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS, ids=name_of)
+@pytest.mark.parametrize("kind", [*KINDS, *STORE_KINDS], ids=name_of, indirect=True)
 @pytest.mark.parametrize("trimmed", [False, True], ids=["whole log", "trimmed log"])
 @pytest.mark.parametrize("follower", FOLLOWERS, ids=lambda each: each.__name__)
 def test_a_follower_knows_the_table_whichever_read_fails(

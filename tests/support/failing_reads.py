@@ -2,6 +2,9 @@
 
 What Python opens is seen by an audit hook. What is opened in C++ and in Rust is counted where it is
 asked for: files of Arrow's file systems one by one, and each reading of a table by delta-rs.
+
+In a store a read is a request that has no good answer for as long as this project repeats it, but
+for one whose answer breaks off: that is repeated. A local folder stands for the store.
 """
 
 from __future__ import annotations
@@ -16,10 +19,15 @@ from pathlib import Path
 from typing import Any
 
 import deltalake
+import obstore
 import pyarrow as pa
 import pytest
+from obstore.exceptions import GenericError
 
-from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta import commit_reader, object_store
+from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.store_errors import StoreError, StoreRefusal
+from group_coordinator.pipeline.delta.table import local_folder
 
 TOO_MANY_FILES = errno.EMFILE
 BROKEN = errno.EIO
@@ -27,6 +35,10 @@ AWAY = errno.ENOENT
 # Not an error: the reader is given the first half of the file. A folder is BROKEN then.
 SHORT = 0
 KINDS = (TOO_MANY_FILES, BROKEN, AWAY, SHORT)
+# In a store: an answer that asks to slow down, none, a refusal, and one that breaks off.
+SLOW_DOWN, SILENT, REFUSED, BROKEN_OFF = -1, -2, -3, -4
+STORE_KINDS = (SLOW_DOWN, SILENT, REFUSED, BROKEN_OFF)
+_STORE_NAMES = {SLOW_DOWN: "503", SILENT: "silent", REFUSED: "403", BROKEN_OFF: "broken off"}
 
 _now: FailingReads | None = None
 _is_hooked = False
@@ -34,7 +46,18 @@ _is_hooked = False
 
 def name_of(kind: int) -> str:
     """The name of a kind, for a test's."""
-    return errno.errorcode.get(kind, "short")
+    return _STORE_NAMES.get(kind) or errno.errorcode.get(kind, "short")
+
+
+def error_of(kind: int, path: object) -> OSError:
+    """The error that a kind of failing read is."""
+    if kind == SLOW_DOWN:
+        return StoreError(f"GET {path}: 503 Service Unavailable, SlowDown", "503")
+    if kind in (SILENT, BROKEN_OFF):
+        return StoreError(f"GET {path}: no answer")
+    if kind == REFUSED:
+        return StoreRefusal(f"GET {path}: 403 Forbidden, ExpiredToken")
+    return OSError(kind, os.strerror(kind), str(path))
 
 
 class FailingReads:
@@ -65,10 +88,18 @@ class FailingReads:
         if self.count != self._fails:
             return
         if self._kind != SHORT:
-            raise OSError(self._kind, os.strerror(self._kind), str(path))
+            raise error_of(self._kind, path)
         if file is None:
-            raise OSError(BROKEN, os.strerror(BROKEN), str(path))
+            raise error_of(BROKEN, path)
         self._shorten(file)
+
+    def breaks_off(self, path: object) -> bool:
+        """Note a request; whether its answer breaks off. Raises OSError if it fails otherwise."""
+        if self._kind == BROKEN_OFF and str(path).startswith(self._root):
+            self.count += 1
+            return self.count == self._fails
+        self.read(path)
+        return False
 
     def newest(self, folder: Path, pattern: str) -> Path | None:
         """The file that came last into a folder; finding it is no read."""
@@ -97,6 +128,49 @@ class FailingReads:
             yield
         finally:
             self._is_unseen = False
+
+
+_READS = ("read", "read_first", "read_range", "look_up", "list", "download")
+
+
+def as_in_a_store(patch: pytest.MonkeyPatch) -> None:
+    """Have all tables read and written as in a store, and count the requests that read."""
+    for name, module in list(sys.modules.items()):
+        if (
+            name.startswith("group_coordinator.")
+            and getattr(module, "local_folder", None) is local_folder
+        ):
+            patch.setattr(module, "local_folder", lambda _uri: None)
+    patch.setattr(object_store, "_PAUSE_S", 0.0)
+    for name in _READS:
+        patch.setattr(Folder, name, _counted(getattr(Folder, name)))
+
+
+def _counted(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """A way of asking a store, of which each use is a read."""
+
+    def asking(folder: Folder, path: object = "", *rest: Any, **named: Any) -> Any:
+        if _now is None or not _now.breaks_off(f"{folder.uri}/{path}"):
+            return ask(folder, path, *rest, **named)
+        with pytest.MonkeyPatch.context() as patch:
+            # The next attempt is answered.
+            patch.setattr(object_store, "obstore", _BreaksOff())
+            return ask(folder, path, *rest, **named)
+
+    return asking
+
+
+class _BreaksOff:
+    """The store's client, of which the first request has an answer that breaks off."""
+
+    def __init__(self) -> None:
+        self._is_first = True
+
+    def __getattr__(self, name: str) -> Any:
+        if self._is_first and name != "exceptions":
+            self._is_first = False
+            raise GenericError("Generic S3 error: HTTP error: error reading a body")
+        return getattr(obstore, name)
 
 
 class _Files:
