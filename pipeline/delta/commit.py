@@ -159,9 +159,13 @@ class Commit:
 
 def _may_be_cleaned_beyond(folder: Path, version: int) -> bool:
     """Whether the log may have been cleaned up to this version or a later one."""
-    checkpoint = last_checkpoint(folder)
-    if checkpoint is None:
-        return version > 0 and not commit_path(folder, version - 1).exists()
+    try:
+        checkpoint = last_checkpoint(folder)
+        if checkpoint is None:
+            return version > 0 and not commit_path(folder, version - 1).exists()
+    except OSError as error:
+        log.warning("whether version %d of %s is late: %s", version, folder.parent, error)
+        return True
     return checkpoint.version >= version
 
 

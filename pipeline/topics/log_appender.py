@@ -180,7 +180,11 @@ class LogAppender:
                 raise
             back_off(min(attempt, 4))
             attempt += 1
-        self._segments.poll()
+        try:
+            self._segments.poll()
+        except (OSError, DeltaError, Failure) as error:
+            # The commit stands. What it did is read by the next append.
+            log.warning("%s is read again: %s", self._topic.table, error)
         return [self._outcome(*each, now) for each in zip(batches, plan.outcomes, strict=True)]
 
     def _outcome(self, batch: NewBatch, found: int | Failure, now: int | None) -> Outcome:

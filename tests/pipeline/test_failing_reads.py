@@ -19,7 +19,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.coordinator.ownership import CLAIMED, STARTED
-from group_coordinator.pipeline.delta import commit_reader, store_log
+from group_coordinator.pipeline.delta import commit_reader
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.log import LogGone
@@ -47,8 +47,7 @@ from tests.pipeline.topics.tables import append, define, ends
 from tests.support.failing_reads import (
     KINDS,
     STORE_KINDS,
-    as_in_a_store,
-    counted_files,
+    count_reads,
     failing_reads,
     name_of,
 )
@@ -400,22 +399,11 @@ FOLLOWERS: list[type[Follower]] = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def every_look_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look also asks whether the log was cleaned up, which is otherwise asked now and then."""
-    monkeypatch.setattr(commit_reader, "GONE_CHECK_S", 0.0)
-    monkeypatch.setattr(commit_reader, "CLEANED_S", 0.0)
-    monkeypatch.setattr(store_log, "CLEANED_S", 0.0)
-
-
 @pytest.fixture
 def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """A kind of failing read, on a disk or in a store."""
     found: int = request.param
-    if found in STORE_KINDS:
-        as_in_a_store(monkeypatch)
-    else:
-        counted_files(monkeypatch)
+    count_reads(monkeypatch, found)
     return found
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pytest
 from obstore.exceptions import GenericError
 
-from group_coordinator.pipeline.delta import commit_reader, object_store
+from group_coordinator.pipeline.delta import commit_reader, object_store, store_log
 from group_coordinator.pipeline.delta.object_store import Folder
 from group_coordinator.pipeline.delta.store_errors import StoreError, StoreRefusal
 from group_coordinator.pipeline.delta.table import local_folder
@@ -89,7 +89,7 @@ class FailingReads:
             return
         if self._kind != SHORT:
             raise error_of(self._kind, path)
-        if file is None:
+        if file is None or file.is_dir():
             raise error_of(BROKEN, path)
         self._shorten(file)
 
@@ -133,7 +133,21 @@ class FailingReads:
 _READS = ("read", "read_first", "read_range", "look_up", "list", "download")
 
 
-def as_in_a_store(patch: pytest.MonkeyPatch) -> None:
+def count_reads(patch: pytest.MonkeyPatch, kind: int) -> None:
+    """Have reads counted from now on, as many as there can be: in a store if the kind is of one.
+
+    A look also asks whether the log was cleaned up, which is otherwise asked now and then.
+    """
+    patch.setattr(commit_reader, "GONE_CHECK_S", 0.0)
+    patch.setattr(commit_reader, "CLEANED_S", 0.0)
+    patch.setattr(store_log, "CLEANED_S", 0.0)
+    if kind in STORE_KINDS:
+        _count_requests(patch)
+    else:
+        _count_files(patch)
+
+
+def _count_requests(patch: pytest.MonkeyPatch) -> None:
     """Have all tables read and written as in a store, and count the requests that read."""
     for name, module in list(sys.modules.items()):
         if (
@@ -233,7 +247,8 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
     if event == "open":
         path, mode, flags = arguments
         if isinstance(path, (str, os.PathLike)) and _reads_only(mode, flags):
-            _now.read(path, Path(path))
+            # What is opened as `flush` does is not read.
+            _now.read(path, None if mode is None else Path(path))
     elif event in ("os.listdir", "os.scandir"):
         _now.read(arguments[0])
 
@@ -242,7 +257,7 @@ def _reads_only(mode: str | None, flags: int) -> bool:
     return mode in ("r", "rb") if mode is not None else not flags & (os.O_WRONLY | os.O_RDWR)
 
 
-def counted_files(patch: pytest.MonkeyPatch) -> None:
+def _count_files(patch: pytest.MonkeyPatch) -> None:
     """Have the file systems that readers open from now on count the files that they open."""
     original: Callable[[str], Any] = commit_reader.open_files
 

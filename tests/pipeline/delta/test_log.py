@@ -142,12 +142,23 @@ def test_a_note_that_cannot_be_read_of_a_log_without_checkpoints_says_nothing(fo
     read_next(folder, 3)
 
 
-def test_a_commit_below_a_checkpoint_of_which_the_note_cannot_be_read_may_be_late(folder):
+def cut_note(note: Path) -> None:
+    note.write_bytes(b"{")
+
+
+def folder_for_note(note: Path) -> None:
+    """Whoever reads it has EISDIR, which stands for any error."""
+    note.unlink()
+    note.mkdir()
+
+
+@pytest.mark.parametrize("damage", [cut_note, folder_for_note])
+def test_a_commit_below_a_checkpoint_of_which_the_note_cannot_be_read_may_be_late(folder, damage):
     before = commit_path(log(folder), 3).read_bytes()
     trim(folder)
     # Another writer's, which is late itself.
     commit_path(log(folder), 1).write_bytes(before)
-    (log(folder) / NOTE).write_bytes(b"{")
+    damage(log(folder) / NOTE)
     late = Commit([txn_action("app", 1)], is_blind_append=True)
     with pytest.raises(CommitStateUnknown):
         late.create(log(folder), 2)
