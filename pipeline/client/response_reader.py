@@ -48,6 +48,9 @@ _STORE_FACTOR, _STORE_IDLE_FACTOR = 10, 4
 # How much longer the time between two looks becomes with each that finds nothing: on a disk an
 # answer that comes after t ms is found t / 40 later, and in a store looks are few.
 _SLOWER, _STORE_SLOWER = 1.05, 1.5
+# For how long looks may fail before those who wait are told, s. In a store none may: a request is
+# repeated for longer than that before it counts as failed.
+_PATIENCE_S = 2.0
 
 
 class NoTables(Failure):
@@ -101,6 +104,7 @@ class ResponseReader:
         self._shortest, self._longest = shortest_ms * unit_s, longest_ms * unit_s
         self._idle = idle_ms * idle_s
         self._slower = _STORE_SLOWER if is_store else _SLOWER
+        self._patience_s = 0.0 if is_store else _PATIENCE_S
         self._look_every_s = _STORE_LOOK_EVERY_S if is_store else _LOOK_EVERY_S
         self._lock = threading.Lock()
         self._called = threading.Condition(self._lock)
@@ -190,6 +194,7 @@ class ResponseReader:
 
     def _follow_on(self) -> None:
         looked_at = time.monotonic()
+        failing_since: float | None = None
         while True:
             with self._lock:
                 if not self._closed:
@@ -199,52 +204,70 @@ class ResponseReader:
                 tail = self._tail
             if tail is None:
                 continue
+            is_due = time.monotonic() - looked_at > self._look_every_s
             try:
-                try:
-                    rows = tail.poll()
-                except LogGone:
-                    self._catch_up()
-                    continue
-                if rows is not None:
-                    self._deliver(rows)
-                elif time.monotonic() - looked_at > self._look_every_s:
-                    self._look()
-                else:
+                has_looked = self._take_in(tail) or (is_due and self._look())
+            # Any failure that lasts must reach the futures that wait; the next `register` follows
+            # anew. Until then the tail is where it was: no answer is passed over.
+            except Exception as error:
+                now = time.monotonic()
+                failing_since = now if failing_since is None else failing_since
+                if now - failing_since < self._patience_s:
+                    log.info("responses of %s are looked at again: %s", self._root, error)
                     self._slow_down()
                     continue
-                looked_at = time.monotonic()
-            # Any failure must reach the futures that wait; the next `register` follows anew.
-            except Exception as error:
                 log.warning("responses of %s: %s", self._root, error)
                 self._fail_all(f"{self._uri} cannot be read: {error}")
+            else:
+                if has_looked:
+                    looked_at = time.monotonic()
+                else:
+                    self._slow_down()
+            failing_since = None
 
-    def _catch_up(self) -> None:
-        """Follow from the newest version, and look in the table for the answers before it.
+    def _take_in(self, tail: Tail) -> bool:
+        """Hand out the answers that are new, and move on behind them; whether there were any."""
+        try:
+            rows, behind = tail.look()
+        except LogGone:
+            behind = self._catch_up()
+        else:
+            if rows is None:
+                return False
+            self._deliver(rows)
+        with self._lock:
+            self._tail = behind
+        return True
+
+    def _catch_up(self) -> Tail:
+        """Hand out the answers that are in the table; return a tail from its newest version on.
 
         This process was suspended for longer than the log is kept. The files are read newest first,
         until every request that waits now has its answer or waits no more.
         """
+        # Before the table is read: an answer that comes between the two is then read twice.
+        behind = self._follow()
         with self._lock:
-            # Before the table is read: an answer that comes between the two is then read twice.
-            self._tail = self._follow()
             missing = set(self._waiting)
         for rows in newest_first(self._uri, RESPONSES.schema.names) if missing else ():
             self._deliver(rows)
             with self._lock:
                 missing &= self._waiting.keys()
             if not missing:
-                return
+                break
+        return behind
 
     def _slow_down(self) -> None:
         with self._lock:
             self._interval = min(self._longest, self._interval * self._slower)
 
-    def _look(self) -> None:
-        """Raise FileNotFoundError if the table does not exist any more."""
+    def _look(self) -> bool:
+        """Return True; raise FileNotFoundError if the table does not exist any more."""
         folder = local_folder(self._uri)
         there = is_table(self._uri) if folder is None else (folder / "_delta_log").exists()
         if not there:
             raise FileNotFoundError(f"there is no table at {self._uri}")
+        return True
 
     def _deliver(self, rows: pa.Table) -> None:
         with self._lock:

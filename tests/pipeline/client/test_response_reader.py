@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -43,6 +44,13 @@ from group_coordinator.schemas.tables import RESPONSES, from_arrow, to_arrow
 from tests.pipeline.rows import heartbeat, response, rows
 from tests.pipeline.small import SmallCoordinator
 from tests.roots import make_tables
+from tests.support.failing_reads import (
+    KINDS,
+    STORE_KINDS,
+    count_reads,
+    failing_reads,
+    name_of,
+)
 from tests.waiting import wait_until
 
 SOON_S = 20.0
@@ -51,8 +59,9 @@ NEVER_MS = 600_000
 
 @pytest.fixture
 def reader(root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ResponseReader]:
-    """A reader that looks often whether its table is still there."""
+    """A reader that looks often whether its table is still there, and gives up soon."""
     monkeypatch.setattr(response_reader, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(response_reader, "_PATIENCE_S", 0.1)
     with ResponseReader(root) as reader:
         yield reader
 
@@ -156,10 +165,10 @@ class Suspended:
     def __init__(self, tail: Any) -> None:
         self.tail, self.asleep, self.resumed = tail, Event(), Event()
 
-    def poll(self) -> Any:
+    def look(self) -> Any:
         self.asleep.set()
         assert self.resumed.wait(SOON_S)
-        return self.tail.poll()
+        return self.tail.look()
 
 
 def test_a_client_that_was_suspended_past_the_log_s_retention_gets_its_answers(
@@ -198,6 +207,53 @@ def test_asyncio_can_wait_and_give_up(root: str, reader: ResponseReader) -> None
         return await asyncio.wait_for(future, SOON_S)
 
     assert asyncio.run(wait()) == response("a")
+
+
+# Reads that fail, of the first look of who waits: there are fewer.
+MOST_READS = 20
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_trimmed", [False, True], ids=["whole log", "trimmed log"])
+@pytest.mark.parametrize("kind", [*KINDS, *STORE_KINDS], ids=name_of)
+def test_no_answer_is_passed_over_whichever_read_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: int, is_trimmed: bool
+) -> None:
+    count_reads(monkeypatch, kind)
+    base = str(tmp_path / "base")
+    make_tables(base)
+    for fails in range(1, MOST_READS):
+        root = str(tmp_path / f"root-{fails}")
+        shutil.copytree(base, root)
+        # It looks when somebody waits, and not before.
+        with ResponseReader(root, idle_ms=NEVER_MS) as reader:
+            for name in "axb":
+                answer(root, response(name))
+            if is_trimmed:
+                clean_log_up(Path(root) / "responses")
+            with failing_reads(root, fails, kind):
+                if kind in STORE_KINDS:
+                    # What a store refuses for as long as it is asked is told to who waits.
+                    with suppress(ResponsesLost):
+                        assert reader.register("a").result(SOON_S) == response("a")
+                else:
+                    assert reader.register("a").result(SOON_S) == response("a")
+            later = reader.register("later")
+            answer(root, response("later"))
+            assert later.result(SOON_S) == response("later")
+
+
+def test_an_answer_that_could_not_be_handed_out_is_read_again(
+    root: str, reader: ResponseReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        monkeypatch.setattr(response_reader, "from_arrow", from_arrow)
+        raise MemoryError
+
+    monkeypatch.setattr(response_reader, "from_arrow", fail)
+    future = reader.register("a")
+    answer(root, response("a"))
+    assert future.result(SOON_S) == response("a")
 
 
 # --- failures -----------------------------------------------------------------------------------
