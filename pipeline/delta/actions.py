@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 ENGINE = "group-coordinator"
 # The field of commitInfo that tells one commit from any other, as in Spark's commits.
 COMMIT_ID = "txnId"
+# The field of commitInfo that says which version each transaction identifier had before the commit,
+# null for one that was never set. The commit stands only behind these versions.
+EXPECTED = "expectedVersions"
 
 _encode = msgspec.json.Encoder().encode
 T = TypeVar("T")

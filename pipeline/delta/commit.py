@@ -13,7 +13,11 @@ at the log and its link, while others went on and the log was cleaned up beyond 
 that no reader sees. A clean-up keeps the newest Delta checkpoint's version and all later ones. So a
 commit is certainly in the log if the newest checkpoint, as noted *after* the link, is older. That
 its predecessor is there proves nothing: it may be late itself, of another writer that stood still.
-Where the checkpoint is not older, the table is asked whether it has what the commit has added.
+Where the checkpoint is not older, the table is asked whether it has the files of the commit.
+Transactions do not tell: another writer may have come to the same version.
+
+A commit says which versions of transaction identifiers it depends on. So whoever finds it late can
+tell whether somebody came between (`pipeline.delta.late_commits`).
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
 
-from group_coordinator.pipeline.delta.actions import commit_info, encode_commit
+from group_coordinator.pipeline.delta.actions import EXPECTED, commit_info, encode_commit
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.flush import flush
 from group_coordinator.pipeline.delta.log import commit_path, last_checkpoint
@@ -35,7 +39,7 @@ from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -81,11 +85,20 @@ class Commit:
         self, actions: Sequence[dict[str, Any]], is_blind_append: bool, flushed: bool = True
     ) -> None:
         # The identifier makes each content unique, also of two commits that say the same.
-        info = commit_info(is_blind_append, str(uuid.uuid4()), len(actions))
+        self._info = commit_info(is_blind_append, str(uuid.uuid4()), len(actions))
         self._actions = actions
-        self.content = encode_commit([info, *actions])
         self._flushed = flushed
         self.may_stand = False
+        self.expect({})
+
+    def expect(self, versions: Mapping[str, int | None]) -> None:
+        """Say which version each transaction identifier has at the predecessor, None for none.
+
+        Not while the commit `may_stand`: its content tells whose it is.
+        """
+        if versions:
+            self._info["commitInfo"][EXPECTED] = dict(versions)
+        self.content = encode_commit([self._info, *self._actions])
 
     def create(self, folder: Path, version: int) -> None:
         """Create the commit of a version; `folder` is the log's.
@@ -121,24 +134,18 @@ class Commit:
     def _is_in_table(self, table: Path) -> bool:
         """Whether the table has what this commit has added; False where that cannot be told.
 
-        Files tell, since no other commit adds them. One without files is told by its transactions.
+        Files tell, since no other commit adds them. Of one without files nothing tells.
         """
         added = {each["add"]["path"] for each in self._actions if "add" in each}
         removed = {each["remove"]["path"] for each in self._actions if "remove" in each}
-        wrote = [each["txn"] for each in self._actions if "txn" in each]
+        if not added and not removed:
+            return False
         try:
-            handle = open_delta(str(table))
-            if added or removed:
-                there = {file.path for file in data_files(handle)}
-                return not added.isdisjoint(there) if added else removed.isdisjoint(there)
-            versions = [handle.transaction_version(each["appId"]) for each in wrote]
+            there = {file.path for file in data_files(open_delta(str(table)))}
         except (DeltaError, OSError) as error:
             log.warning("whether a commit is in %s cannot be asked: %s", table, first_line(error))
             return False
-        return bool(wrote) and all(
-            newest is not None and newest >= each["version"]
-            for newest, each in zip(versions, wrote, strict=True)
-        )
+        return not added.isdisjoint(there) if added else removed.isdisjoint(there)
 
     def _settle(self, target: Path, error: OSError) -> None:
         """Return if the target is this commit; raise what `create` raises if it is not."""

@@ -119,6 +119,7 @@ class FileAppender(ABC):
                 return False
             if self._epoch is not None:
                 self._epoch.check(self._uri, self.last_version(self._epoch.app_id))
+            commit.expect(self._expected(app_id))
             if not begun.is_within(COMMITTABLE_S):
                 raise _TooOld(f"a file of {self._uri} that was not committed for half an hour")
             try:
@@ -128,6 +129,14 @@ class FileAppender(ABC):
             else:
                 return True
         raise AppendConflict(f"{ATTEMPTS} appends to {self._uri} lost")
+
+    def _expected(self, app_id: str | None) -> dict[str, int | None]:
+        """The versions that an append depends on: its application's, and its node's epoch."""
+        app_ids = [] if app_id is None else [app_id]
+        if self._epoch is not None:
+            app_ids.append(self._epoch.app_id)
+        versions = {each: self.last_version(each) for each in app_ids}
+        return {each: None if version < 0 else version for each, version in versions.items()}
 
     def _check_features(self) -> None:
         if self._snapshot.features:

@@ -13,9 +13,11 @@ may have been killed between that commit and the deletion of the late one, and a
 writes again what came late. Only appends can be brought; of another commit a line of the log says
 that it is lost. Both times are the store's, and no other clock takes part.
 
-A writer of ours that is not told that its commit stands writes it again under the same transaction,
-so a newer one of the application says that it did. Another engine was told that its commit stands,
-and went on: of a stream of Spark's a newer batch says nothing of this one.
+A commit of ours says which versions of transaction identifiers it stands behind. Where one of them
+is another now, somebody came between: such as another appender to a topic's partition, which gave
+the same offsets, a later start of the node, or the writer itself, which was not told that its
+commit stands and wrote it again. Then it counts as not written. Another engine was told that its
+commit stands, and went on: of a stream of Spark's a newer batch says nothing of this one.
 """
 
 from __future__ import annotations
@@ -25,7 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from group_coordinator.pipeline.delta.actions import ENGINE, Action, decode_commit, parse_commit
+from group_coordinator.pipeline.delta.actions import (
+    EXPECTED,
+    Action,
+    decode_commit,
+    parse_commit,
+)
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.log import commit_path
@@ -33,7 +40,7 @@ from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.table_log import FolderLog, commit_after
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from deltalake import DeltaTable
@@ -82,9 +89,10 @@ def bring(table: Path, version: int) -> int | None:
         return None
     actions = parse_commit(content)
     handle = open_delta(str(table))
+    expected = _expected(lines)
     brought = None
-    if not _has(handle, table, actions, is_ours=_is_ours(lines)):
-        brought = _commit(log_folder, handle.version(), lines, actions)
+    if not _has(handle, table, actions, expected):
+        brought = _commit(log_folder, handle.version(), lines, actions, expected)
     late.unlink()
     if brought is not None:
         log.warning(
@@ -96,33 +104,47 @@ def bring(table: Path, version: int) -> int | None:
     return brought
 
 
-def _is_ours(lines: Sequence[dict[str, Any]]) -> bool:
-    """Whether a writer of this project made the commit."""
+def _expected(lines: Sequence[dict[str, Any]]) -> dict[str, int | None]:
+    """The versions that the commit stands behind; none of another engine's commit."""
     infos = (line["commitInfo"] for line in lines if "commitInfo" in line)
-    return any(isinstance(each, dict) and each.get("engineInfo") == ENGINE for each in infos)
+    return next((info[EXPECTED] for info in infos if EXPECTED in info), {})
 
 
-def _has(handle: DeltaTable, table: Path, actions: Sequence[Action], is_ours: bool) -> bool:
-    """Whether the table has the commit's files or transactions, or the files are gone."""
+def _has(
+    handle: DeltaTable, table: Path, actions: Sequence[Action], expected: Mapping[str, int | None]
+) -> bool:
+    """Whether the table has the commit's files or transactions, or it counts as not written.
+
+    It does where its files are gone, and where a version that it stands behind is another one.
+    """
     there = {file.path for file in data_files(handle)}
     paths = [action.add.path for action in actions if action.add is not None]
     if any(path in there or not (table / path).exists() for path in paths):
         return True
+    if expected:
+        return any(
+            handle.transaction_version(app_id) != version for app_id, version in expected.items()
+        )
     written = [
         (handle.transaction_version(action.txn.app_id), action.txn.version)
         for action in actions
         if action.txn is not None
     ]
-    if paths and not is_ours:
+    if paths:
         return any(newest == version for newest, version in written)
     return any(newest is not None and newest >= version for newest, version in written)
 
 
 def _commit(
-    log_folder: Path, version: int, lines: Sequence[dict[str, Any]], actions: Sequence[Action]
+    log_folder: Path,
+    version: int,
+    lines: Sequence[dict[str, Any]],
+    actions: Sequence[Action],
+    expected: Mapping[str, int | None],
 ) -> int | None:
     paths = {action.add.path for action in actions if action.add is not None}
     app_ids = {action.txn.app_id for action in actions if action.txn is not None}
+    app_ids |= expected.keys()
     at = version
 
     def check(others: list[Action]) -> None:
@@ -134,9 +156,10 @@ def _commit(
             if other.txn is not None and other.txn.app_id in app_ids:
                 raise _Brought
 
-    kept = [line for line in lines if "commitInfo" not in line]
+    commit = Commit([line for line in lines if "commitInfo" not in line], is_blind_append=True)
+    commit.expect(expected)
     try:
-        commit_after(FolderLog(log_folder), version, Commit(kept, is_blind_append=True), check)
+        commit_after(FolderLog(log_folder), version, commit, check)
     except _Brought:
         return None
     return at + 1

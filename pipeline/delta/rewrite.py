@@ -31,7 +31,7 @@ from group_coordinator.pipeline.delta.table_log import TableLog, commit_after
 from group_coordinator.pipeline.errors import Failure, first_line
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from deltalake import DeltaTable
 
@@ -51,12 +51,17 @@ class RewriteConflict(Failure):
 
 
 class Rewrite(Struct, frozen=True, dict=True):
-    """Files to remove and to add in one commit; `data_change` False: the rows are the same."""
+    """Files to remove and to add in one commit; `data_change` False: the rows are the same.
+
+    `expected`: the versions that transaction identifiers have at the version after which it is
+    committed, None for one that was never set. A commit that changes one of them is a conflict.
+    """
 
     removed: Sequence[DataFile]
     added: Sequence[DataFile]
     transactions: Sequence[Transaction] = ()
     data_change: bool = True
+    expected: Mapping[str, int | None] = {}
 
     @property
     def is_plain(self) -> bool:
@@ -70,7 +75,7 @@ class Rewrite(Struct, frozen=True, dict=True):
 
     def conflict(self, others: list[Action]) -> str | None:
         """Return why the rewrite may not follow the commit `others`, None if it may."""
-        app_ids = [transaction.app_id for transaction in self.transactions]
+        app_ids = {transaction.app_id for transaction in self.transactions} | self.expected.keys()
         for other in others:
             if other.meta_data is not None or other.protocol is not None:
                 return "its description was changed"
@@ -96,8 +101,10 @@ def commit_to_log(
         if why is not None:
             raise RewriteConflict(table, why)
 
+    commit = Commit(_actions(rewrite), not rewrite.removed, flushed)
+    commit.expect(rewrite.expected)
     try:
-        commit_after(log, version, Commit(_actions(rewrite), not rewrite.removed, flushed), check)
+        commit_after(log, version, commit, check)
     except LogGone as error:
         raise RewriteConflict(table, str(error)) from error
 

@@ -153,7 +153,10 @@ class TableFiles:
         # moved the handle past what others removed before it.
         for path in self.gone(removed):
             raise RewriteConflict(self.handle.table_uri, f"{path} was removed")
-        rewrite = Rewrite(removed, added, transactions, data_change)
+        expected = {
+            each.app_id: self.handle.transaction_version(each.app_id) for each in transactions
+        }
+        rewrite = Rewrite(removed, added, transactions, data_change, expected)
         if self._log is not None and rewrite.is_plain:
             commit_to_log(self._log, self.handle.table_uri, self.handle.version(), rewrite)
         else:

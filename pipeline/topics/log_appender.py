@@ -287,21 +287,33 @@ class LogAppender:
             return False
         files = [each.file for each in written.values()]
         ends = [Transaction(log_end_id(number), plan.ends[number]) for number in written]
-        self._segments.await_files(frozenset(file.path for file in files))
+        expected = {
+            log_end_id(number): self._segments.partition(number).log_end or None
+            for number in written
+        }
+        self._await(files)
         try:
-            self._commits.commit(self._segments.live.version, Rewrite((), files, ends))
+            self._commits.commit(
+                self._segments.live.version, Rewrite((), files, ends, expected=expected)
+            )
         except RewriteConflict as error:
             log.debug("%s is appended to again: %s", self._topic.topic, error)
             return False
         except CommitStateUnknown as error:
             log.warning("%s", error)
             self._may_stand = True
-            return self._settle()
+            return self._settle(files)
         self._commits.checkpoint(self._segments.live.version + 1)
         return True
 
-    def _settle(self) -> bool:
-        """Whether a commit stands whose outcome is not known: what the log says, once it can."""
+    def _settle(self, files: Sequence[DataFile]) -> bool:
+        """Whether a commit of these files, whose outcome is not known, stands.
+
+        What the log says, once it can. It is read anew: a commit that came late is where only who
+        stood still until then looks for it.
+        """
+        self._segments = Segments(self._topic.table)
+        self._await(files)
         until = monotonic() + _SETTLE_S
         attempt = 0
         while True:
@@ -317,6 +329,9 @@ class LogAppender:
                 attempt += 1
             else:
                 return self._segments.has_come
+
+    def _await(self, files: Sequence[DataFile]) -> None:
+        self._segments.await_files(frozenset(file.path for file in files))
 
 
 def _headers(batches: Sequence[NewBatch], count: int) -> pa.Array:

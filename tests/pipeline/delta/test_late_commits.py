@@ -11,6 +11,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from group_coordinator.pipeline.delta import late_commits
 from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown
+from group_coordinator.pipeline.delta.epoch import Epoch
 from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.log_trim import trim_log
@@ -138,6 +139,67 @@ def test_what_a_writer_of_ours_wrote_again_is_not_brought_though_it_went_on(tabl
         LocalAppender(table).append(numbers(7), "app", version)
     trim_log(table, 6, grace_s=0)
     assert rows(table) == [1, 2, 3, 4, 5, 6, 7, 7]
+
+
+@pytest.mark.parametrize(
+    ("wrote", "brought"), [(None, True), (5, False), (9, False)], ids=["nobody", "less", "the same"]
+)
+def test_what_stood_behind_another_version_is_brought_only_if_nobody_came_between(
+    table: Path, wrote: int | None, brought: bool
+) -> None:
+    """Versions have gaps: 9 follows 3, as the batches of a query that had none in between."""
+    append_as(table, "app", 3)
+    come_late(table, 2, lambda copy: LocalAppender(copy).append(numbers(7), "app", 9))
+    if wrote is not None:
+        append_as(table, "app", wrote)
+    trim_log(table, 6, grace_s=0)
+    assert (7 in rows(table)) is brought
+    assert not commit_path(table / "_delta_log", 2).exists()
+
+
+def test_what_its_application_wrote_first_of_all_is_brought(table: Path) -> None:
+    come_late(table, 2, lambda copy: LocalAppender(copy, Epoch(1, 3)).append(numbers(7), "app", 0))
+    trim_log(table, 6, grace_s=0)
+    assert rows(table) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def append_as(table: Path, app_id: str, version: int) -> None:
+    assert LocalAppender(table).append(None, app_id, version)
+
+
+@pytest.mark.parametrize("raised", [False, True])
+def test_what_a_fenced_epoch_wrote_is_not_brought(table: Path, raised: bool) -> None:
+    epoch = Epoch(1, 3)
+    append_as(table, epoch.app_id, 3)
+    come_late(table, 2, lambda copy: LocalAppender(copy, epoch).append(numbers(7)))
+    if raised:
+        append_as(table, epoch.app_id, 4)
+    trim_log(table, 6, grace_s=0)
+    assert (7 in rows(table)) is not raised
+
+
+def test_nor_is_it_if_it_is_fenced_while_it_is_brought(table: Path, monkeypatch) -> None:
+    epoch = Epoch(1, 3)
+    come_late(table, 2, lambda copy: LocalAppender(copy, epoch).append(numbers(7)))
+    create = Commit.create
+
+    def later_start(self: Commit, folder: Path, version: int) -> None:
+        monkeypatch.setattr(Commit, "create", create)
+        append_as(table, epoch.app_id, 4)
+        create(self, folder, version)
+
+    monkeypatch.setattr(Commit, "create", later_start)
+    trim_log(table, 6, grace_s=0)
+    assert 7 not in rows(table)
+
+
+def test_what_is_brought_stands_behind_the_same_versions(table: Path) -> None:
+    """Who brings it may stand still as well."""
+    append_as(table, "app", 3)
+    come_late(table, 2, lambda copy: LocalAppender(copy).append(numbers(7), "app", 9))
+    trim_log(table, 6, grace_s=0)
+    (info,) = DeltaTable(str(table)).history(1)
+    assert info["expectedVersions"] == {"app": 3}
 
 
 def test_what_is_no_append_is_named_and_kept_aside(table: Path, caplog) -> None:

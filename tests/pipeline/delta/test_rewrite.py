@@ -108,6 +108,22 @@ def test_a_run_that_another_one_has_made_is_not_made_again(folder):
     assert names(folder) == ["a", "b", "c"]
 
 
+def test_nor_does_a_commit_follow_one_that_it_depends_on(folder):
+    handle = open_delta(str(folder))
+    LocalAppender(folder).append(None, "mark", 1)
+    with pytest.raises(RewriteConflict, match="mark came to version 1"):
+        commit_locally(folder, handle.version(), drop(handle, expected={"mark": None}))
+    assert names(folder) == ["a", "b", "c"]
+
+
+def test_a_run_says_which_one_it_follows(folder, tmp_path):
+    files = TableFiles(open_delta(str(folder)), tmp_path)
+    for number in (5, 9):
+        files.rewrite([], [], [Transaction("run", number)])
+    newest, before = (info["expectedVersions"] for info in files.handle.history(2))
+    assert (before, newest) == ({"run": None}, {"run": 5})
+
+
 def test_a_table_that_was_given_other_properties_is_left_alone(folder):
     handle = open_delta(str(folder))
     open_delta(str(folder)).alter.set_table_properties({"delta.logRetentionDuration": "1 days"})

@@ -329,6 +329,26 @@ def test_of_two_writers_that_stand_still_at_once_neither_takes_the_other_s_commi
     assert rows(folder) == [0, 1, 2, 3, 4, 7, 8, 9]
 
 
+def test_a_version_that_another_writer_came_to_meanwhile_is_not_taken_for_ours(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Two gateways would give the same block of producer ids."""
+    slow, link = LocalAppender(folder), os.link
+
+    def late(source: Path, target: Path) -> None:
+        monkeypatch.setattr(commit.os, "link", link)
+        assert LocalAppender(folder).append(None, "blocks", 0)
+        clean_up(folder)
+        link(source, target)
+
+    monkeypatch.setattr(commit.os, "link", late)
+    with pytest.raises(CommitStateUnknown, match="cleaned up beyond it"):
+        slow.append(None, "blocks", 0)
+    slow.forget()
+    assert slow.last_version("blocks") == 0
+    assert slow.append(None, "blocks", 1)
+
+
 def test_a_commit_whose_version_was_cleaned_up_after_it_was_written_is_not_written_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -14,7 +14,11 @@ from deltalake.exceptions import CommitFailedError
 
 from group_coordinator.pipeline.delta import commit
 from group_coordinator.pipeline.delta.commit import CommitStateUnknown
-from group_coordinator.pipeline.topics import OffsetOutOfRange, UnknownTopicOrPartition
+from group_coordinator.pipeline.topics import (
+    OffsetOutOfRange,
+    Segments,
+    UnknownTopicOrPartition,
+)
 from tests.pipeline.delta.test_unknown_outcome import Once
 from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values
 from tests.pipeline.topics.tables import caught_up, opened
@@ -234,15 +238,15 @@ def test_a_commit_that_stays_unknown_is_said_to_be(
     with monkeypatch.context() as broken:
         broken.setattr("group_coordinator.pipeline.topics.log_appender._SETTLE_S", 0)
         broken.setattr(writer._commits, "commit", fails)
-        poll = writer._segments.poll
+        poll = Segments.poll
         looks = iter([False])
 
-        def unreadable() -> bool:
+        def unreadable(self: Segments) -> bool:
             if next(looks, True):
                 raise BROKEN_DISK
-            return poll()
+            return poll(self)
 
-        broken.setattr(writer._segments, "poll", unreadable)
+        broken.setattr(Segments, "poll", unreadable)
         with pytest.raises(CommitStateUnknown, match="records were appended to 't'"):
             writer.append([batch(0, "a")])
     assert files_of(topic.table) == 1, "the file stays: a commit may name it"
