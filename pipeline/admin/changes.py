@@ -88,17 +88,22 @@ def delete_groups(
 def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None) -> int:
     """Delete a topic and, as Kafka does, the offsets committed for it. Raises UnknownTopic.
 
-    `check` raises to delete nothing, see `pipeline.tables.topics`.
-
-    Returns how many groups have such offsets. A coordinator deletes them before it decides a
-    group's next request, so each of these groups is sent a DescribeGroups, which waits while no
-    coordinator runs.
+    A table of the topic's own is told first, and nobody appends to it from then on: a deletion that
+    was killed before the topic is out of the catalogue is to be repeated. `check` raises to delete
+    nothing; it is called after each look at the catalogue. Returns how many groups have such
+    offsets. A coordinator deletes them before it decides a group's next request, so each of these
+    groups is sent a DescribeGroups, which waits while no coordinator runs.
     """
     # What writes needs pyarrow, which a plan does without.
     from group_coordinator.pipeline.tables.request_log import RequestLog
     from group_coordinator.pipeline.tables.topics import delete_topic as delete_from_catalogue
+    from group_coordinator.pipeline.topics import mark_deleted
 
-    delete_from_catalogue(root, name, check)
+    def prepare(created: int) -> None:
+        check()
+        mark_deleted(root, name, created)
+
+    delete_from_catalogue(root, name, prepare)
     query = "SELECT DISTINCT group_id FROM committed_offsets WHERE topic = ? ORDER BY ALL"
     requests = [
         _request(f"admin/{uuid.uuid4()}", group_id, "describe_groups", DescribeGroupsRequest())

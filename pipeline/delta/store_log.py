@@ -111,7 +111,7 @@ class StoreLog:
     def _may_be_late(self, version: int) -> bool:
         try:
             return self._is_cleaned_beyond(version)
-        except OSError as error:
+        except (OSError, Failure) as error:
             log.warning("whether version %d of %s is late: %s", version, self._uri, error)
             return True
 
@@ -165,12 +165,16 @@ class StoreLog:
     def _is_cleaned_beyond(self, version: int) -> bool:
         """Whether the log may have been cleaned up to this version or a later one.
 
-        That the version before is there proves nothing: it may have come late itself.
+        That the version before is there proves nothing: it may have come late itself. Raises
+        Failure if the table is gone: the PUT of a commit would succeed all the same.
         """
         if version == 0:
             return False
         content = self._log.read(NOTE)
         if content is None:
+            # Before the first Delta checkpoint no commit is cleaned up.
+            if self._log.read(_name(version - 1)) is None:
+                raise Failure(f"{self._uri} has no version {version - 1}: the table is gone")
             return False
         checkpoint = decode_last_checkpoint(content)
         if checkpoint is None:

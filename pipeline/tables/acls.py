@@ -4,7 +4,8 @@ The first ACL makes the table. Without it everything is allowed to everybody; wi
 ACL allows, also when all ACLs were removed again, so that nobody opens a root by removing too much.
 
 Changes are in one order, whoever makes them, as in `pipeline.tables.topics`: each is the next
-version of one application in Delta's transaction identifiers. `check` is as there.
+version of one application in Delta's transaction identifiers. `check` is called after each look at
+the ACLs, before what was decided by it is committed; it raises to change nothing.
 """
 
 from __future__ import annotations

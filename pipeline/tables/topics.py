@@ -5,9 +5,10 @@ without partitions deletes the topic. The first `create_topic` makes the catalog
 every topic's name is accepted, with one a commit to an unknown topic or partition is refused.
 
 Changes are in one order, whoever makes them: each is the next version of one application in Delta's
-transaction identifiers. A change that finds its version taken is decided again. `check` is called
-after each look at the catalogue, before what was decided by it is committed; it raises to change
-nothing, such as when whoever asked for the change has given up.
+transaction identifiers. A change that finds its version taken is decided again. `prepare` is called
+after each look at the catalogue, before what was decided by it is committed, with the `at` of the
+row that creates the topic, or that has created it. It raises to change nothing, such as when
+whoever asked for the change has given up.
 """
 
 from __future__ import annotations
@@ -58,13 +59,12 @@ def create_topic(
 ) -> None:
     """Create a topic, and with the first topic the catalogue.
 
-    `prepare` is called with the row's `at` before the row is committed, again with another `at` if
-    the row has to be decided again. Raises InvalidTopic, InvalidPartitions and TopicExists.
+    Raises InvalidTopic, InvalidPartitions and TopicExists.
     """
     check_name(name)
     _check_partitions(name, partitions)
     ensure_table(root, TOPICS)
-    _change(root, name, lambda newest: _new(root, name, partitions, newest), prepare=prepare)
+    _change(root, name, lambda newest: _new(root, name, partitions, newest), prepare)
 
 
 def check_new_topic(root: str, name: str, partitions: int) -> None:
@@ -75,14 +75,14 @@ def check_new_topic(root: str, name: str, partitions: int) -> None:
 
 
 def alter_topic(
-    root: str, name: str, partitions: int, check: Callable[[], None] = lambda: None
+    root: str, name: str, partitions: int, prepare: Callable[[int], None] = lambda _: None
 ) -> None:
     """Give a topic more partitions. Raises UnknownTopic, and InvalidPartitions if it is not more.
 
     As in Kafka: fewer would leave committed offsets of partitions that do not exist.
     """
     _check_partitions(name, partitions)
-    _change(root, name, lambda newest: _more(root, name, partitions, newest), check)
+    _change(root, name, lambda newest: _more(root, name, partitions, newest), prepare)
 
 
 def check_more_partitions(root: str, name: str, partitions: int) -> None:
@@ -91,7 +91,7 @@ def check_more_partitions(root: str, name: str, partitions: int) -> None:
     _more(root, name, partitions, read_newest(root) if has_catalogue(root) else {})
 
 
-def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None) -> None:
+def delete_topic(root: str, name: str, prepare: Callable[[int], None] = lambda _: None) -> None:
     """Delete a topic; raises UnknownTopic.
 
     A group's offsets of the topic are deleted before the group's next request is decided:
@@ -101,7 +101,7 @@ def delete_topic(root: str, name: str, check: Callable[[], None] = lambda: None)
     def decide(newest: dict[str, TopicChange]) -> None:
         _existing(root, name, newest)
 
-    _change(root, name, decide, check)
+    _change(root, name, decide, prepare)
 
 
 def check_name(name: str) -> None:
@@ -155,13 +155,7 @@ def _existing(root: str, name: str, newest: dict[str, TopicChange]) -> int:
     return present
 
 
-def _change(
-    root: str,
-    name: str,
-    decide: _Decide,
-    check: Callable[[], None] = lambda: None,
-    prepare: Callable[[int], None] = lambda _: None,
-) -> None:
+def _change(root: str, name: str, decide: _Decide, prepare: Callable[[int], None]) -> None:
     try:
         appender = open_appender(table_uri(root, TOPICS))
     except TableNotFoundError as error:
@@ -170,11 +164,11 @@ def _change(
         # The version is read before the rows: a change that is committed between the two reads
         # takes the version, and this one is decided again.
         version = appender.last_version(CATALOGUE_APP_ID) + 1
-        newest = read_newest(root)
+        changes = read_changes(root)
+        newest = newest_of(changes)
         partitions = decide(newest)
-        check()
         at = max([clock_ms(), *(change.at + 1 for change in newest.values())])
-        prepare(at)
+        prepare(creations_of(changes, {}).get(name, at))
         rows = to_arrow(TOPICS, [TopicChange(name, partitions, at)])
         if appender.append(rows, CATALOGUE_APP_ID, version):
             return

@@ -21,6 +21,7 @@ from group_coordinator.pipeline.topics.definition import (
     create_log_topic,
     create_table_topic,
     log_topics,
+    mark_deleted,
 )
 from group_coordinator.pipeline.topics.errors import (
     CannotFollow,
@@ -72,6 +73,7 @@ __all__ = [
     "decode_config",
     "encode_segment_stats",
     "log_topics",
+    "mark_deleted",
     "merged",
     "plain_rows",
 ]

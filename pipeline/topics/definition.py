@@ -7,6 +7,7 @@ killed in between or another one was first, is in force for nobody.
 
 from __future__ import annotations
 
+import logging
 import uuid
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,9 @@ from deltalake.exceptions import TableNotFoundError
 from msgspec import structs
 
 from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.protocol import UnsupportedTable
 from group_coordinator.pipeline.delta.table import local_folder, open_delta
+from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.tables.store import (
     CHECKPOINT_INTERVAL,
     ensure_table,
@@ -34,13 +37,16 @@ from group_coordinator.pipeline.tables.topics import (
 )
 from group_coordinator.pipeline.topics.columns import Columns
 from group_coordinator.pipeline.topics.errors import InvalidTable
+from group_coordinator.pipeline.topics.segments import DELETED
 from group_coordinator.pipeline.topics.table_log import check_readable, first_version
 from group_coordinator.pipeline.topics.topic_config import encode_config
-from group_coordinator.schemas.rows import TopicTable
+from group_coordinator.schemas.rows import TopicChange, TopicTable
 from group_coordinator.schemas.tables import TOPIC_RECORDS, TOPIC_TABLES, from_arrow, to_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+log = logging.getLogger(__name__)
 
 # A Spark stream that reads a topic's own table may be down for as long.
 _LOG_RETENTION = "interval 1 days"
@@ -127,6 +133,23 @@ def _define(
     return topic
 
 
+def mark_deleted(root: str, name: str, created: int) -> None:
+    """Commit to a topic's own table that the topic is deleted; do nothing for one without.
+
+    `created` is the `at` of the row that created the topic: one that was made anew meanwhile, under
+    the same name, goes on. To be done before the topic is taken out of the catalogue, and as often
+    as one likes. Appenders in other processes read the table before they commit to it, and may read
+    the catalogue later. A table that is lost, or that nobody here can append to, needs no mark.
+    Raises DeltaError, OSError and Failure.
+    """
+    for topic in log_topics(root)[0]:
+        if topic.topic == name and topic.at == created:
+            try:
+                open_appender(topic.table).append(None, DELETED, 1)
+            except (TableNotFoundError, UnsupportedTable) as error:
+                log.warning("topic %s is deleted without its table: %s", name, first_line(error))
+
+
 def check_log_topic(
     root: str, name: str, partitions: int, config: Mapping[str, str | None] | None = None
 ) -> str:
@@ -180,16 +203,30 @@ def read_definitions(root: str) -> list[TopicTable]:
     ]
 
 
-def log_topics(root: str) -> tuple[list[TopicTable], list[TopicTable]]:
+def log_topics(root: str) -> tuple[list[TopicTable], list[tuple[TopicTable, int]]]:
     """Return the topics with tables of their own: those in force, and those that are not.
 
-    Tables are absolute URIs.
+    The latter with the time of their deletion, ms, or of the definition if the topic was never
+    created. Tables are absolute URIs.
     """
     defined = [each for each in read_definitions(root) if each.config is not None]
-    created = creations_of(read_changes(root), {}) if has_catalogue(root) else {}
+    changes = read_changes(root) if has_catalogue(root) else []
+    created = creations_of(changes, {})
     in_force = {each.topic: each for each in defined if created.get(each.topic) == each.at}
     live = {each.table for each in in_force.values()}
-    return list(in_force.values()), [each for each in defined if each.table not in live]
+    dead = [each for each in defined if each.table not in live]
+    return list(in_force.values()), [(each, _deleted_at(each, changes)) for each in dead]
+
+
+def _deleted_at(topic: TopicTable, changes: list[TopicChange]) -> int:
+    return min(
+        (
+            change.at
+            for change in changes
+            if change.topic == topic.topic and change.partitions is None and change.at > topic.at
+        ),
+        default=topic.at,
+    )
 
 
 def column_types(handle: DeltaTable) -> dict[str, pa.DataType]:

@@ -33,6 +33,7 @@ from group_coordinator.pipeline.delta.rewrite import Rewrite, RewriteConflict
 from group_coordinator.pipeline.delta.table import back_off
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.segment_stats import log_end_id
+from group_coordinator.pipeline.topics.errors import UnknownTopicOrPartition
 from group_coordinator.pipeline.topics.producer_state import (
     NO_PRODUCER,
     InvalidProducerEpoch,
@@ -43,7 +44,7 @@ from group_coordinator.pipeline.topics.producer_state import (
     merged,
 )
 from group_coordinator.pipeline.topics.record import CREATE_TIME, LOG_APPEND_TIME
-from group_coordinator.pipeline.topics.segments import Segments, encode_segment_stats
+from group_coordinator.pipeline.topics.segments import DELETED, Segments, encode_segment_stats
 from group_coordinator.schemas.tables import TIMESTAMP, TOPIC_RECORDS
 
 if TYPE_CHECKING:
@@ -154,8 +155,9 @@ class LogAppender:
     def append(self, batches: Sequence[NewBatch]) -> list[Outcome]:
         """Append in one commit; return each batch's outcome, once the commit stands.
 
-        A repeated batch of an idempotent producer has the outcome of the first one. Raises
-        CommitStateUnknown where it cannot be found out whether the commit stands, and another
+        A repeated batch of an idempotent producer has the outcome of the first one. Of a topic that
+        is deleted, UnknownTopicOrPartition is the outcome of all batches. Raises CommitStateUnknown
+        where it cannot be found out whether the commit stands, and another
         OSError, DeltaError or Failure where nothing was written.
         """
         now = clock_ms() if self._is_append_time else None
@@ -169,6 +171,10 @@ class LogAppender:
                 # An attempt that seemed to have failed may have been made.
                 if self._segments.has_come:
                     break
+                if self._segments.is_deleted:
+                    self._discard(written)
+                    gone = UnknownTopicOrPartition(f"topic {self._topic.topic!r} is deleted")
+                    return [gone] * len(batches)
                 plan = _Plan(batches, self._segments)
                 self._write(plan, written, now)
                 if not written or self._commit(plan, written):
@@ -291,6 +297,7 @@ class LogAppender:
             log_end_id(number): self._segments.partition(number).log_end or None
             for number in written
         }
+        expected[DELETED] = None
         self._await(files)
         try:
             self._commits.commit(

@@ -4,7 +4,8 @@ A file holds records of one partition. Its statistics say, besides what Delta's 
 offsets and times it has, and which batches of idempotent producers. So whoever opens the table
 knows all of that from its Delta checkpoint and its commits, also after a rewrite, and no side table
 can differ from it. Where a partition ends is a transaction identifier of the table, which outlives
-its files, and makes two appends to one partition a conflict.
+its files, and makes two appends to one partition a conflict. Another one says that the topic is
+deleted: nobody appends behind it.
 
 A file that another engine wrote (OPTIMIZE) lacks our statistics: its footer tells the offsets and
 times, and what its batches' producers were is forgotten, so it is better left to `upkeep`.
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.delta.file_actions import LiveFile
     from group_coordinator.pipeline.delta.live_files import Change
+
+
+# The transaction identifier that is set once the table's topic is deleted.
+DELETED = "topic-deleted"
 
 
 class Segment(Struct, frozen=True):
@@ -154,6 +159,8 @@ class Segments:
         self.live = LiveFiles(uri)
         # Whether the table was read to its end.
         self.is_whole = False
+        # Whether the table says that its topic is deleted.
+        self.is_deleted = False
         self._partitions: dict[int, PartitionSegments] = {}
         self._places: dict[str, tuple[int, int]] = {}
         # Paths of which the caller wants to know whether a commit added them.
@@ -217,6 +224,7 @@ class Segments:
             partition.take(segment)
             self._places[segment.file.path] = number, segment.base
             self._has_come |= segment.file.path in self._awaited
+        self.is_deleted |= DELETED in change.transactions
         for app_id, version in change.transactions.items():
             ended = partition_of(app_id)
             if ended is not None:

@@ -98,9 +98,10 @@ def retain_topics(
             done = RetentionResult(topic.topic, failure=first_line(error))
         if done is not None:
             results.append(done)
-    for topic in dead:
-        # A topic that is being created has its table first.
-        if thorough and topic.at < now_ms - HOUR_MS:
+    for topic, since in dead:
+        # A topic that is being created has its table first; and an appender that stood still since
+        # the deletion must find the commit that tells of it.
+        if thorough and since < now_ms - HOUR_MS:
             try:
                 _delete(topic)
             except OSError as error:

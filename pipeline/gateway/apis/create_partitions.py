@@ -28,7 +28,7 @@ async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
         if validate_only:
             grow = partial(check_more_partitions, *named)
         else:
-            grow = partial(alter_topic, *named, call.check_time)
+            grow = partial(alter_topic, *named, lambda _: call.check_time())
         made = await change(call.services.topics, topic.name, grow, topic.count)
     return CreatePartitionsResponse.CreatePartitionsTopicResult(
         name=topic.name, error_code=made.code, error_message=made.message

@@ -21,6 +21,7 @@ from group_coordinator.pipeline.topics import (
     Appended,
     InvalidProducerEpoch,
     OutOfOrderSequence,
+    UnknownTopicOrPartition,
 )
 from group_coordinator.schemas.errors import ErrorCode
 
@@ -38,6 +39,8 @@ _ACKS = (_ALL, 0, 1)
 _CODES: dict[type[Failure], ErrorCode] = {
     OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     InvalidProducerEpoch: ErrorCode.INVALID_PRODUCER_EPOCH,
+    # It was deleted elsewhere, and the gateway has not heard of it yet.
+    UnknownTopicOrPartition: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     # Clients send the batch again, as after any failure of a broker's disk.
     NotWritten: ErrorCode.KAFKA_STORAGE_ERROR,
 }

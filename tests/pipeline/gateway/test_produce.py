@@ -26,6 +26,7 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.consumer.group import HeartbeatResponse
 from kafka.protocol.producer import ProduceRequest, ProduceResponse
 
+from group_coordinator.pipeline.admin.changes import delete_topic
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.gateway.apis import fetch
 from group_coordinator.pipeline.gateway.brokers import Broker
@@ -34,6 +35,8 @@ from group_coordinator.pipeline.gateway.record_batch import encode_batch
 from group_coordinator.pipeline.gateway.settings import GatewaySettings
 from group_coordinator.pipeline.tables.topics import create_topic
 from group_coordinator.pipeline.topics import LogAppender, Record, TableTopics, create_log_topic
+from group_coordinator.pipeline.topics.definition import Definitions
+from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.gateway.raw import connected, heartbeat
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.waiting import wait_until
@@ -373,6 +376,33 @@ def received(connection: socket.socket, size: int) -> bytes:
         assert more
         found += more
     return found
+
+
+def test_a_gateway_that_has_not_heard_that_a_topic_was_made_anew_refuses(
+    empty_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its records would be acknowledged and in the table of the topic that was deleted."""
+    root = str(tmp_path / "root")
+    shutil.copytree(empty_root, root)
+    create_log_topic(root, "anew", 1)
+    told = []
+    with gateway(root) as broker, socket.create_connection((broker.host, broker.port)) as client:
+        told.append(produce(client, "anew", 0, one(b"old")))
+        with monkeypatch.context() as deaf:
+            deaf.setattr(Definitions, "poll", lambda _: False)
+            delete_topic(root, "anew")
+            create_log_topic(root, "anew", 1)
+            told.append(produce(client, "anew", 0, one(b"lost")))
+
+        def taken() -> bool:
+            told.append(produce(client, "anew", 0, one(b"new")))
+            return bool(told[-1].error_code == 0)
+
+        wait_until("the new topic", taken)
+    unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert [each.error_code for each in told[:2]] == [0, unknown]
+    assert {each.error_code for each in told[2:-1]} <= {unknown}
+    assert told[-1].base_offset == 0
 
 
 def test_producer_ids_are_given_once(empty_root: Path, tmp_path: Path) -> None:

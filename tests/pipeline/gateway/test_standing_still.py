@@ -441,7 +441,7 @@ def test_who_stands_still_after_its_look_finds_the_catalogue_changed_and_looks_a
     create_topic(root, "orders", 4)
     looks = []
 
-    def stand_still() -> None:
+    def stand_still(_created: int) -> None:
         looks.append(read_newest(root)["orders"].partitions)
         if len(looks) > 1:
             raise call.TooLate("it is the next day")

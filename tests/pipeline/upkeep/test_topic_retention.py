@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.tables.topics import delete_topic
@@ -16,6 +17,7 @@ from group_coordinator.pipeline.upkeep import topic_retention
 from group_coordinator.pipeline.upkeep.retention import LEAST_FILES, RetentionResult
 from group_coordinator.pipeline.upkeep.topic_retention import retain_topics
 from group_coordinator.pipeline.upkeep_settings import DAY_MS, HOUR_MS, UpkeepSettings
+from tests.clocks import AheadClocks
 from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values
 from tests.pipeline.topics.tables import caught_up, opened
 
@@ -155,3 +157,19 @@ def test_the_table_of_a_deleted_topic_goes(root: str) -> None:
     retain(root, now + 2 * HOUR_MS)
     assert not Path(topic.table).exists()
     assert values(opened(root)) == []
+
+
+def test_it_stays_for_an_hour_for_appenders_that_have_not_heard_of_it(root: str) -> None:
+    """In a store they would go on in an empty place."""
+    before = make(root)
+    delete_topic(root, "t")
+    topic = make(root)
+    create_log_topic(root, "other", 1)
+    for hours, name in ((2, "other"), (5, "t")):
+        with clock.use(AheadClocks(wall_s=hours * HOUR_MS / 1_000)):
+            delete_topic(root, name)
+            now = clock_ms()
+    retain(root, now + HOUR_MS // 2)
+    assert (Path(before.table).exists(), Path(topic.table).exists()) == (False, True)
+    retain(root, now + 2 * HOUR_MS)
+    assert not Path(topic.table).exists()
