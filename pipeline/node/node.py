@@ -20,6 +20,7 @@ first (`pipeline.node.shutdown`).
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from group_coordinator.coordinator.config import parse_config
@@ -41,6 +42,7 @@ from group_coordinator.coordinator.ownership import (
 )
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.query import NodeQuery, named
@@ -84,10 +86,11 @@ class CoordinatorNode:
 
     def __init__(self, engine: StreamEngine, root: str, settings: Settings) -> None:
         self._root = root
-        self._num_partitions = parse_config(settings.group).offsets_topic_num_partitions
+        self._config = parse_config(settings.group)
+        self._num_partitions = self._config.offsets_topic_num_partitions
         ours = settings.coordinator
         self.node = Node(ours.node_id, ours.advertised_host, ours.advertised_port)
-        self._decisions = DecisionLog(root)
+        self._decisions = DecisionLog(root, self._config)
         self._observer = Observer(self.node.node_id, ours.lease_ms)
         is_store = local_folder(root) is None
         self._look_interval_s = _STORE_LOOK_INTERVAL_S if is_store else _LOOK_INTERVAL_S
@@ -317,7 +320,8 @@ class CoordinatorNode:
                 log.info("node %d has stopped: its partitions are taken over", node_id)
             else:
                 log.warning("node %d is gone: its partitions are taken over", node_id)
-        if not fence_dead(self._root, self._cluster, plan.fence):
+        fenced = partial(fence_dead, self._root, self._cluster, plan.fence)
+        if not Patience(self._config.offsets_commit_timeout_ms).until_done("fence", fenced):
             # The cluster state has more to tell.
             return
         claimed = self._decisions.decide(self._cluster, self._events(CLAIMED, plan.claim))

@@ -19,6 +19,7 @@ the streaming checkpoint that an earlier start has left.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -29,6 +30,7 @@ from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, PartitionState
 from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.node.handover import (
     begin_afresh,
     begun_with,
@@ -36,6 +38,7 @@ from group_coordinator.pipeline.node.handover import (
     bring_in,
     give_up,
     newest_claim,
+    passed_over,
     select,
     wake,
 )
@@ -76,6 +79,9 @@ class NodeQuery:
 
     `starts` are the epochs of all starts of the node so far: the streaming checkpoint is the newest
     that one of them has left. `served` are the partitions that the query decides for.
+
+    What fails while the query runs is tried again for `offsets.commit.timeout.ms`, and then
+    CommitTimeoutError is raised.
     """
 
     def __init__(
@@ -152,14 +158,16 @@ class NodeQuery:
         """Have the query that runs decide for the partitions that are the node's by now."""
         assert self.running is not None  # else it is begun
         kept = cluster.kept_by(self._node.node_id)
-        newest = newest_claim(self._bootstrap)
+        patience = self._patience()
+        newest = patience.until_done("read claims", partial(newest_claim, self._bootstrap))
         claimed = frozenset(p for p, state in kept.items() if state.epoch > newest)
         settings = self._batch_settings(cluster)
         claims = {**(settings.claims or {}), **settings.unloading}
-        self.running.change(replace(settings, claims=claims), claimed)
+        change = partial(self.running.change, replace(settings, claims=claims), claimed)
+        patience.until_done("change the query", change)
         if claimed:
             # While the query comes to a batch that is decided by the new claims.
-            self._ahead.present().read_on()
+            patience.until_done("read what claims need", self._ahead.read_on)
         self._changing = _Change(claimed, tuple(unload))
 
     def go_on(self, cluster: ClusterState) -> tuple[int, ...]:
@@ -201,18 +209,31 @@ class NodeQuery:
     def _write(self, cluster: ClusterState, running: RunningQuery, change: _Change) -> None:
         """Have the bootstrap load and unload groups, and say what the query selects."""
         kept = cluster.kept_by(self._node.node_id)
+        patience = self._patience()
         if change.claimed:
-            epoch = max(kept[partition].epoch for partition in change.claimed)
-            wanted = self._set_of(change.claimed)
-            ahead = self._ahead.present()
-            covered = bring_in(ahead, self._bootstrap, wanted, epoch, running.run, kept)
-            self._needed = covered + 1
+            bring = partial(self._bring_in, change.claimed, kept, running.run)
+            self._needed = patience.until_done("bring groups in", bring) + 1
         if change.unload:
             unload = self._set_of(change.unload)
-            give_up(self._root, self._bootstrap, unload, running.run, kept)
-        running.expect(bootstrap_end(self._bootstrap))
+            # To unload a group twice changes nothing.
+            unloaded = partial(give_up, self._root, self._bootstrap, unload, running.run, kept)
+            patience.until_done("give groups up", unloaded)
+        end = partial(bootstrap_end, self._bootstrap)
+        running.expect(patience.until_done("read the bootstrap", end))
         self.served = frozenset(kept)
         log.info("%d partitions from now on: %s", len(kept), named(kept))
+
+    def _bring_in(self, claimed: frozenset[int], kept: dict[int, PartitionState], run: int) -> int:
+        """Have the bootstrap load groups; return up to which version it covers their requests.
+
+        An attempt that failed may have brought them in, and a group is loaded once: a second time
+        would undo what was decided in between.
+        """
+        epoch = max(kept[partition].epoch for partition in claimed)
+        if newest_claim(self._bootstrap) >= epoch:
+            return min(passed_over(self._bootstrap, claimed).values())
+        wanted = self._set_of(claimed)
+        return bring_in(self._ahead.present(), self._bootstrap, wanted, epoch, run, kept)
 
     def _prepare(self, cluster: ClusterState, kept: dict[int, PartitionState]) -> Bootstrap:
         """Have the stream's bootstrap hold what this node's claims bring with them."""
@@ -238,6 +259,9 @@ class NodeQuery:
                 ahead.read_on()
                 bring_in(ahead, self._bootstrap, self._set_of(new), newest)
         return bootstrap
+
+    def _patience(self) -> Patience:
+        return Patience(self._config.offsets_commit_timeout_ms)
 
     def _set_of(self, partitions: Collection[int]) -> PartitionSet:
         return PartitionSet(frozenset(partitions), self._num_partitions)

@@ -127,10 +127,9 @@ class AheadOfClaims:
         elif now < self._read_at + (_LET_GO_AGAIN_S if is_let_go else 0.0):
             return
         try:
-            self.present().read_on()
+            self.read_on()
         except (Failure, DeltaError, OSError) as error:
             log.warning("nothing was read ahead of a claim: %s", error)
-            self.close()
         else:
             if is_first:
                 log.info("read ahead of a claim in %.1f s", monotonic() - now)
@@ -141,6 +140,14 @@ class AheadOfClaims:
         if self._ahead is None:
             self._ahead = ReadAhead(self._root, self._ours, beside_batches=True)
         return self._ahead
+
+    def read_on(self) -> None:
+        """Read what was written since the last call; after a failure the next one reads all."""
+        try:
+            self.present().read_on()
+        except BaseException:
+            self.close()
+            raise
 
     def rest(self) -> None:
         """Nothing is on its way: free the memory after a while."""

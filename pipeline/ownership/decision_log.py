@@ -14,17 +14,20 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deltalake import QueryBuilder
 from msgspec.structs import replace
 
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.ownership import STARTED, ClusterState, fold
 from group_coordinator.pipeline.delta.appender import TableAppender
 from group_coordinator.pipeline.delta.arrow import to_table
 from group_coordinator.pipeline.delta.commit_reader import open_files
 from group_coordinator.pipeline.delta.file_rows import read_files
 from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.ownership.lease_ids import lease_app_id
 from group_coordinator.pipeline.tables.store import open_table, table_uri
 from group_coordinator.schemas.records import CoordinatorEvent
@@ -54,12 +57,14 @@ class DecisionLog:
     """The `coordinators` table of a root, as one thread reads and appends to it.
 
     A look costs what others have committed since the last one: a data file is read once, unless
-    the table was rewritten meanwhile, as by upkeep.
+    the table was rewritten meanwhile, as by upkeep. What fails is tried again as `config` says
+    (offsets.commit.timeout.ms), and then CommitTimeoutError is raised.
     """
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, config: GroupCoordinatorConfig | None = None) -> None:
         """Open the table; raises deltalake's TableNotFoundError."""
         self._root = root
+        self._timeout_ms = (config or GroupCoordinatorConfig()).offsets_commit_timeout_ms
         uri = table_uri(root, COORDINATORS)
         self._appender: TableAppender = open_appender(uri)
         # Asked for once, its versions are those of the files that `file_paths` tells.
@@ -72,6 +77,9 @@ class DecisionLog:
 
     def read(self) -> ClusterState:
         """The newest cluster state. Rows are read only when there are new ones."""
+        return Patience(self._timeout_ms).until_done("read decisions", self._look)
+
+    def _look(self) -> ClusterState:
         self._appender.forget()
         if self._is_rewritten() or self._appender.last_version(DECISIONS) > self._cluster.epoch:
             self._read_on()
@@ -89,13 +97,26 @@ class DecisionLog:
         """
         epoch = cluster.epoch + 1
         rows = [replace(event, epoch=epoch) for event in events]
-        if not self._appender.append(to_arrow(COORDINATORS, rows), DECISIONS, epoch):
-            return None
+        patience = Patience(self._timeout_ms)
+        append = partial(self._appender.append, to_arrow(COORDINATORS, rows), DECISIONS, epoch)
+        if not patience.until_done("write a decision", append):
+            # What an attempt that failed has written, the next one takes for somebody else's.
+            look = partial(self._is_decided, rows, epoch)
+            if not (patience.has_failed and patience.until_done("read a decision", look)):
+                return None
+            self._note_starts(rows)
+            return fold(cluster, rows)
         self._note_starts(rows)
         self._cluster = fold(cluster, rows)
         if not self._is_rewritten():
             self._read = frozenset(self._appender.file_paths() or ())
         return self._cluster
+
+    def _is_decided(self, rows: Sequence[CoordinatorEvent], epoch: int) -> bool:
+        """Whether these rows are the decision of the epoch."""
+        table = open_table(self._root, COORDINATORS)
+        there = table.to_pyarrow_table(filters=[("epoch", "=", epoch)])
+        return list(from_arrow(CoordinatorEvent, there)) == list(rows)
 
     def decide_until(
         self, events_on: Callable[[ClusterState], Sequence[CoordinatorEvent]]
@@ -123,7 +144,7 @@ class DecisionLog:
 
     def say_consumed(self, node_id: int, version: int) -> None:
         """Say how far a node has read `requests`."""
-        self._appender.append(None, consumed_app_id(node_id), version)
+        self._say(consumed_app_id(node_id), version)
 
     def prepared_by(self, node_id: int) -> int:
         """The epoch up to which a node has prepared for what is meant for it; -1 if it never said.
@@ -134,7 +155,11 @@ class DecisionLog:
 
     def say_prepared(self, node_id: int, epoch: int) -> None:
         """Say that a node has prepared for what was meant for it by the decision of an epoch."""
-        self._appender.append(None, prepared_app_id(node_id), epoch)
+        self._say(prepared_app_id(node_id), epoch)
+
+    def _say(self, app_id: str, version: int) -> None:
+        append = partial(self._appender.append, None, app_id, version)
+        Patience(self._timeout_ms).until_done(f"say {app_id} {version}", append)
 
     def _is_rewritten(self) -> bool:
         """Whether a file whose decisions are known is no longer the table's."""

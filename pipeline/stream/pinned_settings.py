@@ -27,22 +27,19 @@ a control event for each group, as a load is: it would wake every group for ever
 
 from __future__ import annotations
 
-import itertools
-import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
-from deltalake.exceptions import DeltaError
 from msgspec import Struct
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.group.batch import BatchSettings
-from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.open import open_appender, raise_epoch
-from group_coordinator.pipeline.delta.table import back_off, open_delta
-from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.delta.patience import Patience
+from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.offset import offset_of
 from group_coordinator.pipeline.tables.acls import AclWatcher
 from group_coordinator.pipeline.tables.store import Looks, ensure_table, table_uri
@@ -59,10 +56,6 @@ if TYPE_CHECKING:
 
 # The transaction of the table whose version is the number of the newest run.
 _RUNS = "runs"
-# How long a look at topics and ACLs is made again, s: Kafka's default of offsets.commit.timeout.ms.
-_PATIENCE_S = 5.0
-
-log = logging.getLogger(__name__)
 
 # What a run looks for: the catalogue of topics, and the ACLs.
 _Known = tuple[Catalogue | None, tuple[AclBinding, ...] | None]
@@ -91,7 +84,7 @@ class PinnedSettings:
     looked for here. `planned` is the last batch that the streaming checkpoint had planned before
     this run, and `offset_of_batch` returns where a batch that is planned ends, as Spark's log of
     offsets has it. One thread may change the settings while another one asks for them. Raises
-    FencedError as every writer of a node does, and KeysGone.
+    FencedError as every writer of a node does, CommitTimeoutError and KeysGone.
     """
 
     def __init__(
@@ -132,7 +125,9 @@ class PinnedSettings:
         text = self._present()
         if text != self._text:
             self._text = text
-            self._appender.append(self._pin(self.run, batch_id))
+            # Two equal pins say what one says.
+            pin = partial(self._appender.append, self._pin(self.run, batch_id))
+            self._patience().until_done(f"pin what batch {batch_id} is decided by", pin)
         if changed is not None and self._next is changed:
             self._next = None
         return text
@@ -175,21 +170,16 @@ class PinnedSettings:
     def _look(self) -> _Known:
         """The topics and the ACLs of now; a look that fails is made again within the batch.
 
-        Without the ACLs nothing can be decided, and to end the query for one file too many that was
-        open would stop all groups of the node. Raises what the last look raises.
+        Without the ACLs nothing can be decided. Raises CommitTimeoutError.
         """
-        until = monotonic() + _PATIENCE_S
-        for attempt in itertools.count():
-            try:
-                self._watcher.poll()
-                return self._watcher.catalogue, self._acls.poll()
-            except (OSError, DeltaError, pa.ArrowException, Failure) as error:
-                if monotonic() > until:
-                    raise
-                if attempt == 0:
-                    log.warning("topics and ACLs are looked at again: %s", first_line(error))
-                back_off(attempt)
-        raise AssertionError("the last look returns or raises")
+        return self._patience().until_done("look at topics and ACLs", self._look_once)
+
+    def _look_once(self) -> _Known:
+        self._watcher.poll()
+        return self._watcher.catalogue, self._acls.poll()
+
+    def _patience(self) -> Patience:
+        return Patience(self._settings.config.offsets_commit_timeout_ms)
 
     def _begin(self) -> int:
         """Pin the settings of a new run; return its number."""

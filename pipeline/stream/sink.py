@@ -3,8 +3,8 @@
 The batch's frame is collected by exactly one action: a second action would run the stateful
 function again, and an action that does not read every row would leave state uncommitted. Then each
 table gets one commit, in an order that is safe to interrupt: a response is never visible before the
-records it depends on. Every commit carries (query, batch), so a batch that is run again writes only
-what is still missing.
+records it depends on. Every commit carries (query, batch), so a batch that is run again, and a
+commit that is tried again within a batch, writes only what is still missing.
 
 The driver writes batches of any size. Spark's writer must not: it checks neither the node's epoch
 in its commit nor, on a local disk, that nobody else has the version it takes
@@ -14,15 +14,18 @@ in its commit nor, on a local disk, that nobody else has the version it takes
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
 
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.batch import GroupOutput
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.epoch import Epoch
 from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
 from group_coordinator.pipeline.tables.store import WRITTEN, open_table, table_uri
@@ -52,7 +55,8 @@ _PIECE_ROWS = 50_000
 class Sink:
     """The function given to foreachBatch; keeps the offsets log's positions between batches.
 
-    `pace` is told of all timers, None if the source looks at them every interval anyway.
+    `pace` is told of all timers, None if the source looks at them every interval anyway. A commit
+    that fails is tried again as `config` says (offsets.commit.timeout.ms).
     """
 
     def __init__(
@@ -63,8 +67,10 @@ class Sink:
         epoch: Epoch | None = None,
         pinned: PinnedSettings | None = None,
         pace: Pace | None = None,
+        config: GroupCoordinatorConfig | None = None,
     ) -> None:
         self.pace = pace
+        self._timeout_ms = (config or GroupCoordinatorConfig()).offsets_commit_timeout_ms
         self._root = root
         self._epoch = epoch
         self._pinned = pinned
@@ -125,17 +131,32 @@ class Sink:
         return self._pinned is None or self._pinned.is_changed()
 
     def write(self, outputs: Iterable[GroupOutput], app_id: str, batch_id: int) -> None:
-        """Write the outputs of the groups; a table that has this batch already is left as it is."""
+        """Write the outputs of the groups; a table that has this batch already is left as it is.
+
+        Raises CommitTimeoutError if a table does not take its rows in time, FencedError and
+        NotFlushed.
+        """
         tables = self._to_rows(outputs)
         # In a store a file takes as long as a commit: so all files are written at once, and then
         # the commits follow each other.
         if len(tables) > 1:
             for table, rows in tables:
                 self._appenders[table.name].write_ahead(rows)
+        patience = Patience(self._timeout_ms)
         for table, rows in tables:
-            written = self._appenders[table.name].append(rows, app_id, batch_id)
-            if written and table is OFFSETS_TOPIC:
-                self._log.advance(rows)
+            append = partial(self._append, table, rows, app_id, batch_id)
+            patience.until_done(f"write {table.name}", append)
+
+    def _append(self, table: Table, rows: pa.Table, app_id: str, batch_id: int) -> None:
+        written = self._appenders[table.name].append(rows, app_id, batch_id)
+        if table is not OFFSETS_TOPIC:
+            return
+        if written:
+            self._log.advance(rows)
+        else:
+            # An attempt that failed may have been written: the next records come after its own.
+            partitions = rows.column("partition").unique().to_pylist()
+            self._log.reread(open_table(self._root, OFFSETS_TOPIC), partitions)
 
     def _to_rows(self, outputs: Iterable[GroupOutput]) -> list[tuple[Table, pa.Table]]:
         """The rows of each table that has some, in the order in which they are to be written.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from group_coordinator.coordinator.ownership import (
     ClusterState,
 )
 from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown
 from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
@@ -33,6 +35,7 @@ from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.tables import COORDINATORS, to_arrow
 from tests.pipeline.rows import rows
+from tests.support.failing_reads import TOO_MANY_FILES, failing_reads
 
 
 def event(what: str, node_id: int, partition: int | None = None) -> CoordinatorEvent:
@@ -309,3 +312,57 @@ def test_decisions_that_only_delta_rs_can_tell_are_read_through_it(root: str) ->
     assert decided is not None
     assert other.read() == DecisionLog(root).read() == decided
     assert other.starts_of(2) == [1, 3]
+
+
+def test_a_decision_of_which_nobody_knows_whether_it_is_there_is_known_for_ones_own(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node that took its own claim for somebody else's would never serve the partitions."""
+    decisions = cluster(root)
+    before = decisions.read()
+    create = Commit.create
+
+    def unknown(self: Commit, folder: Path, version: int) -> None:
+        monkeypatch.setattr(Commit, "create", create)
+        create(self, folder, version)
+        # Before the first one looks again.
+        other = DecisionLog(root)
+        assert other.decide(other.read(), [event(CLAIMED, 2, 5)]) is not None
+        raise CommitStateUnknown("no answer")
+
+    monkeypatch.setattr(Commit, "create", unknown)
+    decided = decisions.decide(before, [event(STARTED, 1), event(CLAIMED, 1, 4)])
+    assert decided is not None
+    assert decided.epoch == before.epoch + 1 == decisions.starts_of(1)[-1]
+    assert set(decided.owned_by(1)) == {0, 1, 2, 3, 4}
+    after = decisions.read()
+    assert (set(after.owned_by(1)), set(after.owned_by(2))) == ({0, 1, 2, 3, 4}, {5})
+    assert after == DecisionLog(root).read()
+
+
+def test_a_decision_that_somebody_else_was_faster_with_is_refused_after_a_failure_too(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decisions = cluster(root)
+    before = decisions.read()
+    create = Commit.create
+
+    def lose(self: Commit, folder: Path, version: int) -> None:
+        monkeypatch.setattr(Commit, "create", create)
+        other = DecisionLog(root)
+        assert other.decide(other.read(), [event(CLAIMED, 2, 4)]) is not None
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Commit, "create", lose)
+    assert decisions.decide(before, [event(CLAIMED, 1, 4)]) is None
+    assert set(decisions.read().owned_by(2)) == {4}
+
+
+def test_a_look_at_the_decisions_that_fails_is_made_again(root: str) -> None:
+    for fails in (1, 2, 3):
+        decisions, other = cluster(root), DecisionLog(root)
+        other.decide(other.read(), [event(CLAIMED, 2, 6)])
+        with failing_reads(root, fails, TOO_MANY_FILES) as reads:
+            found = decisions.read()
+        assert reads.has_failed
+        assert found == other.read()

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.coordinator import Node
+from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.stream.offset import Offset, Planned, Position, Selection
 from group_coordinator.pipeline.stream.pinned_settings import KeysGone, PinnedSettings
@@ -198,7 +199,28 @@ def test_a_look_that_fails_is_made_again_within_the_batch(
             assert reads.has_failed
             assert settings.acls == (ALLOWED,)
             assert settings.topics is not None
-    assert "are looked at again: [Errno 24] Too many open files" in caplog.text
+    assert "could not look at topics and ACLs, and tries again: [Errno 24] Too many" in caplog.text
+
+
+@pytest.mark.parametrize("stands", [True, False])
+def test_a_pin_that_fails_is_tried_again_within_the_batch(
+    root: str, checkpoint: str, monkeypatch: pytest.MonkeyPatch, stands: bool
+) -> None:
+    running = PinnedSettings(root, checkpoint, OURS)
+    create_topic(root, "orders", 6)
+    create = Commit.create
+
+    def fail(self: Commit, folder: Path, version: int) -> None:
+        monkeypatch.setattr(Commit, "create", create)
+        if stands:
+            create(self, folder, version)
+        raise CommitStateUnknown("no answer")
+
+    monkeypatch.setattr(Commit, "create", fail)
+    pinned = of(running, 3)
+    assert pinned.topics is not None
+    delete_topic(root, "orders")
+    assert of(PinnedSettings(root, checkpoint, OURS, planned(running, 3)), 3) == pinned
 
 
 def test_a_batch_is_not_run_again_without_the_keys_that_it_was_decided_by(

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.batch import GroupOutput
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.delta import commit
+from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown, NotFlushed
+from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.open import raise_epoch
+from group_coordinator.pipeline.delta.patience import CommitTimeoutError
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.schemas.records import GroupEvent
+from tests.pipeline.node.looks import Clock as Clocks
 from tests.pipeline.rows import commit_record, counts, output, rows, version
 
 QUERY = "query-id"
+
+
+class Killed(BaseException):
+    """The process is gone."""
 
 
 class Clock:
@@ -74,10 +90,10 @@ def test_a_batch_cut_off_between_two_tables_is_completed(root, crash_before):
     first.write([output(1, [commit_record(0, 0)])], QUERY, 0)
 
     def crash(*_: object) -> bool:
-        raise ConnectionError("the process is gone")
+        raise Killed
 
     first._appenders[crash_before].append = crash  # type: ignore[method-assign]
-    with pytest.raises(ConnectionError):
+    with pytest.raises(Killed):
         first.write(batch, QUERY, 1)
     assert counts(root)["responses"] == 1, "no answer before all that it depends on"
 
@@ -186,3 +202,103 @@ def test_a_group_s_events_keep_their_order_in_a_large_batch(root, monkeypatch):
     found = sorted(rows(root, "group_events"), key=lambda row: row["at"])
     for group in groups:
         assert [row["event"] for row in found if row["group_id"] == group] == names
+
+
+# --- a commit that fails ------------------------------------------------------------------------
+
+WHOLE = [output(2, [commit_record(0, 1), commit_record(7, 1)], 1, 1)]
+TABLES_OF_WHOLE = ("offsets_topic", "group_events", "rejected_requests", "responses")
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@contextmanager
+def failing_commits(table: str, error: Exception, times: int, stands: bool) -> Iterator[list[str]]:
+    """Have commits to a table fail so often; `stands`: each is in the table all the same.
+
+    Yields the names of the tables of all attempts.
+    """
+    create, attempts = Commit.create, list[str]()
+
+    def creating(self: Commit, folder: Path, version: int) -> None:
+        name = folder.parent.name
+        attempts.append(name)
+        fails = name == table and attempts.count(table) <= times
+        if stands or not fails:
+            create(self, folder, version)
+        if fails:
+            raise error
+
+    with pytest.MonkeyPatch.context() as patch, clock.use(Clocks()):
+        patch.setattr(Commit, "create", creating)
+        yield attempts
+
+
+@pytest.mark.parametrize("table", TABLES_OF_WHOLE)
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_commit_that_fails_is_tried_again_within_the_batch(root, table, times):
+    mine = sink(root)
+    with failing_commits(table, FULL, times, stands=False) as attempts:
+        mine.write(WHOLE, QUERY, 0)
+    assert attempts == [
+        name for each in TABLES_OF_WHOLE for name in [each] * (times + 1 if each == table else 1)
+    ], "what comes after it waits: nothing is answered meanwhile"
+    mine.write([output(0, [commit_record(0, 2)])], QUERY, 1)
+    assert counts(root) == {
+        "offsets_topic": 3,
+        "group_events": 1,
+        "rejected_requests": 1,
+        "responses": 2,
+    }
+    assert log_offsets(root) == [(0, 0), (0, 1), (7, 0)]
+
+
+@pytest.mark.parametrize("table", TABLES_OF_WHOLE)
+def test_a_commit_of_which_nobody_knows_whether_it_is_there_is_written_once(root, table):
+    """The store did what it was asked and said that it failed. The next records come after it."""
+    mine = sink(root)
+    with failing_commits(table, CommitStateUnknown("no answer"), 1, stands=True):
+        mine.write(WHOLE, QUERY, 0)
+    mine.write([output(0, [commit_record(0, 2), commit_record(3, 2)])], QUERY, 1)
+    assert counts(root)["responses"] == 2
+    assert log_offsets(root) == [(0, 0), (0, 1), (3, 0), (7, 0)]
+
+
+def test_after_offsets_commit_timeout_ms_the_batch_fails_and_says_why(root, caplog):
+    config = GroupCoordinatorConfig(offsets_commit_timeout_ms=300)
+    mine = Sink(root, CoordinatorSettings(), config=config)
+    why = r"could not write offsets_topic for 300 ms \(offsets.commit.timeout.ms\): .*No space left"
+    failing = failing_commits("offsets_topic", FULL, 1_000, stands=False)
+    with failing as attempts, pytest.raises(CommitTimeoutError, match=why):
+        mine.write(WHOLE, QUERY, 0)
+    assert set(attempts) == {"offsets_topic"}
+    assert set(counts(root).values()) == {0}
+    assert sum("tries again" in each.getMessage() for each in caplog.records) == 1
+    sink(root).write(WHOLE, QUERY, 0)
+    assert log_offsets(root) == [(0, 0), (7, 0)], "the next start writes it"
+
+
+def test_a_fenced_coordinator_tries_no_commit_again(root):
+    zombie = Sink(root, CoordinatorSettings(), epoch=Epoch(1, 4))
+    raise_epoch(f"{root}/offsets_topic", Epoch(1, 5))
+    failing = failing_commits("responses", FULL, 0, stands=False)
+    with failing as attempts, pytest.raises(FencedError):
+        zombie.write(WHOLE, QUERY, 0)
+    assert attempts == []
+
+
+def test_a_commit_that_could_not_be_forced_to_the_disk_is_not_tried_again(root, monkeypatch):
+    """A second fsync may lie. The node ends; its next start opens the table anew."""
+    flushed, forced = Sink(root, CoordinatorSettings(log_flush_enable=True)), list[Path]()
+    flush = commit.flush
+
+    def fail(path: Path) -> None:
+        forced.append(path)
+        if path.name == "_delta_log":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        flush(path)
+
+    monkeypatch.setattr(commit, "flush", fail)
+    with pytest.raises(NotFlushed, match="may not outlive a loss of power"):
+        flushed.write(WHOLE, QUERY, 0)
+    assert [path.name for path in forced].count("_delta_log") == 1
+    assert counts(root)["responses"] == 0
