@@ -124,7 +124,7 @@ class Context:
         self.log: list[Record] = []
         self.events: list[GroupEvent] = []
         self.calls: dict[str, Call] = {}
-        self.append_error = ErrorCode.NONE
+        self.log_refuses = False
         self._limit = size_limit(self.config)
         self.coordinator = GroupCoordinator(
             self.config,
@@ -134,9 +134,9 @@ class Context:
         )
 
     def _append(self, records: Sequence[Record]) -> ErrorCode:
-        """The log: full size limit, and whatever failure a test asked for by `append_error`."""
-        if self.append_error is not ErrorCode.NONE:
-            return self.append_error
+        """The log: full size limit, and whatever a test has it refuse by `log_refuses`."""
+        if self.log_refuses:
+            return ErrorCode.UNKNOWN_SERVER_ERROR
         return self._limit(records)
 
     # --- the machine ----------------------------------------------------------------------------

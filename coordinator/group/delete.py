@@ -5,7 +5,6 @@ Source: Apache Kafka, GroupCoordinatorShard.deleteGroups, GroupMetadataManager.v
 
 from __future__ import annotations
 
-from group_coordinator.coordinator.group.log import append_error
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.step import Turn
 from group_coordinator.schemas.errors import ErrorCode
@@ -47,7 +46,7 @@ def bury(turn: Turn, reason: str) -> ErrorCode:
     if tombstones:
         error = turn.append(*tombstones)
         if error is not ErrorCode.NONE:
-            return append_error(error)
+            return error
     turn.transition(GroupState.DEAD, reason)
     turn.note("group_deleted", reason)
     turn.group = None

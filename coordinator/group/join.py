@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from group_coordinator.coordinator.config import NEW_MEMBER_JOIN_TIMEOUT_MS
 from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.log import append_error, group_value, new_group_value
+from group_coordinator.coordinator.group.log import group_value, new_group_value
 from group_coordinator.coordinator.group.member import Member, ParkedRequest
 from group_coordinator.coordinator.group.rebalance import (
     complete_if_all_joined,
@@ -83,7 +83,7 @@ def join_group(turn: Turn, event: RequestEvent, body: JoinGroupRequest) -> None:
             return
         error = _create_group(turn)
         if error is not ErrorCode.NONE:
-            call.refuse(append_error(error))
+            call.refuse(error)
             return
     if not _accepts(turn, body.member_id):
         _drop_over_capacity(turn, body.member_id)
@@ -295,7 +295,7 @@ def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
         else:
             _undo_replacement(group, member, old_id, before)
             del turn.events[events_before:]
-            call.answer(append_error(error), _as_follower(group, leader_before, NO_MEMBER_ID))
+            call.answer(error, _as_follower(group, leader_before, NO_MEMBER_ID))
     elif group.state is GroupState.COMPLETING_REBALANCE:
         # The leader may have been given the old id: its assignment would lack the new one.
         prepare(

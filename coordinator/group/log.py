@@ -73,30 +73,20 @@ def _member_value(
 
 
 def size_limit(config: GroupCoordinatorConfig) -> Append:
-    """An append that refuses, as Kafka's log does, a batch over the topic's max.message.bytes."""
+    """An append that refuses, as Kafka's log does, a batch over the topic's max.message.bytes.
+
+    Kafka's coordinator answers its log's MESSAGE_TOO_LARGE by UNKNOWN_SERVER_ERROR. For no other
+    reason is an append refused: a log that cannot be written ends the batch, and nothing of it is
+    answered.
+    """
 
     def append(records: Sequence[Record]) -> ErrorCode:
         size = _BATCH_OVERHEAD + sum(_RECORD_OVERHEAD + binary_size(record) for record in records)
-        return ErrorCode.NONE if size <= config.max_message_bytes else ErrorCode.MESSAGE_TOO_LARGE
+        return (
+            ErrorCode.NONE if size <= config.max_message_bytes else ErrorCode.UNKNOWN_SERVER_ERROR
+        )
 
     return append
-
-
-_APPEND_ERRORS: dict[ErrorCode, ErrorCode] = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.INVALID_FETCH_SIZE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
-
-def append_error(error: ErrorCode) -> ErrorCode:
-    """The code answered for a failed append, of group records and of commits alike."""
-    return _APPEND_ERRORS.get(error, error)
 
 
 # --- replay ---------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from group_coordinator.coordinator.authorization import READ
 from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.log import append_error
 from group_coordinator.coordinator.group.rebalance import start_session
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.step import Turn
@@ -138,7 +137,7 @@ def _commit(turn: Turn, body: OffsetCommitRequest, wanted: Wanted, codes: Codes)
     if values:
         error = turn.append(*(turn.offset_record(*value, reason) for value in values))
         if error is not ErrorCode.NONE:
-            return append_error(error)
+            return error
     turn.group = group
     for topic, index, committed in values:
         group.offsets.commit(topic, index, committed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from group_coordinator.coordinator.authorization import READ
 from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.log import append_error
 from group_coordinator.coordinator.group.offset_commit import is_known_partition
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.step import Turn
@@ -43,7 +42,7 @@ def offset_delete(turn: Turn, event: RequestEvent, body: OffsetDeleteRequest) ->
     if records:
         error = turn.append(*records)
         if error is not ErrorCode.NONE:
-            turn.answer(event, append_error(error), OffsetDeleteResponse())
+            turn.answer(event, error, OffsetDeleteResponse())
             return
         for record in records:
             group.offsets.drop(record.topic or "", record.topic_partition or 0)

@@ -34,7 +34,7 @@ from group_coordinator.schemas.records import (
     Record,
 )
 
-# Appends records to the log; returns NONE, or Kafka's code for why it could not.
+# Appends records to the log; returns NONE, or the code to answer if the log refuses them.
 Append = Callable[[Sequence[Record]], ErrorCode]
 # Makes the unique part of a member id from the id of the request that asked for one.
 NewId = Callable[[str], str]
@@ -174,7 +174,7 @@ class Turn:
     # --- records --------------------------------------------------------------------------------
 
     def append(self, *records: Record) -> ErrorCode:
-        """Append records to the log, all or none; returns NONE or the code it failed with."""
+        """Append records to the log, all or none; returns NONE or the code to answer."""
         error = self.append_to_log(records)
         if error is ErrorCode.NONE:
             self.records.extend(records)

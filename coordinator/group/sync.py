@@ -6,7 +6,7 @@ Source: Apache Kafka, GroupMetadataManager.classicGroupSync; KIP-559 for the pro
 from __future__ import annotations
 
 from group_coordinator.coordinator.group.group import Group
-from group_coordinator.coordinator.group.log import append_error, group_value
+from group_coordinator.coordinator.group.log import group_value
 from group_coordinator.coordinator.group.member import Member, ParkedRequest
 from group_coordinator.coordinator.group.rebalance import (
     prepare_or_complete,
@@ -89,10 +89,9 @@ def _store_assignment(turn: Turn, body: SyncGroupRequest) -> None:
         propagate_assignments(turn, ErrorCode.NONE)
         turn.transition(GroupState.STABLE, "leader synced")
     else:
-        told = append_error(error)
-        reset_assignments(turn, told)
+        reset_assignments(turn, error)
         prepare_or_complete(
             turn,
-            f"Error {told.name} ({error.name}) when storing group assignment during SyncGroup "
+            f"Error {error.name} when storing group assignment during SyncGroup "
             f"(member: {body.member_id})",
         )

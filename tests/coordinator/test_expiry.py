@@ -327,11 +327,11 @@ def test_tombstones_that_the_log_does_not_take_are_written_by_the_next_run() -> 
     ctx.commit({FOO: 1}, leader)
     ctx.leave(leader)
     ctx.advance(RETENTION)
-    ctx.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    ctx.log_refuses = True
     ctx.cleanup()
     assert ctx.fetched() == {FOO: 1}
     assert "offsets_expired" not in ctx.event_names()
-    ctx.append_error = ErrorCode.NONE
+    ctx.log_refuses = False
     ctx.cleanup()
     assert tombstones(ctx) == [FOO, (None, None)]
     assert ctx.group is None

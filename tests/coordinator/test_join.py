@@ -163,10 +163,10 @@ def test_the_log_knows_a_group_from_its_first_join_on() -> None:
 
 def test_a_group_that_cannot_be_logged_is_not_made() -> None:
     ctx = Context()
-    ctx.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
-    assert ctx.join().code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ctx.log_refuses = True
+    assert ctx.join().code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert ctx.group is None and not ctx.log and not ctx.events
-    ctx.append_error = ErrorCode.NONE
+    ctx.log_refuses = False
     assert ctx.join().parked
 
 

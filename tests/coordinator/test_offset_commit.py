@@ -15,7 +15,6 @@ from group_coordinator.schemas.messages import (
 )
 from group_coordinator.schemas.records import NO_LEADER_EPOCH, NO_TIMESTAMP, OFFSET_COMMIT
 from tests.context import GROUP_ID, SESSION_MS, Call, Context, committed, is_simple
-from tests.coordinator.test_sync import JAVA_APPEND_ERRORS
 
 FOO = ("foo", 0)
 BAR = ("bar", 1)
@@ -324,8 +323,8 @@ def test_a_group_without_offsets_or_members_goes_at_the_next_cleanup() -> None:
 
 def test_a_commit_that_the_log_does_not_take_makes_no_group() -> None:
     ctx = Context()
-    ctx.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
-    assert ctx.commit({FOO: 1}).code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    ctx.log_refuses = True
+    assert ctx.commit({FOO: 1}).code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert ctx.group is None
 
 
@@ -375,15 +374,12 @@ def test_the_requests_own_code_is_the_one_that_all_partitions_share(
 # --- the log does not take it ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("failure", "told"), JAVA_APPEND_ERRORS)
-def test_q03_a_failed_append_is_told_and_nothing_is_visible(
-    failure: ErrorCode, told: ErrorCode
-) -> None:
+def test_q03_a_failed_append_is_told_and_nothing_is_visible() -> None:
     ctx = Context()
-    ctx.append_error = failure
+    ctx.log_refuses = True
     commit = ctx.commit({FOO: 1, BAR: 2})
-    assert commit.partition_codes == [told, told]
-    assert commit.code == told
+    assert commit.partition_codes == [ErrorCode.UNKNOWN_SERVER_ERROR] * 2
+    assert commit.code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert ctx.fetched() == {}
     assert ctx.group is None
 
@@ -392,22 +388,22 @@ def test_q03_what_was_committed_before_the_failure_stays() -> None:
     ctx = Context()
     leader = ctx.stable_group()
     ctx.commit({FOO: 1}, leader)
-    ctx.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    ctx.log_refuses = True
     ctx.commit({FOO: 2, BAR: 3}, leader)
     assert ctx.fetched() == {FOO: 1}
 
 
 def test_q03_the_failure_is_the_code_of_every_partition_that_reached_the_group() -> None:
     ctx = Context()
-    ctx.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    ctx.log_refuses = True
     offsets = {
         FOO: annotated(0, "fine"),
         ("foo", 1): annotated(1, "x" * 4097),
         ("foo", -1): annotated(-1, "fine"),
     }
     assert ctx.commit(offsets).partition_codes == [
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ]
 

@@ -318,7 +318,7 @@ def test_an_empty_generation_that_cannot_be_stored_begins_nevertheless() -> None
     """The one in the log would come back at worst, and its members time out."""
     ctx, (member,) = patient_group(500)
     logged = len(ctx.log)
-    ctx.append_error = ErrorCode.NOT_ENOUGH_REPLICAS
+    ctx.log_refuses = True
     assert ctx.leave(member).member_codes == [ErrorCode.NONE]
     assert ctx.state is GroupState.EMPTY
     assert (ctx.group.generation_id, len(ctx.log)) == (2, logged)

@@ -119,9 +119,9 @@ class Run:
 
     def play(self, step: tuple[Any, ...], refuse: bool) -> None:
         logged = len(self.ctx.log)
-        self.ctx.append_error = ErrorCode.NOT_ENOUGH_REPLICAS if refuse else ErrorCode.NONE
+        self.ctx.log_refuses = refuse
         getattr(self, step[0])(*step[1:])
-        self.ctx.append_error = ErrorCode.NONE
+        self.ctx.log_refuses = False
         for client in self.clients:
             client.listen()
         new = self.ctx.log[logged:]
