@@ -14,7 +14,8 @@ the stream's, not Kafka's:
 * The offsets of a topic that was deleted from the catalogue are deleted before the group's next
   requests are decided.
 * Clocks may differ and may be set back, so no time orders what two processes did: epochs order
-  starts and claims (`coordinator.group.machine`), and the timers are set back with the clock.
+  starts and claims (`coordinator.group.machine`), and the timers are set back with the clock. At a
+  take-over a group's time goes on from the newest one of its log (`coordinator.group.log_time`).
 * Members are not removed for the coordinator's own silence. Requests come before timers. After a
   restart every timer starts afresh. Timers that are long overdue are held back for one batch, in
   which heartbeats that were already waiting arrive.
@@ -31,10 +32,10 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.control import (
+    Control,
     Load,
     Remember,
     Wake,
-    decode_control,
     readable_records,
 )
 from group_coordinator.coordinator.group.coordinator import GroupCoordinator, Node, refuse
@@ -213,10 +214,9 @@ class GroupBatch:
             restart_timers(group, self.now)
         self._begin_turn(group)
 
-    def take_over(self, controls: list[str]) -> None:
+    def take_over(self, controls: list[Control]) -> None:
         """Carry out control events: load the group from its records, or give it up."""
-        for text in controls:
-            control = decode_control(text)
+        for control in controls:
             if isinstance(control, Wake):
                 continue
             if isinstance(control, Remember):

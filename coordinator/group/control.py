@@ -21,15 +21,23 @@ _KNOWN_TYPES = frozenset({GROUP_METADATA, OFFSET_COMMIT})
 
 
 class Load(Struct, frozen=True, tag_field="control", tag="load"):
-    """Restore the group from these rows of the offsets topic."""
+    """Restore the group from these rows of the offsets topic.
+
+    `log_ms` is the newest time that the partition's log tells, None if none is known.
+    """
 
     records: list[msgspec.Raw]
+    log_ms: int | None = None
 
 
 class Remember(Struct, frozen=True, tag_field="control", tag="remember"):
-    """Do not decide requests with these digests again: they were answered before the take-over."""
+    """Do not decide requests with these digests again: they were answered before the take-over.
+
+    `log_ms` is as in `Load`.
+    """
 
     digests: bytes
+    log_ms: int | None = None
 
 
 class Unload(Struct, frozen=True, tag_field="control", tag="unload"):
@@ -47,9 +55,9 @@ _decode: Callable[[str], Control] = msgspec.json.Decoder(Control).decode
 _decode_record = msgspec.json.Decoder(Record).decode
 
 
-def remember_event(digests: bytes) -> str:
+def remember_event(digests: bytes, log_ms: int | None = None) -> str:
     """The event that has a group remember digests of requests (`coordinator.group.dedup`)."""
-    return _encode(Remember(digests)).decode()
+    return _encode(Remember(digests, log_ms)).decode()
 
 
 def is_control(text: str) -> bool:

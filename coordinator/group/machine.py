@@ -21,8 +21,16 @@ from group_coordinator.coordinator.group.batch import (
     GroupOutput,
     new_member_uuid,
 )
-from group_coordinator.coordinator.group.control import UNLOAD_EVENT, is_control
+from group_coordinator.coordinator.group.control import (
+    UNLOAD_EVENT,
+    Control,
+    Load,
+    Remember,
+    decode_control,
+    is_control,
+)
 from group_coordinator.coordinator.group.coordinator import GroupCoordinator
+from group_coordinator.coordinator.group.log_time import log_time
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.group.snapshot import Snapshot, decode
 from group_coordinator.coordinator.signatures import RequestKey, Signatures
@@ -71,16 +79,20 @@ class BatchMachine:
         if not snapshot.is_under(claim):
             state, snapshot = None, Snapshot()
         snapshot.claim_epoch = claim
-        batch = GroupBatch(self.coordinator, self.settings, group_id, state, snapshot, now)
+        controls = [decode_control(text) for text in events if is_control(text)]
+        time = _time_of(snapshot, controls, now)
+        batch = GroupBatch(self.coordinator, self.settings, group_id, state, snapshot, time)
         batch.resume()
-        controls = [text for text in events if is_control(text)]
         if controls:
             batch.take_over(controls)
             events = [text for text in events if not is_control(text)]
         batch.follow_catalogue()
         batch.take(events)
         batch.run_timers()
-        return batch.result()
+        result = batch.result()
+        if snapshot.log_time is not None and result.deadline is not None:
+            result.deadline = snapshot.log_time.clock_at(result.deadline)
+        return result
 
     def set_topics(self, catalogue: Catalogue | None) -> None:
         """Decide by this catalogue from now on; None accepts every topic."""
@@ -121,9 +133,22 @@ class BatchMachine:
         snapshot = decode(state)
         if claim is None or not snapshot.is_under(claim):
             return BatchResult(None, None, None)
-        batch = GroupBatch(self.coordinator, self.settings, group_id, state, snapshot, now)
+        time = _time_of(snapshot, [], now)
+        batch = GroupBatch(self.coordinator, self.settings, group_id, state, snapshot, time)
         batch.unload()
         return batch.result()
+
+
+def _time_of(snapshot: Snapshot, controls: list[Control], now: int) -> int:
+    """The time that the group is decided by when the batch's is `now`; kept in the snapshot."""
+    time = now if snapshot.log_time is None else snapshot.log_time.at(now)
+    if time == now:
+        snapshot.log_time = None
+    told = [each.log_ms for each in controls if isinstance(each, (Load, Remember))]
+    newest = max((log_ms for log_ms in told if log_ms is not None), default=time)
+    if newest > time:
+        snapshot.log_time = log_time(newest, now) or snapshot.log_time
+    return now if snapshot.log_time is None else snapshot.log_time.at(now)
 
 
 def _reject_all(events: list[str], now: int) -> BatchResult:

@@ -11,6 +11,7 @@ from msgspec import Struct, field
 
 from group_coordinator.coordinator.group.dedup import RecentRequests, RequestWindow
 from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.log_time import LogTime
 
 # Version 1 kept each committed offset by itself, where 2 has runs (`coordinator.group.offsets`).
 VERSION = 2
@@ -28,7 +29,9 @@ class Snapshot(Struct, array_like=True):
     next cleanup looks for expired offsets. `recent` and `window` are the requests seen lately.
     `topics_seen_at` is the time of the newest deletion of a topic that the group was decided under,
     None if unknown. `claim_epoch` is the epoch of the claim under which the state was written,
-    `start_epoch` that of the coordinator's start. States of earlier releases lack the last four.
+    `start_epoch` that of the coordinator's start. `log_time` is what the group is decided by while
+    the coordinator's clock is behind its log, and all times of the group are by it. States of
+    earlier releases lack the last five.
     """
 
     group: Group | None = None
@@ -40,6 +43,7 @@ class Snapshot(Struct, array_like=True):
     topics_seen_at: int | None = None
     claim_epoch: int | None = None
     start_epoch: int = -1
+    log_time: LogTime | None = None
 
     def is_under(self, claim_epoch: int) -> bool:
         """Whether the state was written under this claim; yes if it does not say which."""

@@ -2,7 +2,7 @@
 
 Two questions are asked of the answers: which requests still wait (`pipeline.node.waiting_requests`)
 and what the groups remember (`pipeline.node.remembered`). Any answer counts for the first one, and
-for the second one those that were given lately.
+for the second one those that were given lately, by clocks that may differ by MOST_BEHIND_MS.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from group_coordinator.coordinator.group.dedup import IDEMPOTENT
+from group_coordinator.coordinator.group.log_time import MOST_BEHIND_MS
 from group_coordinator.pipeline.delta.data_files import data_files, modified_within
 from group_coordinator.pipeline.delta.engine import quoted
 from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
@@ -41,24 +42,30 @@ _TO_LATELY = (
     f"WHERE api IN ({_DECIDING}) AND request_id IS NOT NULL AND group_id IS NOT NULL "
     "AND responded_at IS NOT NULL"
 )
+_TO_NEWEST = (
+    "INSERT INTO newest SELECT group_id, epoch_ms(max(responded_at)) FROM fetched "
+    "WHERE group_id IS NOT NULL AND responded_at IS NOT NULL GROUP BY group_id"
+)
 
 
 class Answers:
-    """Two temporary tables of the engine, of what was read so far.
+    """Three temporary tables of the engine, of what was read so far.
 
     `answered` has whom any answer is for, `request_id`. `lately` has what was decided, `id`,
-    `group_id` and `at_ms`, of the files that were written within two windows of `window_ms` before
-    they were read. In a store up to `at_once` files are asked for at a time.
+    `group_id` and `at_ms`, of the files that were written within two windows of `window_ms`, and
+    MOST_BEHIND_MS, before they were read; and `newest` when a group was answered last in such a
+    file, `group_id` and `at_ms`. In a store up to `at_once` files are asked for at a time.
     """
 
     def __init__(self, engine: Engine, window_ms: int, at_once: int = AT_ONCE) -> None:
         self._engine = engine
         self._at_once = at_once
-        self._window_ms = window_ms
+        self._lately_ms = 2 * window_ms + MOST_BEHIND_MS
         # The files that were read.
         self._read: set[str] = set()
         engine.run("CREATE TEMP TABLE answered (request_id VARCHAR)")
         engine.run("CREATE TEMP TABLE lately (id VARCHAR, group_id VARCHAR, at_ms BIGINT)")
+        engine.run("CREATE TEMP TABLE newest (group_id VARCHAR, at_ms BIGINT)")
 
     def read_on(self, responses: DeltaTable, now_ms: int) -> None:
         """Read the files that were not read yet. Raises Failure with what DuckDB says.
@@ -66,7 +73,7 @@ class Answers:
         Answers of a file that was rewritten since are read a second time.
         """
         files = data_files(responses)
-        late = {file.path for file in modified_within(files, 2 * self._window_ms, now_ms)}
+        late = {file.path for file in modified_within(files, self._lately_ms, now_ms)}
         unread = [file for file in files if file.path not in self._read]
         earlier = [file for file in unread if file.path not in late]
         later = [file for file in unread if file.path in late]
@@ -77,6 +84,7 @@ class Answers:
             self._fetch(responses, later, _LATE)
             self._engine.run(_TO_ANSWERED)
             self._engine.run(_TO_LATELY)
+            self._engine.run(_TO_NEWEST)
         if unread:
             self._engine.run("DROP TABLE fetched")
         self._read.update(file.path for file in unread)

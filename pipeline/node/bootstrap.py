@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import Transaction, write_deltalake
 
-from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.node.load_events import write_load_events
@@ -105,8 +105,9 @@ def append_bootstrap(
     """
     partitions = None if partition_set is None else partition_set.partitions
     target = TableFiles(open_delta(uri), ahead.engine.scratch)
-    files = write_load_events(ahead.engine, ahead.root, target, partitions)
-    files += write_remembered(ahead.lately, target, partition_set)
+    log_ms = ahead.lately.newest_ms(partition_set, clock_ms())
+    files = write_load_events(ahead.engine, ahead.root, target, partitions, log_ms=log_ms)
+    files += write_remembered(ahead.lately, target, partition_set, log_ms)
     files += write_waiting_requests(ahead.waiting, target, partition_set)
     if last_row is not None:
         files += _write_row(last_row, target)

@@ -56,13 +56,15 @@ def write_load_events(
     target: TableFiles,
     partitions: Collection[int] | None = None,
     bucket_records: int = _BUCKET_RECORDS,
+    log_ms: int | None = None,
 ) -> list[DataFile]:
     """Write one event for each group that loads it from its newest records; return the files.
 
     The files are not yet part of the target. `partitions` are the offsets partitions whose groups
     are wanted, None for all. Left out are groups of tombstones alone; rows that name no group, or
     have no place in the log, which cannot be anybody's; and record types that nobody here knows: a
-    warning names them. Raises Failure with what DuckDB says.
+    warning names them. `log_ms` is the newest time that is known of the groups
+    (`coordinator.group.control.Load`). Raises Failure with what DuckDB says.
     """
     topic = ShownTable(engine, open_table(root, OFFSETS_TOPIC), "log")
     files = topic.files
@@ -77,7 +79,9 @@ def write_load_events(
         _warn_of_others(engine)
         engine.run(f"CREATE OR REPLACE TEMP VIEW records AS {_readable(partitions)}")
         sources = ["records"] if buckets == 1 else _cut(engine, buckets)
-        written = (_write_events(engine, _load_events(source), target) for source in sources)
+        written = (
+            _write_events(engine, _load_events(source, log_ms), target) for source in sources
+        )
         return [file for file in written if file is not None]
 
     return topic.run(write)
@@ -139,11 +143,12 @@ def _cut(engine: Engine, buckets: int) -> Iterator[str]:
         yield f"read_parquet({files}, hive_partitioning = false)"
 
 
-def _load_events(source: str) -> str:
+def _load_events(source: str, log_ms: int | None) -> str:
     """SQL for the events of the groups in a relation of the log's rows."""
     key = ", ".join(_KEY)
     record = _as_json(pa.struct(_RECORD))
-    opening = quoted(f'{FIRST_KEY}{PREFIX}:"load","records":[')
+    at = "null" if log_ms is None else log_ms
+    opening = quoted(f'{FIRST_KEY}{PREFIX}:"load","log_ms":{at},"records":[')
     return f"""
         WITH newest AS (
             SELECT group_id, arg_max({record}, log_offset) AS record FROM {source} GROUP BY {key}

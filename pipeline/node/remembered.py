@@ -10,14 +10,18 @@ Only those APIs count of which a second decision could undo what was decided in 
 (`coordinator.group.dedup`). Only the files of `responses` are read that were written in the window,
 and a group is brought its newest `request.dedup.max.ids`.
 
-Answers are dated by the clocks of the coordinators that gave them. The window ends at the newest
-answer, if that is not later than this coordinator's clock, so that a clock that is behind by less
-than a window hides nothing. If nothing was answered for two windows, nothing is brought: an id that
-comes again after that is a new request's.
+Answers are dated by the clocks of the coordinators that gave them. A group's window ends at its own
+newest answer, if that is not later than this coordinator's clock. So no clock hides anything that
+differs from this one by MOST_BEHIND_MS or less. If a group was not answered for two windows and so
+much longer, nothing is brought: an id that comes again after that is a new request's.
+
+With what the groups are told goes the newest time at which any of them was answered: where this
+clock is behind it, they are decided by that time (`coordinator.group.log_time`).
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,6 +29,8 @@ import pyarrow.parquet as pq
 
 from group_coordinator.coordinator.group.control import remember_event
 from group_coordinator.coordinator.group.dedup import digest_bytes
+from group_coordinator.coordinator.group.log_time import MOST_BEHIND_MS
+from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA, of_partitions
 
@@ -37,7 +43,11 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.table_files import TableFiles
     from group_coordinator.pipeline.settings import CoordinatorSettings
 
+log = logging.getLogger(__name__)
+
 _EVENTS_BYTES = 16 << 20
+# A clock that is behind by less is not worth a word, ms.
+_TOLD_MS = 1_000
 
 
 class AnsweredLately:
@@ -54,28 +64,63 @@ class AnsweredLately:
     def digests(self, now_ms: int) -> dict[str, bytearray]:
         """Return the digests of the ids that were answered in the window, by group."""
         answers = self._engine.run(
-            "SELECT DISTINCT id, group_id, at_ms FROM lately ORDER BY at_ms, id"
+            "SELECT DISTINCT id, group_id, at_ms, max(at_ms) OVER (PARTITION BY group_id) "
+            "FROM lately ORDER BY at_ms, id"
         )
-        end = min(now_ms, max((at for _, _, at in answers), default=0))
+        oldest = now_ms - 2 * self._window_ms - MOST_BEHIND_MS
         found: dict[str, bytearray] = {}
-        if end < now_ms - 2 * self._window_ms:
-            return found
-        for request_id, group_id, at in answers:
-            if at > end - self._window_ms:
+        for request_id, group_id, at, newest in answers:
+            end = min(now_ms, newest)
+            if end >= oldest and at > end - self._window_ms:
                 digests = found.setdefault(group_id, bytearray())
                 digests += digest_bytes(request_id)
                 del digests[: -self._most]
         return found
 
+    def newest_ms(self, partition_set: PartitionSet | None, now_ms: int) -> int | None:
+        """Return when a group of some partitions, None for all, was answered last; None: never.
+
+        What is further ahead of `now_ms` than MOST_BEHIND_MS does not count, and is warned of; so
+        is a clock that is behind.
+        """
+        times = [
+            at
+            for group_id, at in self._engine.run(
+                "SELECT group_id, max(at_ms) FROM newest GROUP BY group_id"
+            )
+            if partition_set is None
+            or partition_for(group_id, partition_set.of) in partition_set.partitions
+        ]
+        behind_ms = max(times, default=now_ms) - now_ms
+        if behind_ms > MOST_BEHIND_MS:
+            log.warning(
+                "an answer is %.0f s ahead of this machine's clock, more than clocks may differ: a "
+                "request that is repeated now may be decided twice",
+                behind_ms / 1000,
+            )
+        elif behind_ms > _TOLD_MS:
+            log.warning(
+                "this machine's clock is %.1f s behind the log of the partitions that it takes "
+                "over: their groups are decided by the log's time until the clock has caught up",
+                behind_ms / 1000,
+            )
+        return max((at for at in times if at <= now_ms + MOST_BEHIND_MS), default=None)
+
 
 def write_remembered(
-    lately: AnsweredLately, target: TableFiles, partition_set: PartitionSet | None
+    lately: AnsweredLately,
+    target: TableFiles,
+    partition_set: PartitionSet | None,
+    log_ms: int | None = None,
 ) -> list[DataFile]:
-    """Write an event for each group of some partitions, as a file that is not yet the table's."""
+    """Write an event for each group of some partitions, as a file that is not yet the table's.
+
+    `log_ms` is what `AnsweredLately.newest_ms` has returned.
+    """
     path, local = target.new_file()
     records = 0
     with pq.ParquetWriter(local, PACKED_SCHEMA, compression="zstd") as writer:
-        for events in _events(lately.digests(clock_ms())):
+        for events in _events(lately.digests(clock_ms()), log_ms):
             mine = of_partitions(events, partition_set)
             records += mine.num_rows
             if mine.num_rows:
@@ -84,12 +129,12 @@ def write_remembered(
     return [] if file is None else [file]
 
 
-def _events(found: dict[str, bytearray]) -> Iterator[pa.Table]:
+def _events(found: dict[str, bytearray], log_ms: int | None) -> Iterator[pa.Table]:
     """The events, joined up to about a row group's bytes."""
     rows: list[dict[str, str]] = []
     size = 0
     for group_id in sorted(found):
-        event = FIRST_KEY + remember_event(bytes(found[group_id]))
+        event = FIRST_KEY + remember_event(bytes(found[group_id]), log_ms)
         rows.append({"group_id": group_id, "event": event})
         size += len(event)
         if size >= _EVENTS_BYTES:

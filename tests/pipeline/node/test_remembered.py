@@ -12,8 +12,10 @@ from msgspec.structs import replace
 from group_coordinator.coordinator.group.batch import GroupOutput
 from group_coordinator.coordinator.group.control import PREFIX
 from group_coordinator.coordinator.group.dedup import digest_bytes
+from group_coordinator.coordinator.group.log_time import MOST_BEHIND_MS
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
+from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.node.answers import Answers
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
@@ -25,6 +27,7 @@ from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.store import open_table
 from group_coordinator.schemas.messages import Response
 from group_coordinator.schemas.tables import RESPONSES
+from tests.clocks import AheadClocks
 from tests.coordinator.test_claims import commit
 
 WINDOW_MS = 60_000
@@ -77,8 +80,9 @@ def test_elsewhere_than_on_a_local_disk_the_same_is_found(root, now, monkeypatch
 
 def test_an_old_root_brings_nothing(root, now):
     write(root, answer("r", now))
-    assert lately(root, OURS, now + 2 * WINDOW_MS + 1) == {}
-    assert lately(root, OURS, now) == {"g": digests("r")}
+    late = now + 2 * WINDOW_MS + MOST_BEHIND_MS
+    assert lately(root, OURS, late) == {"g": digests("r")}
+    assert lately(root, OURS, late + 1) == {}
 
 
 def test_a_clock_that_is_behind_or_ahead_hides_nothing(root, now):
@@ -87,16 +91,20 @@ def test_a_clock_that_is_behind_or_ahead_hides_nothing(root, now):
         assert digests("r") in bytes(lately(root, OURS, mine)["g"])
 
 
-def test_answers_of_files_from_before_the_window_do_not_count(root, now):
+@pytest.mark.parametrize(
+    ("older_ms", "found"), [(1_000, digests("new")), (-30_000, digests("new", "old"))]
+)
+def test_answers_of_files_from_before_the_window_do_not_count(root, now, older_ms, found):
+    """A file is dated by the clock of who wrote it, which may be behind."""
     write(root, answer("old", now))
-    long_ago = {"modificationTime": now - 5 * WINDOW_MS}
+    long_ago = {"modificationTime": now - 2 * WINDOW_MS - MOST_BEHIND_MS - older_ms}
     (commit_file,) = Path(root, "responses", "_delta_log").glob("*01.json")
     lines = [msgspec.json.decode(line) for line in commit_file.read_bytes().splitlines()]
     for line in lines:
         line.get("add", {}).update(long_ago)
     commit_file.write_bytes(b"\n".join(map(msgspec.json.encode, lines)))
     write(root, answer("new", now), batch=1)
-    assert lately(root, OURS, now) == {"g": digests("new")}
+    assert lately(root, OURS, now) == {"g": found}
 
 
 def test_a_group_is_brought_its_newest_up_to_the_bound(root, now):
@@ -127,6 +135,91 @@ def test_a_repeated_commit_is_not_decided_again_after_a_take_over(root, now, tmp
     assert '"committed_offset":2' in msgspec.json.encode(fetched).decode()
     later = BatchMachine().process("g", state, [texts[0]], now + 5_000 + WINDOW_MS)
     assert later.output is not None and len(later.output.responses) == 1, "the window is over"
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "said"),
+    [
+        (1_000, ""),
+        (150_000, "this machine's clock is 150.0 s behind the log"),
+        (MOST_BEHIND_MS, "this machine's clock is 300.0 s behind the log"),
+        (MOST_BEHIND_MS + 1, "an answer is 300 s ahead of this machine's clock"),
+    ],
+)
+def test_a_clock_that_is_behind_is_told_of_and_by_how_much(root, now, caplog, ahead_ms, said):
+    """Any answer tells the time, a heartbeat's too; that of another's partition does not."""
+    mine, theirs = (
+        next(f"g{n}" for n in range(9) if partition_for(f"g{n}", 2) == p) for p in (0, 1)
+    )
+    write(root, answer("r", now + ahead_ms, mine, "heartbeat"), answer("s", now - 7, mine))
+    write(root, answer("t", now + ahead_ms + 9, theirs), batch=1)
+    with open_engine() as engine:
+        Answers(engine, WINDOW_MS).read_on(open_table(root, RESPONSES), now)
+        newest = AnsweredLately(engine, OURS).newest_ms(PartitionSet({0}, 2), now)
+    # One that is too far ahead hides no other one's, but that of its own group.
+    assert newest == (now + ahead_ms if ahead_ms <= MOST_BEHIND_MS else None)
+    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert [each.startswith(said) for each in told] == ([True] if said else [])
+
+
+def events_of(uri: str) -> list[str]:
+    rows = DeltaTable(uri).to_pyarrow_table().to_pylist()
+    return unpack([row["event"] for row in rows if row["group_id"] == "g"])
+
+
+@pytest.mark.parametrize(
+    "clocks_s",
+    [
+        pytest.param([-150, 0], id="whose was behind"),
+        pytest.param([150, 0], id="whose was ahead"),
+        pytest.param([0, -150, 0], id="a clock that is behind in between"),
+        pytest.param([0, 150, 0], id="one that is ahead in between"),
+        pytest.param([0, -290, 0, 290], id="as far as clocks may differ"),
+    ],
+)
+def test_no_clock_has_a_request_decided_twice_that_is_repeated_after_take_overs(
+    root, now, tmp_path, clocks_s
+):
+    """Each coordinator decides one commit and is gone after 15 s; the next is sent all again."""
+    write(root, answer("another's", now, "h"))
+    clocks, said = AheadClocks(), []
+    with clock.use(clocks):
+        for number, ahead_s in enumerate(clocks_s):
+            clocks.wall_ahead_s = ahead_s + 15 * number
+            bootstrap = prepare_bootstrap(root, str(tmp_path / str(number)), ours=OURS)
+            texts = [*said, commit(f"r{number}", number, "g")]
+            events = [*events_of(bootstrap.uri), *texts]
+            result = BatchMachine().process("g", None, events, clock_ms())
+            assert result.output is not None
+            answered = [each.request_id for each in result.output.responses]
+            assert answered == [f"r{number}"]
+            Sink(root, CoordinatorSettings()).write([result.output], f"q{number}", 0)
+            said = texts
+
+
+@pytest.mark.parametrize(
+    ("text", "answered_ago_ms"),
+    [
+        pytest.param(commit("r", 1, "g"), 8 * WINDOW_MS, id="with records"),
+        pytest.param(
+            '{"request_id":"r","group_id":"g","api":"leave_group","leave_group":{"members":[]}}',
+            0,
+            id="with answers alone",
+        ),
+    ],
+)
+def test_a_group_s_time_goes_on_from_when_any_group_was_answered_last(
+    root, now, tmp_path, text, answered_ago_ms
+):
+    output = BatchMachine().process("g", None, [text], now - answered_ago_ms).output
+    assert output is not None
+    Sink(root, CoordinatorSettings()).write([output], "q", 0)
+    write(root, answer("heard", now + 150_000, "h", "heartbeat"), batch=1)
+    bootstrap = prepare_bootstrap(root, str(tmp_path / "bootstrap"), ours=OURS)
+    (event,) = events_of(bootstrap.uri)
+    result = BatchMachine().process("g", None, [event, commit("next", 2, "g")], now)
+    assert result.output is not None
+    assert [each.responded_at for each in result.output.responses] == [now + 150_000]
 
 
 def test_only_the_groups_of_the_claimed_partitions_are_told(root, now, tmp_path):
