@@ -33,7 +33,7 @@ from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.delta.actions import EXPECTED, commit_info, encode_commit
 from group_coordinator.pipeline.delta.data_files import data_files
-from group_coordinator.pipeline.delta.flush import flush
+from group_coordinator.pipeline.delta.flush import flush, opened_to_flush
 from group_coordinator.pipeline.delta.log import commit_path, last_checkpoint
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import first_line
@@ -107,6 +107,25 @@ class Commit:
         this commit or may not or if the log was cleaned up beyond it meanwhile, NotFlushed, and
         another OSError if this commit is certainly not there.
         """
+        if self._flushed:
+            with opened_to_flush(folder) as force:
+                target = self._link(folder, version)
+                try:
+                    force()
+                except OSError as error:
+                    raise NotFlushed(
+                        f"{target} may not outlive a loss of power: {error}"
+                    ) from error
+        else:
+            self._link(folder, version)
+        if _may_be_cleaned_beyond(folder, version) and not self._is_in_table(folder.parent):
+            raise CommitStateUnknown(
+                f"it is not known whether version {version} of {folder.parent} was written: the "
+                "log was cleaned up beyond it meanwhile"
+            )
+
+    def _link(self, folder: Path, version: int) -> Path:
+        """Link the commit to its version's name; return that path. Raises as `create` does."""
         target = commit_path(folder, version)
         partial = write_partial(folder, self.content, self._flushed)
         try:
@@ -120,16 +139,7 @@ class Commit:
             except OSError as error:
                 # The link alone decides whether the commit stands.
                 log.warning("%s is left behind: %s", partial, error)
-        if self._flushed:
-            try:
-                flush(folder)
-            except OSError as error:
-                raise NotFlushed(f"{target} may not outlive a loss of power: {error}") from error
-        if _may_be_cleaned_beyond(folder, version) and not self._is_in_table(folder.parent):
-            raise CommitStateUnknown(
-                f"it is not known whether version {version} of {folder.parent} was written: the "
-                "log was cleaned up beyond it meanwhile"
-            )
+        return target
 
     def _is_in_table(self, table: Path) -> bool:
         """Whether the table has what this commit has added; False where that cannot be told.

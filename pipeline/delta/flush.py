@@ -7,13 +7,25 @@ forced may come back without it, or with the name of a file whose content is emp
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
 def flush(path: Path) -> None:
     """Force a file's content, or a folder's names, to the disk; returns when the disk has them."""
+    with opened_to_flush(path) as force:
+        force()
+
+
+@contextmanager
+def opened_to_flush(path: Path) -> Iterator[Callable[[], None]]:
+    """Open what is to be forced to the disk in the block: yields what forces it.
+
+    What is opened before it is changed cannot fail for one file too many that is open afterwards.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        yield lambda: os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,7 +35,12 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         real_link(source, target)
         found.append(f"link {target.suffix}")
 
+    @contextmanager
+    def opened_to_flush(path: Path) -> Iterator[Callable[[], None]]:
+        yield lambda: flush(path)
+
     real_link = os.link
+    monkeypatch.setattr(commit, "opened_to_flush", opened_to_flush)
     for module in (checkpoint, commit, local_appender, table_files):
         monkeypatch.setattr(module, "flush", flush)
     monkeypatch.setattr(commit.os, "link", link)
@@ -67,15 +74,17 @@ def test_a_commit_that_could_not_be_forced_is_not_acknowledged_nor_is_any_after_
 ):
     """A second fsync may say that all is well: what the first one lost it does not write again."""
     appender = LocalAppender(folder, flushed=True)
-    flush = commit.flush
+    opened_to_flush = commit.opened_to_flush
 
-    def fail(path: Path) -> None:
-        if path.name == "_delta_log":
-            monkeypatch.setattr(commit, "flush", flush)
+    @contextmanager
+    def broken(_path: Path) -> Iterator[Callable[[], None]]:
+        def fail() -> None:
+            monkeypatch.setattr(commit, "opened_to_flush", opened_to_flush)
             raise OSError(errno.EIO, "Input/output error")
-        flush(path)
 
-    monkeypatch.setattr(commit, "flush", fail)
+        yield fail
+
+    monkeypatch.setattr(commit, "opened_to_flush", broken)
     for _ in range(2):
         with pytest.raises(commit.NotFlushed, match="may not outlive a loss of power"):
             appender.append(rows(1), "app", 1)
@@ -86,6 +95,26 @@ def test_a_commit_that_could_not_be_forced_is_not_acknowledged_nor_is_any_after_
     assert not again.append(rows(1), "app", 1), "it is in the log"
     assert again.append(rows(2), "app", 2)
     assert DeltaTable(str(folder)).to_pyarrow_table().num_rows == 2
+
+
+def test_a_log_that_cannot_be_opened_to_be_forced_gets_no_commit(folder, monkeypatch):
+    """Afterwards nobody would know whether the commit is on the disk."""
+    appender = LocalAppender(folder, flushed=True)
+    before = sorted(folder.rglob("*"))
+    open_file = os.open
+
+    def too_many(path: Path, *arguments: int) -> int:
+        if Path(path).name == "_delta_log":
+            monkeypatch.setattr(os, "open", open_file)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return open_file(path, *arguments)
+
+    monkeypatch.setattr(os, "open", too_many)
+    with pytest.raises(OSError, match="Too many open files"):
+        appender.append(rows(1), "app", 1)
+    assert sorted(each for each in folder.rglob("*") if each.name != "segment=1") == before
+    assert appender.append(rows(1), "app", 1)
+    assert DeltaTable(str(folder)).to_pyarrow_table().num_rows == 1
 
 
 def test_nothing_is_forced_unless_it_is_asked_for(folder, steps):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -289,16 +289,17 @@ def test_a_fenced_coordinator_tries_no_commit_again(root):
 def test_a_commit_that_could_not_be_forced_to_the_disk_is_not_tried_again(root, monkeypatch):
     """A second fsync may lie. The node ends; its next start opens the table anew."""
     flushed, forced = Sink(root, CoordinatorSettings(log_flush_enable=True)), list[Path]()
-    flush = commit.flush
 
-    def fail(path: Path) -> None:
-        forced.append(path)
-        if path.name == "_delta_log":
+    @contextmanager
+    def broken(path: Path) -> Iterator[Callable[[], None]]:
+        def fail() -> None:
+            forced.append(path)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        flush(path)
 
-    monkeypatch.setattr(commit, "flush", fail)
+        yield fail
+
+    monkeypatch.setattr(commit, "opened_to_flush", broken)
     with pytest.raises(NotFlushed, match="may not outlive a loss of power"):
         flushed.write(WHOLE, QUERY, 0)
-    assert [path.name for path in forced].count("_delta_log") == 1
+    assert forced == [Path(root, "offsets_topic", "_delta_log")]
     assert counts(root)["responses"] == 0
