@@ -8,8 +8,9 @@ first asked for: FindCoordinator changes nothing, and its answer has the time. W
 * Without a coordinator nothing but that question is ever written.
 * The clocks of the operator's machine and of the coordinator's may differ by any amount: only times
   of the coordinator's clock are compared.
-* A coordinator's clock that is set back after it was asked, or a coordinator that takes over with a
-  clock that is behind, carries a request out later by as much and no more.
+* A coordinator's clock that is set back after it was asked carries a request out later by as much
+  and no more. So does a coordinator that takes over with a clock that is behind, but for a group
+  whose time goes on from its log's (`coordinator.group.log_time`): there it is none too late.
 * Within a micro-batch that was begun before the deadline, and that a crash interrupted, the request
   is decided as of the batch's own time whenever the batch is run again: parts of it may have been
   written. This is the one way in which it is carried out later, and the message of `NoAnswer`
