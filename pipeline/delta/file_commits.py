@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline import background
@@ -21,6 +21,8 @@ from group_coordinator.pipeline.delta.table import local_folder, open_delta, ref
 from group_coordinator.pipeline.delta.table_log import open_log
 
 if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
     from group_coordinator.pipeline.delta.rewrite import Rewrite
 
 log = logging.getLogger(__name__)
@@ -33,15 +35,20 @@ MOST_COMMITS = 36_000
 class FileCommits:
     """Commits to one table: by this package into a plain table, else by delta-rs.
 
-    Raises deltalake's TableNotFoundError.
+    The table is opened by the first commit.
     """
 
     def __init__(self, uri: str) -> None:
-        self._handle = open_delta(uri)
         self._uri = uri
-        self._folder = local_folder(uri)
         self._log = open_log(uri)
-        self._is_plain = not writer_features(self._handle)
+
+    @cached_property
+    def _handle(self) -> DeltaTable:
+        return open_delta(self._uri)
+
+    @cached_property
+    def _is_plain(self) -> bool:
+        return not writer_features(self._handle)
 
     def commit(self, version: int, rewrite: Rewrite) -> None:
         """Commit after all commits since `version`. It is not forced to the disk.

@@ -73,7 +73,8 @@ class Producing:
 
         The future has what became of each batch, once it is in the table. A batch that cannot be
         taken has Refused as its outcome, or another Failure of its own. The future may fail with
-        NotWritten; cancelled, what is not yet being written never is.
+        NotWritten. It is not to be cancelled: what was taken in is written, whoever still waits for
+        it. Of an idempotent producer a later batch may be written, and then none before it.
         """
         writer = self._writers.get(topic.topic)
         if writer is None or writer.topic != topic:
@@ -147,9 +148,8 @@ class _Writer:
                 # The first to come waits for those that are about to: a commit costs a file.
                 if not self._stopping:
                     await asyncio.sleep(self._linger_s)
-            requests = self._take()
-            if not requests:
                 continue
+            requests = self._take()
             try:
                 found = await loop.run_in_executor(self._threads, self._append, requests)
             except Exception as error:
@@ -158,12 +158,10 @@ class _Writer:
                 else:
                     log.warning("topic %s: %s", self.topic.topic, first_line(error))
                 for request in requests:
-                    if not request.outcomes.done():
-                        request.outcomes.set_exception(NotWritten(first_line(error)))
+                    request.outcomes.set_exception(NotWritten(first_line(error)))
                 continue
             for request, outcomes in zip(requests, found, strict=True):
-                if not request.outcomes.done():
-                    request.outcomes.set_result(outcomes)
+                request.outcomes.set_result(outcomes)
             self._tell(self.topic.topic)
 
     def _take(self) -> list[_Request]:
@@ -171,10 +169,8 @@ class _Writer:
         size = 0
         while self._waiting and (not taken or size + self._waiting[0].size <= _MOST_BYTES):
             request = self._waiting.pop(0)
-            # Whoever sent it may have gone: it is as if it had never come.
-            if not request.outcomes.done():
-                taken.append(request)
-                size += request.size
+            taken.append(request)
+            size += request.size
         return taken
 
     # --- in a thread ------------------------------------------------------------------------------

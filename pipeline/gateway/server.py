@@ -21,7 +21,6 @@ from group_coordinator.pipeline.gateway.connection import Connection
 from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
 from group_coordinator.pipeline.gateway.polls import Polls
 from group_coordinator.pipeline.gateway.producing import Producing
-from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.pipeline.gateway.security.tls import server_context
 from group_coordinator.pipeline.gateway.security.users import Users
 from group_coordinator.pipeline.gateway.session import Repeated, Session
@@ -60,7 +59,6 @@ class Gateway:
         self._users = Users(settings.users_file) if settings.users_file else None
         self._most = min(settings.max_connections, _open_files() - _OWN_FILES)
         self.polls = Polls()
-        self._memory = Room(settings.queued_max_request_bytes)
         self._repeated: dict[tuple[str, str, bytes], Repeated] = {}
         self._arrivals = memoryview(bytearray(_ARRIVAL_BYTES))
         self._connections: set[Connection] = set()
@@ -95,7 +93,7 @@ class Gateway:
 
     def _connection(self) -> Connection:
         session = Session(self._services, self._users, self._repeated)
-        arrivals, memory, lost = self._arrivals, self._memory, self._connections.discard
+        arrivals, memory, lost = self._arrivals, self._services.memory, self._connections.discard
         return Connection(session, arrivals, memory, self.polls, self._take, lost)
 
     def _take(self, connection: Connection) -> bool:

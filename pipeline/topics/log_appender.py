@@ -99,11 +99,17 @@ Outcome = Appended | Failure
 class _Plan:
     """Where the batches go if the log stays as it is: files to come, and each batch's outcome."""
 
-    def __init__(self, batches: Sequence[NewBatch], segments: Segments) -> None:
+    def __init__(
+        self,
+        batches: Sequence[NewBatch],
+        segments: Segments,
+        unwritten: Mapping[tuple[int, int, int], int],
+    ) -> None:
         self.placed: dict[int, list[tuple[NewBatch, int]]] = {}
         self.ends: dict[int, int] = {}
         self.outcomes: list[int | Failure] = []
         self._producers: dict[int, Producers] = {}
+        self._unwritten = unwritten
         for batch in batches:
             try:
                 self.outcomes.append(self._place(batch, segments))
@@ -123,10 +129,21 @@ class _Plan:
             if duplicate is not None:
                 return duplicate
             producers.check(*who)
+            first = self._unwritten.get(_series(batch), batch.first_sequence)
+            if first != batch.first_sequence and not producers.last(batch.producer_id):
+                raise OutOfOrderSequence(
+                    f"producer {batch.producer_id}: sequence {batch.first_sequence} came where "
+                    f"{first} was to come, which could not be written"
+                )
             producers.take(ProducerBatch(*who, batch.last_sequence, base))
         self.placed.setdefault(number, []).append((batch, base))
         self.ends[number] = base + len(batch.values)
         return base
+
+
+def _series(batch: NewBatch) -> tuple[int, int, int]:
+    """The partition, the producer and its epoch: of these the sequences follow each other."""
+    return batch.partition, batch.producer_id, batch.producer_epoch
 
 
 class _Written(Struct, frozen=True):
@@ -149,6 +166,9 @@ class LogAppender:
         self._segments = Segments(topic.table)
         self._commits = FileCommits(topic.table)
         self._folders: set[int] = set()
+        # Of producers that the log does not know: the first batch that could not be written. Its
+        # client sends it again, and has sent the next one.
+        self._unwritten: dict[tuple[int, int, int], int] = {}
         # Whether a commit of the append under way may be in the table, or come to be.
         self._may_stand = False
 
@@ -157,9 +177,22 @@ class LogAppender:
 
         A repeated batch of an idempotent producer has the outcome of the first one. Of a topic that
         is deleted, UnknownTopicOrPartition is the outcome of all batches. Raises CommitStateUnknown
-        where it cannot be found out whether the commit stands, and another
-        OSError, DeltaError or Failure where nothing was written.
+        where it cannot be found out whether the commit stands, and another OSError, DeltaError or
+        Failure where nothing was written. Of a producer that the log does not know, no batch is
+        written then before the one that failed is sent again.
         """
+        try:
+            outcomes = self._append(batches)
+        except (OSError, DeltaError, Failure):
+            for batch in batches:
+                self._unwritten.setdefault(_series(batch), batch.first_sequence)
+            raise
+        for number, producer, epoch in list(self._unwritten):
+            if self._segments.partition(number).producers.last(producer):
+                del self._unwritten[number, producer, epoch]
+        return outcomes
+
+    def _append(self, batches: Sequence[NewBatch]) -> list[Outcome]:
         now = clock_ms() if self._is_append_time else None
         written: dict[int, _Written] = {}
         self._may_stand = False
@@ -175,7 +208,7 @@ class LogAppender:
                     self._discard(written)
                     gone = UnknownTopicOrPartition(f"topic {self._topic.topic!r} is deleted")
                     return [gone] * len(batches)
-                plan = _Plan(batches, self._segments)
+                plan = _Plan(batches, self._segments, self._unwritten)
                 self._write(plan, written, now)
                 if not written or self._commit(plan, written):
                     break

@@ -1,7 +1,8 @@
 """Produce (API key 0): records are appended to topics that have tables of their own.
 
 A topic that is a user's table takes no records: its records are the table's rows. There are no
-transactions. All that was acknowledged is in the table, so acks=1 is as good as acks=all.
+transactions. All that was acknowledged is in the table, so acks=1 is as good as acks=all. The time
+of a request bounds how long its client waits, and not whether its records are appended.
 """
 
 from __future__ import annotations
@@ -113,12 +114,22 @@ class _Append:
         timeout_ms = self._request.timeout_ms
         timeout_s = max(timeout_ms, 1) / 1000 if self._request.acks == _ALL else None
         try:
-            return await asyncio.wait_for(appending, timeout_s)
+            # What was taken in is appended all the same: the client sends it again, and of an
+            # idempotent producer the next batch may be in the queue behind it.
+            return await asyncio.wait_for(asyncio.shield(appending), timeout_s)
         except TimeoutError:
+            self._keep_room(appending)
             late = Refused(ErrorCode.REQUEST_TIMED_OUT, f"{timeout_ms} ms have passed")
             return [late] * len(self._batches)
         except NotWritten as error:
             return [error] * len(self._batches)
+
+    def _keep_room(self, appending: asyncio.Future[list[Outcome]]) -> None:
+        """Hold the room of batches that are still to be appended when their request is answered."""
+        memory = self._call.services.memory
+        size = sum(len(each.data or b"") for each in self._batches)
+        memory.hold(size)
+        appending.add_done_callback(lambda _: memory.give_back(size))
 
 
 async def _definition(call: Call, request: ProduceRequest, topic: str) -> TopicTable:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.pipeline.gateway.server import Gateway
 from group_coordinator.pipeline.gateway.settings import GatewaySettings
 
@@ -20,7 +21,7 @@ _WAIT_S = 10.0
 def test_who_connects_while_the_gateway_stops_is_let_go(rounds: int) -> None:
     """After so many rounds of the loop the connection is not accepted, accepted, or made."""
     settings = GatewaySettings()
-    services: Any = SimpleNamespace(settings=settings)
+    services: Any = SimpleNamespace(settings=settings, memory=Room(1))
 
     async def stop_beside_a_client() -> socket.socket:
         gateway = Gateway(services, settings)

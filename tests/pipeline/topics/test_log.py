@@ -15,6 +15,7 @@ from deltalake.exceptions import CommitFailedError
 from group_coordinator.pipeline.delta import commit
 from group_coordinator.pipeline.delta.commit import CommitStateUnknown
 from group_coordinator.pipeline.topics import (
+    NewBatch,
     OffsetOutOfRange,
     Segments,
     UnknownTopicOrPartition,
@@ -294,6 +295,50 @@ def test_sequences_follow_each_other_as_in_kafka(root: str) -> None:
     newer = [of_producer(1, "x", epoch=1), of_producer(0, "d", epoch=1), of_producer(8, "old")]
     assert offsets(writer.append(newer)) == ["OutOfOrderSequence", 3, "InvalidProducerEpoch"]
     assert offsets(writer.append([of_producer(0, "elsewhere", partition=1)])) == [0]
+
+
+def failed_once(monkeypatch: pytest.MonkeyPatch, writer: Any, *batches: NewBatch) -> None:
+    def fails(*_: object) -> None:
+        raise BROKEN_DISK
+
+    with monkeypatch.context() as broken:
+        broken.setattr(writer._commits, "commit", fails)
+        with pytest.raises(OSError, match="Input/output error"):
+            writer.append(batches)
+
+
+def test_of_a_new_producer_nothing_is_written_before_what_failed(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first batch could never be written any more: its second would be the first."""
+    writer = appender(make(root))
+    failed_once(monkeypatch, writer, of_producer(0, "a"), of_producer(1, "b"), batch(0, "x"))
+    later = [of_producer(1, "b"), of_producer(1, "elsewhere", partition=1), batch(0, "y")]
+    assert offsets(writer.append(later)) == ["OutOfOrderSequence", 0, 0]
+    assert offsets(writer.append([of_producer(2, "c")])) == ["OutOfOrderSequence"]
+    again = [of_producer(number, str(number)) for number in range(3)]
+    assert offsets(writer.append(again)) == [1, 2, 3]
+
+
+def test_a_new_epoch_of_it_begins_anew(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = appender(make(root))
+    failed_once(monkeypatch, writer, of_producer(3, "a"))
+    assert offsets(writer.append([of_producer(0, "a", epoch=1)])) == [0]
+
+
+def test_what_it_wrote_through_another_gateway_counts(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make(root)
+    writer = appender(topic)
+    failed_once(monkeypatch, writer, of_producer(0, "a"))
+    assert offsets(appender(topic).append([of_producer(0, "a"), of_producer(1, "b")])) == [0, 1]
+    assert offsets(writer.append([of_producer(2, "c")])) == [2]
+    # The log forgets it: another engine has written its files anew.
+    DeltaTable(topic.table).optimize.compact()
+    DeltaTable(topic.table).create_checkpoint()
+    writer._segments = Segments(topic.table)
+    assert offsets(writer.append([of_producer(9, "d")])) == [3]
 
 
 def test_sequences_begin_anew_after_the_last_one(root: str) -> None:
