@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from group_coordinator.pipeline.delta.actions import NotWhole
 from group_coordinator.pipeline.delta.log import commit_path, last_checkpoint
+from group_coordinator.pipeline.delta.parquet_file import read_whole
 
 _ACTIONS = ("metaData", "protocol")
 _MAPS = ("configuration", "options")
@@ -45,7 +46,8 @@ def read_description(folder: Path, version: int) -> dict[str, Any] | None:
     checkpoint = _newest_checkpoint(folder, until, version)
     if checkpoint is None:
         return None
-    rows = pq.read_table(checkpoint, columns=list(_ACTIONS))
+    with read_whole(str(checkpoint)):
+        rows = pq.read_table(checkpoint, columns=list(_ACTIONS))
     for name in _ACTIONS:
         for value in rows.column(name).drop_null().to_pylist():
             _keep(found, {name: _plain(value)})

@@ -22,7 +22,7 @@ from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.lease import SignWatch, renew
-from group_coordinator.pipeline.tables.store import ensure_table, open_table, table_uri
+from group_coordinator.pipeline.tables.store import ensure_table, read_table, table_uri
 from group_coordinator.schemas.rows import GatewayEvent
 from group_coordinator.schemas.tables import GATEWAYS, REQUESTS, from_arrow, to_arrow
 
@@ -128,7 +128,7 @@ class Brokers:
     def _read(self) -> None:
         self._appender.forget()
         if self._appender.last_version(_EVENTS) >= len(self._events):
-            rows = open_table(self._root, GATEWAYS).to_pyarrow_table()
+            rows = read_table(self._root, GATEWAYS)
             self._events = from_arrow(GatewayEvent, rows)
 
     def _newest(self) -> dict[tuple[str, int], GatewayEvent]:

@@ -23,7 +23,7 @@ from group_coordinator.pipeline.tables.store import (
     Absent,
     ensure_table,
     has_table,
-    open_table,
+    read_table,
     table_uri,
 )
 from group_coordinator.schemas.acls import AclBinding, AclFilter, problem_of
@@ -101,7 +101,7 @@ def _change(
 
 
 def _read(root: str) -> list[AclChange]:
-    return from_arrow(AclChange, open_table(root, ACLS).to_pyarrow_table())
+    return from_arrow(AclChange, read_table(root, ACLS))
 
 
 def _columns(acl: AclBinding) -> dict[str, str]:

@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.store_check import check_store
 from group_coordinator.pipeline.delta.table import is_table, local_folder, open_delta
 from group_coordinator.pipeline.delta.torn import TornTable, check_whole
@@ -30,6 +31,8 @@ from group_coordinator.schemas.tables import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    import pyarrow as pa
 
 # Commits between two Delta checkpoints of Spark or delta-rs. Delta's default of 10 would write one
 # every second at ten commits a second; listing and reading a hundred commits costs less.
@@ -195,6 +198,12 @@ def ensure_table(root: str, table: Table) -> DeltaTable:
     handle = open_delta(uri)
     add_missing_columns(handle, table)
     return handle
+
+
+def read_table(root: str, table: Table) -> pa.Table:
+    """Return all rows of a table. Raises deltalake's TableNotFoundError and DeltaError, OSError."""
+    with read_whole(table_uri(root, table)):
+        return open_table(root, table).to_pyarrow_table()
 
 
 def open_table(root: str, table: Table) -> DeltaTable:

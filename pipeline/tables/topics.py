@@ -21,7 +21,7 @@ from deltalake.exceptions import TableNotFoundError
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.store import ensure_table, has_table, open_table, table_uri
+from group_coordinator.pipeline.tables.store import ensure_table, has_table, read_table, table_uri
 from group_coordinator.schemas.rows import TopicChange
 from group_coordinator.schemas.tables import TOPICS, from_arrow, to_arrow
 
@@ -190,7 +190,7 @@ def read_newest(root: str) -> dict[str, TopicChange]:
 
 def read_changes(root: str) -> list[TopicChange]:
     """Return every change that was made; raises deltalake's TableNotFoundError."""
-    return from_arrow(TopicChange, open_table(root, TOPICS).to_pyarrow_table())
+    return from_arrow(TopicChange, read_table(root, TOPICS))
 
 
 def newest_of(changes: list[TopicChange]) -> dict[str, TopicChange]:

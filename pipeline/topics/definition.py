@@ -23,7 +23,7 @@ from group_coordinator.pipeline.errors import first_line
 from group_coordinator.pipeline.tables.store import (
     CHECKPOINT_INTERVAL,
     ensure_table,
-    open_table,
+    read_table,
     table_uri,
 )
 from group_coordinator.pipeline.tables.topic_watcher import TopicWatcher
@@ -194,7 +194,7 @@ def _own_uri(root: str, table: str) -> str:
 def read_definitions(root: str) -> list[TopicTable]:
     """Return every definition that was written, in force or not; tables as absolute URIs."""
     try:
-        rows = open_table(root, TOPIC_TABLES).to_pyarrow_table()
+        rows = read_table(root, TOPIC_TABLES)
     except TableNotFoundError:
         return []
     return [

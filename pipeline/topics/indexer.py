@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.topics.columns import Columns
 from group_coordinator.pipeline.topics.errors import (
     BrokenFile,
@@ -38,6 +39,8 @@ MOST_FILES = 2_000
 MOST_ROWS = 1_000_000
 # Versions without new rows that are read before the index says that they are done.
 MOST_IDLE_VERSIONS = 100
+# How long a topic that cannot go on stays so without another look, s.
+LOOK_AGAIN_S = 10.0
 
 
 class _Batch:
@@ -113,8 +116,10 @@ class Indexer:
         self._done: int | None = None
         # The rows that the topic begins with, while they are indexed.
         self._snapshot: Commit | None = None
-        # What keeps the topic from going on, with the sequence and partitions of which it holds.
-        self._stopped: tuple[tuple[int, int], CannotFollow] | None = None
+        # What keeps the topic from going on, with the sequence and partitions of which it holds,
+        # and until when; and what seems to, until a second look finds it too.
+        self._stopped: tuple[tuple[int, int], CannotFollow, float] | None = None
+        self._suspected = ""
 
     def step(self, partitions: int) -> bool:
         """Index what is new, at most a batch; return whether there was anything.
@@ -128,8 +133,8 @@ class Indexer:
             raise CannotFollow(index.problem)
         state = (index.sequence, partitions)
         if self._stopped is not None:
-            stopped_at, error = self._stopped
-            if stopped_at == state:
+            stopped_at, error, until = self._stopped
+            if stopped_at == state and monotonic() < until:
                 # A new one: an exception that is raised again and again keeps every traceback.
                 raise type(error)(str(error))
             self._stopped, self._idle = None, -1
@@ -140,7 +145,7 @@ class Indexer:
             done = self._gather(batch, index, count)
         except TableReplaced as error:
             # Whatever was gathered may be of the other table.
-            self._stopped = (state, error)
+            self._stop(state, error)
             raise
         except CannotFollow as error:
             stopped, done = error, self._done
@@ -153,11 +158,22 @@ class Indexer:
                 log.debug("topic %s: another indexer was faster", self.topic.topic)
             return True
         if stopped is not None:
-            self._stopped = (state, stopped)
+            self._stop(state, stopped)
             raise stopped
+        self._suspected = ""
         if done is not None:
             self._idle = done
         return False
+
+    def _stop(self, state: tuple[int, int], error: CannotFollow) -> None:
+        """Look no more for a while, unless something has changed, once two looks have found it.
+
+        One look may find a file cut off, or away, that is whole and there for the next one; and a
+        folder that was away for longer comes back.
+        """
+        if str(error) == self._suspected:
+            self._stopped = (state, error, monotonic() + LOOK_AGAIN_S)
+        self._suspected = str(error)
 
     def _gather(self, batch: _Batch, index: TopicIndex, count: int) -> int | None:
         """Add the entries of new rows; return the last version that is wholly in them."""

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
+from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.topics.errors import check_range
 from group_coordinator.pipeline.topics.record import Record
@@ -217,6 +218,7 @@ class LogReader:
     @contextmanager
     def _open(self, path: str) -> Iterator[pq.ParquetFile]:
         with (
+            read_whole(path),
             self._segments.live.files.open_input_file(path) as opened,
             pq.ParquetFile(opened, coerce_int96_timestamp_unit="us") as file,
         ):

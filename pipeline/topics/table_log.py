@@ -14,6 +14,7 @@ from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.delta.actions import decode_commit
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.log import LogGone
@@ -143,7 +144,7 @@ class TableLog:
     # --- the checks -------------------------------------------------------------------------------
 
     def _commit(self, version: int, content: bytes) -> Commit:
-        actions = [_decode_action(line) for line in content.splitlines() if line]
+        actions = decode_commit(content, _decode_action)
         info = next((a.commit_info for a in actions if a.commit_info is not None), _CommitInfo())
         for action in actions:
             if action.meta_data is not None and action.meta_data.id != self._table_id:

@@ -19,6 +19,7 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.coordinator.ownership import CLAIMED, STARTED
+from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import commit_reader
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.local_appender import LocalAppender
@@ -36,16 +37,23 @@ from group_coordinator.pipeline.tables.topics import create_topic, delete_topic
 from group_coordinator.pipeline.topics import TableTopics
 from group_coordinator.pipeline.topics.definition import read_definitions
 from group_coordinator.pipeline.topics.index import Index
+from group_coordinator.pipeline.topics.indexer import LOOK_AGAIN_S
 from group_coordinator.pipeline.topics.segments import Segments
+from group_coordinator.pipeline.topics.table_log import REPLACED_CHECK_S
 from group_coordinator.schemas.acls import AclBinding, AclFilter
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.rows import TopicIndexEntry
 from group_coordinator.schemas.tables import COORDINATORS, RESPONSES, to_arrow
+from tests.clocks import AheadClocks
 from tests.pipeline.rows import response
 from tests.pipeline.topics.logs import appender, batch, make
-from tests.pipeline.topics.tables import append, define, ends
+from tests.pipeline.topics.tables import append, define, ends, everything, opened
 from tests.support.failing_reads import (
+    AWAY,
+    BROKEN,
     KINDS,
+    SHORT,
+    SILENT,
     STORE_KINDS,
     count_reads,
     failing_reads,
@@ -485,6 +493,55 @@ def read_whole(follower: type[Follower], root: Path) -> Follower:
     one = follower(str(root))
     until_quiet(one)
     return one
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [BROKEN, AWAY, SHORT, SILENT], ids=name_of, indirect=True)
+def test_rows_of_a_user_are_indexed_once_whichever_read_fails(tmp_path: Path, kind: int) -> None:
+    """And records are read as they are, or there is an error, and never fewer than there are."""
+    for fails in range(1, MOST_READS):
+        root = str(tmp_path / f"root-{fails}")
+        UsersTable.begin(root)
+        topics = opened(root)
+        with failing_reads(root, fails, kind) as reads:
+            for number in (1, 2):
+                append(f"{root}/rows", range(10 * number, 10 * number + 10))
+                before = ends(topics)
+                with suppress(*ERRORS):
+                    topics.catch_up()
+                assert all(now >= was for now, was in zip(ends(topics), before, strict=True))
+                with suppress(*ERRORS):
+                    everything(topics)
+            has_failed = reads.has_failed
+        topics.catch_up()
+        assert topics.problems() == {}, f"after read {fails} had failed"
+        found = everything(topics)
+        assert sum(map(len, found)) == 30
+        assert everything(opened(root)) == found
+        if not has_failed:
+            assert fails > 1
+            return
+    raise AssertionError("it reads for ever")
+
+
+def test_a_topic_whose_table_was_away_for_some_time_goes_on(tmp_path: Path) -> None:
+    root, table, away = str(tmp_path), tmp_path / "rows", tmp_path / "away"
+    UsersTable.begin(root)
+    topics, clocks = opened(root), AheadClocks()
+    with clock.use(clocks):
+        table.rename(away)
+        for _ in range(3):
+            clocks.monotonic_ahead_s += REPLACED_CHECK_S
+            topics.poll()
+            assert topics.problems()
+        away.rename(table)
+        append(str(table), range(10, 20))
+        topics.poll()
+        assert topics.problems(), "a look at a table that is gone is not made many times a second"
+        clocks.monotonic_ahead_s += LOOK_AGAIN_S
+        topics.catch_up()
+    assert topics.problems() == {}
+    assert sum(end for _, end in ends(topics)) == 20
 
 
 def test_a_table_whose_checkpoint_is_away_is_not_taken_for_an_empty_one(
