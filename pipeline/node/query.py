@@ -165,6 +165,8 @@ class NodeQuery:
         claims = {**(settings.claims or {}), **settings.unloading}
         change = partial(self.running.change, replace(settings, claims=claims), claimed)
         patience.until_done("change the query", change)
+        # Who takes them from now on takes them from this node.
+        self.served |= claimed
         if claimed:
             # While the query comes to a batch that is decided by the new claims.
             patience.until_done("read what claims need", self._ahead.read_on)

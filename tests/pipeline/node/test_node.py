@@ -10,8 +10,9 @@ from group_coordinator.coordinator.group.coordinator import Node
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.snapshot import decode
 from group_coordinator.coordinator.group.timers import next_deadline
-from group_coordinator.coordinator.ownership import ClusterState
+from group_coordinator.coordinator.ownership import CLAIMED, RELEASED, ClusterState
 from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.delta.epoch import FencedError
 from group_coordinator.pipeline.node import read_ahead
 from group_coordinator.pipeline.node.node import CoordinatorNode, QueryHangs, start
 from group_coordinator.pipeline.node.query import batch_settings
@@ -22,8 +23,9 @@ from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
 from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.schemas.messages import RequestEvent
+from group_coordinator.schemas.records import CoordinatorEvent
 from tests.bench.machine import START, MachineGroup
-from tests.pipeline.node.fake_engine import FakeEngine
+from tests.pipeline.node.fake_engine import FakeEngine, FakeQuery
 from tests.pipeline.node.looks import PARTITIONS, Clock, look, node_settings, until
 
 
@@ -126,6 +128,31 @@ def test_a_node_is_given_partitions_once_its_query_runs(root: str):
     finally:
         for node in nodes.values():
             node.abandon()
+
+
+def test_a_node_that_lost_a_partition_which_it_was_loading_is_fenced(
+    root: str, monkeypatch: pytest.MonkeyPatch
+):
+    """It stood still after its claim, and was taken for dead: its end is to say so."""
+    nodes = {number: start(FakeEngine(), root, node_settings(number)) for number in (1, 2)}
+    decisions = DecisionLog(root)
+    monkeypatch.setattr(FakeQuery, "is_changed", lambda _: False)
+    try:
+        until(nodes, lambda: len(decisions.read().meant_for(2)) > 0)
+        (claimed, *_) = decisions.read().meant_for(2)
+        decisions.decide_until(lambda _: [_event(RELEASED, 1, claimed)])
+        until({2: nodes[2]}, lambda: claimed in decisions.read().owned_by(2))
+        decisions.decide_until(lambda _: [_event(CLAIMED, 1, claimed)])
+        monkeypatch.undo()
+        with pytest.raises(FencedError, match=f"partition {claimed}"):
+            nodes[2].look()
+    finally:
+        for node in nodes.values():
+            node.abandon()
+
+
+def _event(what: str, node_id: int, partition: int) -> CoordinatorEvent:
+    return CoordinatorEvent(0, -1, what, node_id, partition)
 
 
 def test_a_node_without_partitions_forgets_what_its_earlier_start_has_read(root: str):
