@@ -17,6 +17,7 @@ from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
 
 from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.security.mechanisms import AuthenticationFailed, begin
+from group_coordinator.pipeline.gateway.security.users import UsersError
 from group_coordinator.pipeline.gateway.wire import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
@@ -108,7 +109,11 @@ class Authenticator:
         return response_frame(header.correlation_id, api, response, header.version)
 
     async def _next(self, exchange: Mechanism, token: bytes) -> bytes:
-        answer = await exchange.answer(token)
+        try:
+            answer = await exchange.answer(token)
+        except UsersError as error:
+            # To be told that the password is wrong would be final for a client.
+            raise InvalidFrame(str(error)) from error
         if exchange.user is not None:
             self.principal = f"User:{exchange.user}"
             self.takes_bare_tokens = False

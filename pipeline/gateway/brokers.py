@@ -17,11 +17,11 @@ from zlib import crc32
 
 from deltalake.exceptions import DeltaError
 
-from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.ownership.lease import SignWatch, renew
+from group_coordinator.pipeline.ownership.lease import AwakeClock, SignWatch, renew
 from group_coordinator.pipeline.tables.store import ensure_table, read_table, table_uri
 from group_coordinator.schemas.rows import GatewayEvent
 from group_coordinator.schemas.tables import GATEWAYS, REQUESTS, from_arrow, to_arrow
@@ -59,7 +59,8 @@ class Brokers:
         ensure_table(root, GATEWAYS)
         self._appender = open_appender(table_uri(root, GATEWAYS))
         self._events: list[GatewayEvent] = []
-        self._signs = SignWatch(LEASE_S * 1000)
+        # Of the time in which this one could not look nothing counts against the others.
+        self._signs = SignWatch(LEASE_S * 1000, AwakeClock(2 * LOOK_EVERY_S, monotonic))
         self.own = self._begin(host, port)
         self._alive = [self.own]
         self.look()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.private_file import write_private
 
@@ -37,6 +38,8 @@ MOST_ITERATIONS = 16_384
 _SALT_BYTES = 24
 # Right passwords that are remembered.
 _MOST_REMEMBERED = 10_000
+# How long users stay whose file cannot be read, s, as ACLs do.
+KEPT_S = 10.0
 
 
 class UsersError(Failure):
@@ -113,6 +116,8 @@ class Users:
     def __init__(self, path: str | Path) -> None:
         """Raises UsersError for a file that cannot be read, or is no file of users."""
         self._path = Path(path)
+        # Since when the file cannot be read.
+        self._unread_since: float | None = None
         self._seen = self._stamp()
         self._credentials = _by_user(read_users(self._path))
         self._secret = secrets.token_bytes(32)
@@ -120,13 +125,13 @@ class Users:
         self._right: set[bytes] = set()
 
     def credential(self, user: str, mechanism: str) -> Credential:
-        """What a password of the user is checked by in a SCRAM mechanism."""
+        """What a password of the user is checked by in a SCRAM mechanism. Raises UsersError."""
         self._look()
         found = self._credentials.get((user, mechanism))
         return self._made_up(user, mechanism) if found is None else found
 
     def any_credential(self, user: str) -> Credential:
-        """What a password of the user is checked by where the mechanism does not matter."""
+        """What a password is checked by where the mechanism does not matter. Raises UsersError."""
         self._look()
         for mechanism in HASHES:
             found = self._credentials.get((user, mechanism))
@@ -135,7 +140,7 @@ class Users:
         return self._made_up(user, next(iter(HASHES)))
 
     async def has_password(self, user: str, password: str) -> bool:
-        """Whether this is the user's password."""
+        """Whether this is the user's password. Raises UsersError."""
         credential = self.any_credential(user)
         text = b"\0".join((credential.stored_key, password.encode("utf-8", "surrogatepass")))
         mark = hmac.digest(self._secret, text, "sha256")
@@ -170,16 +175,23 @@ class Users:
         return next(found, LEAST_ITERATIONS)
 
     def _look(self) -> None:
-        """Read the file again if it was written. While it cannot be read, its users stay."""
+        """Read the file again if it was written. Raises UsersError.
+
+        While it cannot be read, its users stay for `KEPT_S`: who was taken out of it meanwhile is
+        let in no longer than that.
+        """
         try:
             stamp = self._stamp()
-            if stamp == self._seen:
-                return
-            self._credentials = _by_user(read_users(self._path))
+            if stamp != self._seen:
+                self._credentials = _by_user(read_users(self._path))
         except UsersError as error:
+            now = monotonic()
+            since = self._unread_since = self._unread_since or now
+            if now - since > KEPT_S:
+                raise
             log.warning("%s; the users stay those that were read before", error)
             return
-        self._seen = stamp
+        self._seen, self._unread_since = stamp, None
 
     def _stamp(self) -> tuple[int, int, int]:
         try:

@@ -101,6 +101,21 @@ def test_a_store_that_fails_leaves_who_was_alive(
     assert list(first.alive()) == [first.own, second.own]
 
 
+def test_nobody_is_gone_because_none_could_be_read(root: str, time: list[float]) -> None:
+    """As where the store was away for a minute: the first look after it tells nothing of others."""
+    first = Brokers(root, "h", 1)
+    second = Brokers(root, "h", 2)
+    first.look()
+    assert first.alive() == [first.own, second.own]
+    time[0] += 60
+    first.look()
+    assert first.alive() == [first.own, second.own]
+    for _ in range(3):
+        time[0] += LOOK_EVERY_S
+        first.look()
+    assert first.alive() == [first.own]
+
+
 def test_groups_spread_over_the_gateways_as_all_of_them_say(root: str) -> None:
     first, second = Brokers(root, "a", 1), Brokers(root, "a", 2)
     first.look()

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from deltalake.exceptions import DeltaError
 
-from group_coordinator.pipeline import background
+from group_coordinator.coordinator.ownership import STARTED
+from group_coordinator.pipeline import background, clock
 from group_coordinator.pipeline.background import Work
+from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
-from group_coordinator.pipeline.ownership.lease import LeaseRenewal, ProgressWatch
+from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer, ProgressWatch
+from group_coordinator.pipeline.tables.store import ensure_table
+from group_coordinator.schemas.records import CoordinatorEvent
+from group_coordinator.schemas.tables import COORDINATORS
+from tests.clocks import AheadClocks
+from tests.support.failing_reads import KINDS, STORE_KINDS, count_reads, failing_reads, name_of
+
+MOST_READS = 200
 
 
 class Clock:
@@ -121,3 +133,51 @@ def test_the_lease_of_a_node_whose_query_hangs_runs_out(root: str, by_hand: ByHa
     gets_on[0] = True
     renew()
     assert lease() > second, "a batch that took long has ended, and nobody has taken over yet"
+
+
+def alive(decisions: DecisionLog, observer: Observer) -> set[int]:
+    """The nodes that are alive, by a new look."""
+    cluster = decisions.read()
+    return observer.alive(cluster, decisions.lease_of)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [*KINDS, *STORE_KINDS], ids=name_of)
+def test_a_lease_is_kept_and_told_whichever_read_fails(
+    tmp_path: Path, by_hand: ByHand, monkeypatch: pytest.MonkeyPatch, kind: int
+) -> None:
+    """Who holds it renews it the next time; who watches does not take its holder for dead."""
+    count_reads(monkeypatch, kind)
+    for fails in range(1, MOST_READS):
+        root, clocks = str(tmp_path / f"root-{fails}"), AheadClocks()
+        ensure_table(root, COORDINATORS)
+        with clock.use(clocks):
+            decisions, observer = DecisionLog(root), Observer(2, 60_000)
+            decisions.decide(decisions.read(), [CoordinatorEvent(0, 0, STARTED, 1)])
+            LeaseRenewal(root, 1, 60_000)
+            renew = by_hand.work[-1]
+
+            assert alive(decisions, observer) == {1, 2}
+            with failing_reads(root, fails, kind) as reads:
+                # Longer than a lease, which is as long as four renewals.
+                for _ in range(6):
+                    clocks.monotonic_ahead_s += 15
+                    clocks.wall_ahead_s += 15
+                    renew()
+                    with suppress(OSError, DeltaError, Failure):
+                        assert alive(decisions, observer) == {1, 2}
+                has_failed = reads.has_failed
+            before = decisions.lease_of(1)
+            clocks.wall_ahead_s += 1
+            renew()
+            assert alive(decisions, observer) == {1, 2}
+            assert decisions.lease_of(1) > before, f"after read {fails} had failed"
+            # It is not taken for alive because nothing could be read of it.
+            for _ in range(5):
+                clocks.monotonic_ahead_s += 15
+                found = alive(decisions, observer)
+            assert found == {2}
+        if not has_failed:
+            assert fails > 1
+            return
+    raise AssertionError("it reads for ever")

@@ -16,7 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.cli.users import users_app
+from group_coordinator.pipeline.gateway.authenticator import Authenticator
+from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.security.mechanisms import (
     AuthenticationFailed,
     Plain,
@@ -25,6 +28,7 @@ from group_coordinator.pipeline.gateway.security.mechanisms import (
 )
 from group_coordinator.pipeline.gateway.security.users import (
     HASHES,
+    KEPT_S,
     Credential,
     Users,
     UsersError,
@@ -35,6 +39,7 @@ from group_coordinator.pipeline.gateway.security.users import (
     read_users,
     remove_user,
 )
+from tests.clocks import AheadClocks
 from tests.examples import texts
 
 
@@ -267,6 +272,45 @@ def test_while_the_file_is_torn_its_users_stay(path: Path) -> None:
     assert ask(Plain(users), "\0alice\0wonder") == [b""]
     with pytest.raises(UsersError, match="No such file"):
         Users(path)
+
+
+def ends_connection(users: Users, mechanism: str, token: str) -> bool:
+    """Whether a log-in ends the connection, without an answer that a client takes for final."""
+
+    async def log_in() -> None:
+        authenticator = Authenticator(users, [mechanism])
+        authenticator._exchange = begin(mechanism, users)
+        await authenticator.answer_token(token.encode())
+
+    with pytest.raises(InvalidFrame, match="No such file"):
+        asyncio.run(log_in())
+    return True
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_nobody_is_let_in_once_the_file_could_not_be_read_for_some_time(
+    path: Path, mechanism: str
+) -> None:
+    first = {"PLAIN": "\0alice\0wonder", "SCRAM-SHA-256": "n,,n=alice,r=nonce"}[mechanism]
+    users, clocks, away = Users(path), AheadClocks(), path.with_suffix(".away")
+
+    def log_in() -> list[bytes]:
+        return ask(begin(mechanism, users), first)  # type: ignore[arg-type]
+
+    with clock.use(clocks):
+        clocks.monotonic_ahead_s = 3_600
+        path.rename(away)
+        assert log_in(), "that nobody asked for an hour counts for nothing"
+        clocks.monotonic_ahead_s += KEPT_S - 1
+        assert log_in()
+        clocks.monotonic_ahead_s += 2
+        with pytest.raises(UsersError, match="No such file"):
+            log_in()
+        assert ends_connection(users, mechanism, first)
+        away.rename(path)
+        assert log_in()
+        path.rename(away)
+        assert log_in(), "the time begins anew"
 
 
 def test_users_are_added_listed_and_removed_by_the_command(tmp_path: Path) -> None:
