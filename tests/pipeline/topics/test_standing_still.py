@@ -14,6 +14,7 @@ import pytest
 from deltalake import DeltaTable
 
 from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.admin.changes import delete_topic
 from group_coordinator.pipeline.delta import commit, commit_reader, file_commits, table_log
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import Folder
@@ -164,3 +165,21 @@ def test_what_a_killed_appender_committed_late_is_written_where_nobody_came_betw
     topics = opened(root)
     assert values(topics) == list(enumerate([*numbered("a", 10), *numbered("c", 10)]))
     assert values(topics, 1) == [(0, "d")]
+
+
+def test_who_stood_still_while_the_topic_was_deleted_writes_nothing(
+    root: str, place: str, clocks: AheadClocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = make(root)
+    slow, fast = appender(topic), appender(topic)
+    slow.append([batch(0, "a")])
+
+    def meanwhile() -> None:
+        go_on(fast, topic.table)
+        delete_topic(root, "t")
+        trim(topic.table)
+
+    held(monkeypatch, place, clocks, meanwhile)
+    assert offsets(slow.append([batch(0, "late")])) == ["UnknownTopicOrPartition"]
+    trim(topic.table)
+    assert DeltaTable(topic.table).to_pyarrow_table().num_rows == 3
