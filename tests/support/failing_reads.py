@@ -1,6 +1,6 @@
-"""Reads that fail once: the k-th file that is opened, or folder that is listed, under a root.
+"""Reads that fail: who is told of each file that is opened, or folder that is listed, may raise.
 
-What Python opens is seen by an audit hook. What is opened in C++ and in Rust is counted where it is
+What Python opens is seen by an audit hook. What is opened in C++ and in Rust is seen where it is
 asked for: files of Arrow's file systems one by one, and each reading of a table by delta-rs.
 
 In a store a read is a request that has no good answer for as long as this project repeats it, but
@@ -10,18 +10,20 @@ for one whose answer breaks off: that is repeated. A local folder stands for the
 from __future__ import annotations
 
 import errno
+import io
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import deltalake
 import obstore
 import pyarrow as pa
 import pytest
+from deltalake.exceptions import DeltaError
 from obstore.exceptions import GenericError
 
 from group_coordinator.pipeline.delta import commit_reader, object_store, store_log
@@ -40,7 +42,20 @@ SLOW_DOWN, SILENT, REFUSED, BROKEN_OFF = -1, -2, -3, -4
 STORE_KINDS = (SLOW_DOWN, SILENT, REFUSED, BROKEN_OFF)
 _STORE_NAMES = {SLOW_DOWN: "503", SILENT: "silent", REFUSED: "403", BROKEN_OFF: "broken off"}
 
-_now: FailingReads | None = None
+
+class Reads(Protocol):
+    """Who is told of reads."""
+
+    def read(self, path: object, file: Path | None = None) -> float | None:
+        """Take note of a read; returns the share of the content that it has, None for all of it.
+
+        Raises OSError if it is to fail. What cannot be shortened fails if it is to be short; `file`
+        may be shortened by whoever is told.
+        """
+        ...
+
+
+_now: Reads | None = None
 _is_hooked = False
 
 
@@ -79,19 +94,20 @@ class FailingReads:
         """Whether there were so many reads."""
         return self.count >= self._fails
 
-    def read(self, path: object, file: Path | None = None) -> None:
+    def read(self, path: object, file: Path | None = None) -> float | None:
         """Note a read; raises OSError if it is to fail. `file` may be SHORT in place of that."""
         if self._is_unseen or not str(path).startswith(self._root):
-            return
+            return None
         self.restore()
         self.count += 1
         if self.count != self._fails:
-            return
+            return None
         if self._kind != SHORT:
             raise error_of(self._kind, path)
         if file is None or file.is_dir():
             raise error_of(BROKEN, path)
         self._shorten(file)
+        return None
 
     def breaks_off(self, path: object) -> bool:
         """Note a request; whether its answer breaks off. Raises OSError if it fails otherwise."""
@@ -144,7 +160,7 @@ def count_reads(patch: pytest.MonkeyPatch, kind: int) -> None:
     if kind in STORE_KINDS:
         _count_requests(patch)
     else:
-        _count_files(patch)
+        count_files(patch)
 
 
 def _count_requests(patch: pytest.MonkeyPatch) -> None:
@@ -164,7 +180,8 @@ def _counted(ask: Callable[..., Any]) -> Callable[..., Any]:
     """A way of asking a store, of which each use is a read."""
 
     def asking(folder: Folder, path: object = "", *rest: Any, **named: Any) -> Any:
-        if _now is None or not _now.breaks_off(f"{folder.uri}/{path}"):
+        reads = _now
+        if not isinstance(reads, FailingReads) or not reads.breaks_off(f"{folder.uri}/{path}"):
             return ask(folder, path, *rest, **named)
         with pytest.MonkeyPatch.context() as patch:
             # The next attempt is answered.
@@ -190,7 +207,7 @@ class _BreaksOff:
 class _Files:
     """An Arrow file system of which each opened file is a read."""
 
-    def __init__(self, files: Any, uri: str, reads: FailingReads) -> None:
+    def __init__(self, files: Any, uri: str, reads: Reads) -> None:
         self._files, self._uri, self._reads = files, uri, reads
 
     def __getattr__(self, name: str) -> Any:
@@ -200,44 +217,77 @@ class _Files:
 
         def opened(path: str) -> Any:
             file = Path(self._uri, path)
-            self._reads.read(file, file)
+            share = self._reads.read(file, file)
             with found(path) as whole:
                 # It is read at once: the file may have the rest of its content by then.
-                return pa.BufferReader(whole.read())
+                content = whole.read()
+            if share is None:
+                return pa.BufferReader(content)
+            return pa.PythonFile(_Short(content, share), mode="r")
 
         return opened
+
+
+class _Short(io.BytesIO):
+    """A file as long as its content, of which reading brings no more than a share."""
+
+    def __init__(self, content: bytes, share: float) -> None:
+        super().__init__(content)
+        self._end = int(share * len(content))
+
+    def read(self, size: int | None = -1) -> bytes:
+        left = max(0, self._end - self.tell())
+        return super().read(left if size is None or size < 0 else min(size, left))
 
 
 @contextmanager
 def failing_reads(root: str, fails: int, kind: int) -> Iterator[FailingReads]:
     """Have one read fail of those in the block."""
-    global _now, _is_hooked
     reads = FailingReads(root, fails, kind)
+    try:
+        with telling_of_reads(reads):
+            yield reads
+    finally:
+        reads.restore()
+
+
+@contextmanager
+def telling_of_reads(reads: Reads) -> Iterator[None]:
+    """Tell of each read in the block."""
+    global _now, _is_hooked
     if not _is_hooked:
         sys.addaudithook(_heard)
         _is_hooked = True
 
     class Table(deltalake.DeltaTable):
-        def __init__(self, uri: Any, *rest: Any, **options: Any) -> None:
-            reads.read(uri, reads.newest(Path(uri, "_delta_log"), "*.json"))
-            super().__init__(uri, *rest, **options)
+        def __init__(self, table_uri: Any, *rest: Any, **options: Any) -> None:
+            _read_table(reads, table_uri, "_delta_log", "*.json")
+            super().__init__(table_uri, *rest, **options)
 
         def update_incremental(self) -> None:
-            reads.read(self.table_uri, reads.newest(Path(self.table_uri, "_delta_log"), "*.json"))
+            _read_table(reads, self.table_uri, "_delta_log", "*.json")
             super().update_incremental()
 
         def to_pyarrow_table(self, *rest: Any, **options: Any) -> Any:
-            reads.read(self.table_uri, reads.newest(Path(self.table_uri), "*.parquet"))
+            _read_table(reads, self.table_uri, ".", "*.parquet")
             return super().to_pyarrow_table(*rest, **options)
 
-    _now = reads
+    before, _now = _now, reads
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(deltalake, "DeltaTable", Table)
-            yield reads
+            yield
     finally:
-        _now = None
-        reads.restore()
+        _now = before
+
+
+def _read_table(reads: Reads, uri: object, folder: str, pattern: str) -> None:
+    """Tell of a reading of a table by delta-rs, whose newest file may be shortened."""
+    file = None
+    if isinstance(reads, FailingReads):
+        file = reads.newest(Path(str(uri), folder), pattern)
+    if reads.read(uri, file) is not None:
+        raise DeltaError(f"a file of {uri} ends too early")
 
 
 def _heard(event: str, arguments: tuple[Any, ...]) -> None:
@@ -248,21 +298,26 @@ def _heard(event: str, arguments: tuple[Any, ...]) -> None:
         path, mode, flags = arguments
         if isinstance(path, (str, os.PathLike)) and _reads_only(mode, flags):
             # What is opened as `flush` does is not read.
-            _now.read(path, None if mode is None else Path(path))
+            _heard_of(_now, path, None if mode is None else Path(path))
     elif event in ("os.listdir", "os.scandir"):
-        _now.read(arguments[0])
+        _heard_of(_now, arguments[0], None)
+
+
+def _heard_of(reads: Reads, path: object, file: Path | None) -> None:
+    if reads.read(path, file) is not None:
+        raise error_of(BROKEN, path)
 
 
 def _reads_only(mode: str | None, flags: int) -> bool:
     return mode in ("r", "rb") if mode is not None else not flags & (os.O_WRONLY | os.O_RDWR)
 
 
-def _count_files(patch: pytest.MonkeyPatch) -> None:
+def count_files(patch: pytest.MonkeyPatch) -> None:
     """Have the file systems that readers open from now on count the files that they open."""
     original: Callable[[str], Any] = commit_reader.open_files
 
     def open_files(uri: str) -> Any:
-        return _Files(original(uri), uri, _Current())  # type: ignore[arg-type]
+        return _Files(original(uri), uri, _Current())
 
     for name, module in list(sys.modules.items()):
         if (
@@ -275,6 +330,5 @@ def _count_files(patch: pytest.MonkeyPatch) -> None:
 class _Current:
     """The reads that are counted at present, if any are."""
 
-    def read(self, path: object, file: Path | None = None) -> None:
-        if _now is not None:
-            _now.read(path, file)
+    def read(self, path: object, file: Path | None = None) -> float | None:
+        return None if _now is None else _now.read(path, file)

@@ -45,6 +45,7 @@ def trial_simulate(
     """The whole system by a seed: nodes, clients, clocks and faults, in simulated time.
 
     A run that breaks a promise is shrunk to the faults that it takes, told, and can be run again.
+    A trial in which too few fenced epochs and stale generations were refused fails, too.
     """
     from tests.trials.simulation.trial import run_trial
 
@@ -57,6 +58,8 @@ def trial_simulate(
             for finding in report.findings:
                 typer.echo("\n".join(finding.lines()))
         raise Failure(f"{len(report.findings)} of {report.runs} runs broke a promise")
+    if unproven := report.unproven():
+        raise Failure("; ".join(unproven))
 
 
 @trial_app.command("malformed")

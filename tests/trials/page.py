@@ -11,6 +11,7 @@ from tests.trials.found import Found
 from tests.trials.kept import HERE, Kept, read
 from tests.trials.malformed.trial import MalformedReport
 from tests.trials.simulation import promises
+from tests.trials.simulation.checks import LONGEST_WAIT_MS
 from tests.trials.simulation.trial import Report
 from tests.trials.simulation.world import NO_BUG
 from tests.trials.torture.run import TortureReport
@@ -33,10 +34,13 @@ Nodes, clients and their clocks run in simulated time on real Delta tables in me
 the code that is tested: the state machine, the source, the sink, ownership and upkeep. Only
 Spark's micro-batches are simulated, behind the interface by which a node knows its engine. A run
 draws faults from its seed: a commit fails, stands although it was said to fail, or lets others
-come first; a process is killed between any two steps; a streaming checkpoint is lost; a clock is
-set back or forward; partitions move; upkeep runs in between. Every commit is held against what
-was promised the moment it stands. A run that breaks a promise is shrunk to the faults that it
-takes. The same seed is the same run."""
+come first; a read fails (EIO, EMFILE, a short read, a folder that is away), whoever opens the file
+and once or many times in a row; a process is killed, or stands still, between any two steps, two at
+a time; a batch stands still until others have taken over, and goes on; a streaming checkpoint is
+lost; a clock is set back or forward; partitions move; upkeep runs in between. Every commit is held
+against what was promised the moment it stands. A run that breaks a promise is shrunk to the faults
+that it takes. The same seed is the same run. A read that fails in a batch or in a node's main
+thread may end that node, which is started again; clients, leases and upkeep go on."""
 SIMULATED_PROMISES = {
     promises.ANSWERED_ONCE: (
         "Once all is quiet no request is without an answer or has two, and nothing is answered "
@@ -70,9 +74,21 @@ SIMULATED_PROMISES = {
     promises.ONE_MEMBER: (
         "No two consumers are assigned a partition in one generation of their group."
     ),
+    promises.FENCED: (
+        "No record, event or answer of a node's start stands behind a later epoch of that node in "
+        "the same table's log. A trial fails in which too few were refused to show it."
+    ),
+    promises.GENERATION_FENCED: (
+        "A member's commit of a generation that was over before its batch is refused. A trial "
+        "fails in which there were too few."
+    ),
+    promises.ANSWERED_SOON: (
+        "Once the last fault has ended no request waits for longer than "
+        f"{LONGEST_WAIT_MS / 1000:.0f} s of simulated time."
+    ),
     NO_BUG: (
         "No handler fails, and a node ends only by an error that it has a name for. Any other "
-        "error ends the run, so there is no count."
+        "error ends the run, unless a read of that batch had failed; so there is no count."
     ),
 }
 _TORTURED = """\

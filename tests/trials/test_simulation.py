@@ -8,28 +8,42 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from group_coordinator.coordinator.group import batch
+from group_coordinator.coordinator.group import batch, offset_commit
 from group_coordinator.coordinator.group.batch import BatchResult
 from group_coordinator.coordinator.group.dedup import RequestWindow
 from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.coordinator.group.offset_commit import _validate
 from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.group.timers import shift_timers
 from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.tail import Position, Tail
 from group_coordinator.pipeline.node import bootstrap, handover
 from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
+from group_coordinator.schemas.errors import ErrorCode
 from tests.trials.simulation import faults, trial
 from tests.trials.simulation.engine import PLANNED
 from tests.trials.simulation.faults import Fault
-from tests.trials.simulation.files import CRASH_AFTER, PAUSE, CommitFault
+from tests.trials.simulation.files import (
+    CRASH_AFTER,
+    DATA_FILE,
+    PAUSE,
+    STAND_STILL,
+    CommitFault,
+)
 from tests.trials.simulation.promises import (
-    ANSWERED_ONCE,
+    ANSWERED_SOON,
+    FENCED,
+    GENERATION_FENCED,
     OFFSETS_RISE,
     PROMISES,
     SAME_AGAIN,
@@ -44,6 +58,7 @@ from tests.trials.simulation.trial import (
     run_trial,
     shrink,
 )
+from tests.trials.simulation.troubles import KINDS, ReadFault
 from tests.trials.simulation.world import NO_BUG, Broken
 
 pytestmark = pytest.mark.slow
@@ -117,8 +132,8 @@ def test_an_interrupt_of_the_shrinking_reports_the_runs_as_they_failed(monkeypat
 
     monkeypatch.setattr(trial, "_outcomes", lambda plans, _: map(lost, plans))
     monkeypatch.setattr(trial, "shrink", interrupted)
-    report = run_trial(1, 60_000)
-    seeds = [plan.seed for plan in plans_for(1, 60_000)]
+    report = run_trial(1, 200_000)
+    seeds = [plan.seed for plan in plans_for(1, 200_000)]
     assert [finding.seed for finding in report.findings] == seeds
     assert len(seeds) > 1
     assert not report.interrupted, "every run has ended"
@@ -130,6 +145,19 @@ def test_a_trial_has_runs_of_every_pace_and_no_more_than_it_takes():
     assert {plan.pace for plan in plans} == set(PACES)
     assert all(plan.events == EVENTS_A_RUN * plan.pace for plan in plans)
     assert sum(p.events for p in plans[:-1]) < 500_000 <= sum(p.events for p in plans)
+
+
+def test_a_trial_that_refused_too_little_proves_nothing(monkeypatch):
+    def counted(plan: Plan) -> Outcome:
+        counts = {"requests": plan.events, "epochs refused": 1, "stale commits": refused}
+        return replace(ended(plan), counts=counts)
+
+    monkeypatch.setattr(trial, "_outcomes", lambda plans, _: map(counted, plans))
+    refused = 1
+    assert not run_trial(1, 1_000_000).unproven()
+    refused = 0
+    (told,) = run_trial(1, 1_000_000).unproven()
+    assert told.startswith("commits of a stale generation were refused 0 times in 5 runs")
 
 
 def test_a_finding_can_be_run_again_alone():
@@ -208,7 +236,7 @@ def test_it_finds_that_a_clock_that_steps_back_gives_groups_up(monkeypatch):
 
     monkeypatch.setattr(BatchMachine, "process", by_times)
     step = Fault(3_000, faults.SET_CLOCK, node_id=1, ms=-20_000)
-    assert broken(Plan(1, events=2_000, nodes=1, script=(step,))).promise == ANSWERED_ONCE
+    assert broken(Plan(1, events=2_000, nodes=1, script=(step,))).promise == ANSWERED_SOON
 
 
 def test_it_finds_that_an_unknown_outcome_deletes_the_file_of_a_commit_that_stands(monkeypatch):
@@ -240,7 +268,7 @@ def test_it_finds_that_a_group_forgets_at_a_take_over_what_was_answered(monkeypa
     assert "was answered twice" in broken(TAKEN_OVER).text
 
 
-RETUNED = Plan(1, events=500, nodes=1, script=(Fault(1_500, faults.RETUNE, node_id=1),))
+RETUNED = Plan(1, events=1_500, nodes=1, script=(Fault(1_500, faults.RETUNE, node_id=1),))
 
 
 def test_it_finds_that_a_batch_is_run_again_by_other_settings(monkeypatch):
@@ -251,7 +279,7 @@ def test_it_finds_that_a_batch_is_run_again_by_other_settings(monkeypatch):
 # Node 1 begins without its streaming checkpoint, and is killed in its first batch.
 CUT_OFF = Plan(
     1,
-    events=500,
+    events=4_000,
     nodes=1,
     script=(
         Fault(1_500, faults.LOSE_CHECKPOINT, node_id=1),
@@ -284,6 +312,57 @@ def test_a_session_is_not_shorter_by_what_the_clock_is_set_back(monkeypatch):
     assert broken(SILENT).promise == SESSIONS
 
 
+# A batch of node 1 stands still until node 2 has taken over, and goes on.
+OUTLIVED = Plan(
+    1,
+    events=9_000,
+    nodes=2,
+    script=(
+        Fault(6_000, faults.ZOMBIE, commit=CommitFault("node 1", DATA_FILE, STAND_STILL, 4_000)),
+    ),
+)
+
+
+def test_it_finds_that_a_node_writes_that_was_taken_for_dead(monkeypatch):
+    monkeypatch.setattr(Epoch, "check", lambda *_: None)
+    assert broken(OUTLIVED).promise == FENCED
+
+
+def test_it_finds_that_a_commit_of_a_stale_generation_is_accepted(monkeypatch):
+    def validate(*arguments: Any) -> ErrorCode:
+        code = _validate(*arguments)
+        return ErrorCode.NONE if code is ErrorCode.ILLEGAL_GENERATION else code
+
+    monkeypatch.setattr(offset_commit, "_validate", validate)
+    assert broken(OUTLIVED).promise == GENERATION_FENCED
+
+
+# A look at the responses fails, whichever file of theirs it opens.
+UNREAD = Plan(
+    1,
+    events=4_000,
+    nodes=1,
+    script=tuple(
+        Fault(1_000 + 900 * number, faults.READS, reads=ReadFault("slow reader", kind, number))
+        for number, kind in enumerate(KINDS)
+    ),
+)
+
+
+def test_it_finds_that_a_reader_moves_on_before_it_has_read(monkeypatch):
+    def poll(self: Tail) -> pa.Table | None:
+        try:
+            rows, after = self.look()
+        except OSError:
+            self._at = Position(self._at.version + 1)
+            raise
+        self._at = after._at
+        return rows
+
+    monkeypatch.setattr(Tail, "poll", poll)
+    assert "a slow reader saw 0 answers" in broken(UNREAD).text
+
+
 # --- and with the mends, every promise is kept ----------------------------------------------------
 
 
@@ -296,6 +375,8 @@ def test_a_session_is_not_shorter_by_what_the_clock_is_set_back(monkeypatch):
         (RETUNED, "batches run again"),
         (CUT_OFF, "batches run again"),
         (SILENT, SESSIONS),
+        (OUTLIVED, "epochs refused"),
+        (UNREAD, "reads failed"),
     ],
 )
 def test_the_same_schedules_keep_every_promise(plan: Plan, met: str):
@@ -306,13 +387,15 @@ def test_the_same_schedules_keep_every_promise(plan: Plan, met: str):
 
 @pytest.mark.timeout(900)
 def test_a_hundred_thousand_requests_beside_faults_keep_every_promise():
-    """Two runs, of another pace each, of 50,000 and 60,000 requests, in a process each.
+    """Two runs, of another pace each, of 25,000 and 80,000 requests, in a process each.
 
     The long run is ten million: `python -m tests.trials simulate --events 10000000`.
     """
-    report = run_trial(1, 60_000, processes=os.cpu_count() or 1)
+    report = run_trial(3, 80_000, processes=os.cpu_count() or 1)
     assert not report.findings, "\n".join(chain.from_iterable(f.lines() for f in report.findings))
     assert report.runs == 2
     assert report.requests >= 100_000
     assert min(report.crashes, report.moves, report.batches_run_again, report.faults) > 0
+    assert not report.unproven()
+    assert set(report.reads_failed) == set(KINDS)
     assert set(report.checks) == PROMISES - {NO_BUG}

@@ -16,6 +16,7 @@ from group_coordinator.coordinator.group.dedup import IDEMPOTENT
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, fold
 from group_coordinator.pipeline.settings import CoordinatorSettings
+from group_coordinator.pipeline.tables.store import WRITTEN
 from group_coordinator.schemas.messages import RequestEvent, Response
 from group_coordinator.schemas.records import (
     CoordinatorEvent,
@@ -35,6 +36,8 @@ from tests.trials.simulation.batches import Batches
 from tests.trials.simulation.groups_log import GroupsLog
 from tests.trials.simulation.promises import (
     ANSWERED_ONCE,
+    ANSWERED_SOON,
+    FENCED,
     ONE_OWNER,
     SAME_AGAIN,
 )
@@ -44,20 +47,27 @@ from tests.trials.simulation.world import NO_BUG
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from group_coordinator.pipeline.delta.epoch import Epoch
     from tests.trials.simulation.batches import Batch
     from tests.trials.simulation.engine import PlannedBatch
     from tests.trials.simulation.files import Commit
     from tests.trials.simulation.groups_log import Key
-    from tests.trials.simulation.world import World
+    from tests.trials.simulation.world import Process, World
 
+# How long a request waits for its answer at most while nobody is disturbed, ms.
+LONGEST_WAIT_MS = 60_000.0
+# How the transaction identifiers begin under which a table records epochs.
+_FENCE = "coordinator-epoch-"
+_FENCED_TABLES = frozenset(table.name for table in WRITTEN)
 # How long a group remembers a request: `request.dedup.window.ms`.
 _WINDOW_MS = CoordinatorSettings().request_dedup_window_ms
 
 
 class _Asked(Struct):
-    """A request as it stands in the table, and of how many rows."""
+    """A request as it stands in the table, since when (true ms), and of how many rows."""
 
     event: RequestEvent
+    at: float
     rows: int = 1
 
 
@@ -90,6 +100,13 @@ class Observer:
         self._again: set[str] = set()
         # What was handed to a producer, by its id: whether it was written, the commits say.
         self.sent: dict[str, RequestEvent] = {}
+        # Since when nobody is disturbed any more, true ms; None while somebody is. And the longest
+        # that a request waited since, ms.
+        self.calm_since: float | None = None
+        self.longest_wait_ms = 0.0
+        self._epochs: dict[Process, Epoch] = {}
+        # The epoch that a table records for each node, by the node's transaction identifier.
+        self._fences: dict[tuple[str, str], int] = {}
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -99,6 +116,7 @@ class Observer:
         if batch is not None:
             self._landed.add(batch)
             self._sessions.judge(lambda each: each[0] == batch[0] and each[1] < batch[1])
+        self._check_fence(commit)
         if commit.rows is None or not commit.rows.num_rows:
             return
         rows = _dense(commit.rows)
@@ -115,9 +133,28 @@ class Observer:
         elif commit.table == REJECTED_REQUESTS.name:
             self._world.count("rejected", rows.num_rows)
 
-    def on_query(self, query_id: str, process: str, node_id: int) -> None:
-        """Learn which process a query writes for."""
-        self._batches.begun(query_id, process, node_id)
+    def _check_fence(self, commit: Commit) -> None:
+        """What a process writes must come before its epoch's fence in the table's log."""
+        for app_id, version in commit.transactions.items():
+            if app_id.startswith(_FENCE):
+                before = self._fences.get((commit.table, app_id), version)
+                self._fences[commit.table, app_id] = max(before, version)
+        epoch = self._epochs.get(commit.writer)
+        if epoch is None or commit.rows is None or commit.table not in _FENCED_TABLES:
+            return
+        self._world.check(FENCED)
+        latest = self._fences.get((commit.table, epoch.app_id), epoch.number)
+        if latest > epoch.number:
+            self._world.violate(
+                FENCED,
+                f"{commit.writer.name} of epoch {epoch.number} wrote to {commit.table!r}, which "
+                f"epoch {latest} had fenced",
+            )
+
+    def on_query(self, query_id: str, process: Process, epoch: Epoch) -> None:
+        """Learn which process a query writes for, and in which epoch."""
+        self._batches.begun(query_id, process.name, epoch.node_id)
+        self._epochs[process] = epoch
 
     def on_planned(self, query_id: str, batch: PlannedBatch, read_at: float) -> None:
         """Learn when a batch looked for requests, true ms."""
@@ -161,7 +198,7 @@ class Observer:
             event = self.sent.get(request_id)
             if event is None or event.group_id is None:
                 continue
-            self.asked[request_id] = _Asked(event)
+            self.asked[request_id] = _Asked(event, self._world.now)
             self._sessions.asked(event, self._world.now)
 
     def _take_responses(self, batch: Batch | None, rows: pa.Table) -> None:
@@ -197,6 +234,7 @@ class Observer:
         self.answered[request_id] = response
         self._deciders[request_id] = decider
         self._answered_at[request_id] = self._world.now
+        self._check_wait(response, asked)
         self._check_owner(batch, response.group_id, "an answer")
         self._world.note(
             "answer", request_id, response.error_code, _generation(response), response.responded_at
@@ -204,6 +242,20 @@ class Observer:
         self._log.check_answer(batch, asked.event, response)
         self._sessions.answered(batch, asked.event, response)
         self._on_answer(response)
+
+    def _check_wait(self, response: Response, asked: _Asked) -> None:
+        """Once nobody is disturbed, a request waits for its answer only so long."""
+        if self.calm_since is None:
+            return
+        self._world.check(ANSWERED_SOON)
+        waited_ms = self._world.now - max(asked.at, self.calm_since)
+        self.longest_wait_ms = max(self.longest_wait_ms, waited_ms)
+        if waited_ms > LONGEST_WAIT_MS:
+            self._world.violate(
+                ANSWERED_SOON,
+                f"{response.api} {response.request_id!r} of {response.group_id!r} was answered "
+                f"{waited_ms:.0f} ms after it was asked and the last fault had ended",
+            )
 
     def _decider(self, batch: Batch | None, group_id: str) -> _Decider:
         state = self.cluster.partitions.get(partition_for(group_id, self._num_partitions))
@@ -231,6 +283,7 @@ class Observer:
             self._world.count(f"events: {event.event}")
             if event.event == "loaded":
                 self._sessions.loaded(event.group_id)
+                self._log.loaded(event.group_id)
             if event.event == "handler_failed":
                 self._world.violate(NO_BUG, f"a handler failed: {event.reason}")
             reason = event.reason or ""

@@ -11,10 +11,12 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import AppendConflict
+from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.tail import follow
 from group_coordinator.pipeline.tables.request_log import open_requests
 from group_coordinator.pipeline.tables.store import table_uri
@@ -143,8 +145,15 @@ class SlowReader:
         self._world.later(self._every_ms, self._actor, self._step)
 
     def look(self) -> None:
-        """Read what was appended since the last look."""
-        rows = self._tail.poll()
+        """Read what was appended since the last look; after a failure the next look reads it."""
+        failed_before = self._actor.failed_reads
+        try:
+            rows = self._tail.poll()
+        except (OSError, pa.ArrowException, LogGone) as error:
+            if self._actor.failed_reads == failed_before:
+                raise
+            self._world.tell(f"responses were not read: {error}")
+            return
         if rows is not None:
             self.read.update(rows.column("request_id").to_pylist())
 

@@ -42,6 +42,7 @@ from tests.trials.simulation.world import Actor
 
 if TYPE_CHECKING:
     from group_coordinator.coordinator.group.batch import BatchSettings
+    from group_coordinator.coordinator.ownership import ClusterState
     from group_coordinator.pipeline.delta.epoch import Epoch
     from group_coordinator.pipeline.settings import CoordinatorSettings
     from group_coordinator.pipeline.stream.bootstrap import Bootstrap
@@ -162,9 +163,17 @@ class _State:
 class _Frame:
     """The DataFrame of a batch, and the session and the context behind it: what the sink asks."""
 
-    def __init__(self, query_id: str, decide: Callable[[], list[bytes]]) -> None:
+    def __init__(
+        self,
+        query_id: str,
+        events: Iterator[pa.RecordBatch],
+        decide: Callable[[list[pa.RecordBatch]], list[bytes]],
+        decided: Callable[[], None],
+    ) -> None:
         self._properties = {QUERY_ID_PROPERTY: query_id}
+        self._events = events
         self._decide = decide
+        self._decided = decided
         self.sparkSession = self
         self.sparkContext = self
 
@@ -176,15 +185,21 @@ class _Frame:
 
     def toArrow(self) -> pa.Table:
         settings = self.getLocalProperty(SETTINGS_PROPERTY)
+        pieces = list(self._events)
+        # Nobody else goes on in this block.
         with replaced(stateful, "_settings_of_batch", lambda: settings):
-            return pa.table({"output": pa.array(self._decide(), pa.binary())})
+            outputs = self._decide(pieces)
+        self._decided()
+        return pa.table({"output": pa.array(outputs, pa.binary())})
 
 
 class Listener(Protocol):
-    """Who is told of queries and their batches."""
+    """Who is told of queries and their batches; `cluster` is who owns what."""
 
-    def on_query(self, query_id: str, process: str, node_id: int) -> None:
-        """A process of a node begins a query."""
+    cluster: ClusterState
+
+    def on_query(self, query_id: str, process: Process, epoch: Epoch) -> None:
+        """A process of a node begins a query in its epoch."""
         ...
 
     def on_planned(self, query_id: str, batch: PlannedBatch, read_at: float) -> None:
@@ -239,28 +254,35 @@ class SimulatedQuery:
     # --- batches ----------------------------------------------------------------------------------
 
     def _step(self) -> None:
+        failed_before = self._actor.failed_reads
         try:
             batch = self._next_batch()
             if batch is not None:
                 self._run(*batch)
         # As Spark does: what a batch raises ends its query, and the node finds it so.
-        except EXPECTED as error:
-            if isinstance(error, EventsGoneError) and not self._is_fenced():
-                if not self._engine.files.was_vacuumed(error):
-                    raise
-                # As the error says; the reader lagged further than the tables keep files.
-                self._engine.delete_checkpoint(self._where)
-            elif isinstance(error, FileNotFoundError):
-                raise
-            self._end(error)
-            return
-        except TableNotFoundError as error:
-            if not self._is_fenced():
-                raise
+        except Exception as error:
+            if self._actor.failed_reads == failed_before:
+                self._check_expected(error)
             self._end(error)
             return
         delay = _LOOK_MS if batch is None else _BATCH_OVERHEAD_MS
         self._world.later(delay, self._actor, self._step)
+
+    def _check_expected(self, error: Exception) -> None:
+        """Raise what ended a batch none of whose reads had failed, unless it may."""
+        if isinstance(error, EventsGoneError) and not self._is_fenced():
+            if self._engine.files.was_vacuumed(error):
+                # As the error says; the reader lagged further than the tables keep files.
+                self._engine.delete_checkpoint(self._where)
+            elif self._engine.owns_partitions():
+                raise error
+            # Of whoever owns nothing and stands still past its lease the log is kept for nobody;
+            # its next start begins afresh.
+        elif isinstance(error, TableNotFoundError):
+            if not self._is_fenced():
+                raise error
+        elif isinstance(error, FileNotFoundError) or not isinstance(error, EXPECTED):
+            raise error
 
     def _end(self, error: Exception) -> None:
         self._world.tell(f"the query ended: {type(error).__name__}: {error}")
@@ -270,10 +292,11 @@ class SimulatedQuery:
 
     def _is_fenced(self) -> bool:
         """Whether a later start of the node took this one's folder, with the bootstrap in it."""
-        try:
-            self._sink.check_epoch()
-        except FencedError:
-            return True
+        with self._engine.files.ours():
+            try:
+                self._sink.check_epoch()
+            except FencedError:
+                return True
         return False
 
     def _check_taken(self) -> None:
@@ -317,9 +340,15 @@ class SimulatedQuery:
 
     def _run(self, batch: PlannedBatch, events: Iterator[pa.RecordBatch]) -> None:
         groups = self._checkpoint.groups()
-        frame = _Frame(self._checkpoint.query_id, lambda: self._decide(batch, list(events), groups))
+        files = self._engine.files
+        frame = _Frame(
+            self._checkpoint.query_id,
+            events,
+            lambda pieces: self._decide(batch, pieces, groups),
+            lambda: files.point(DECIDED),
+        )
         self._sink(frame, batch.batch_id)  # type: ignore[arg-type]
-        self._engine.files.point(WRITTEN)
+        files.point(WRITTEN)
         self._check_taken()
         self._checkpoint.commit(batch, groups)
         self._check_looks(groups)
@@ -371,7 +400,6 @@ class SimulatedQuery:
             if output is not None:
                 outputs[name] = output
         self._engine.listener.on_decided(self._checkpoint.query_id, batch, outputs)
-        self._engine.files.point(DECIDED)
         return list(outputs.values())
 
 
@@ -403,6 +431,10 @@ class SimulatedEngine:
     def has(self, checkpoint: str, content: StreamingCheckpoint) -> bool:
         """Whether a streaming checkpoint is still where it was."""
         return self._checkpoints.get(checkpoint) is content
+
+    def owns_partitions(self) -> bool:
+        """Whether the node owns any partition."""
+        return bool(self.listener.cluster.owned_by(self._settings.node_id))
 
     def last_planned(self, checkpoint: str) -> Planned | None:
         """The last batch that a streaming checkpoint has planned; None if none."""
@@ -443,7 +475,7 @@ class SimulatedEngine:
         if kept is None:
             kept = StreamingCheckpoint(str(self.files.new_name()))
             self._checkpoints[checkpoint] = kept
-        self.listener.on_query(kept.query_id, self.process.name, self._settings.node_id)
+        self.listener.on_query(kept.query_id, self.process, epoch)
         planned = self.last_planned(checkpoint)
         pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch, kept.offset_of)
         looks = looks_after(planned, kept.text, self._settings.trigger_interval_ms, clock_ms())

@@ -13,7 +13,7 @@ from group_coordinator.schemas.tables import (
     REQUESTS,
     RESPONSES,
 )
-from tests.trials.simulation import engine
+from tests.trials.simulation import engine, troubles
 from tests.trials.simulation.files import (
     ANSWER_LOST,
     CRASH_AFTER,
@@ -22,9 +22,11 @@ from tests.trials.simulation.files import (
     FAIL,
     OUTCOMES,
     PAUSE,
+    STAND_STILL,
     UNKNOWN,
     CommitFault,
 )
+from tests.trials.simulation.troubles import Halt, ReadFault
 
 KILL = "kill"
 LOSE_CHECKPOINT = "lose the streaming checkpoint"
@@ -38,6 +40,9 @@ COMPACT = "compact"
 RETAIN = "retain"
 SILENCE = "clients end"
 TOPICS = "change the catalogue of topics"
+READS = "reads that fail"
+HALTS = "processes that stop"
+ZOMBIE = "a batch that outlives its lease"
 # How often each kind is drawn, beside the others.
 KINDS = {
     COMMIT: 10,
@@ -52,6 +57,9 @@ KINDS = {
     RETAIN: 2,
     SILENCE: 1,
     TOPICS: 2,
+    READS: 30,
+    HALTS: 14,
+    ZOMBIE: 14,
 }
 _NODE_TABLES = (
     None,
@@ -65,12 +73,23 @@ _NODE_TABLES = (
     engine.WRITTEN,
 )
 _POINTS = (engine.PLANNED, engine.DECIDED, engine.WRITTEN)
+# Where a batch stands still that is to go on after others have taken over.
+_IN_A_BATCH = (*_POINTS, DATA_FILE, OFFSETS_TOPIC.name, GROUP_EVENTS.name, RESPONSES.name)
+_OUTLIVED_MS = (2_500.0, 4_000.0, 6_000.0)
+# So many operations come first: of a look for requests, of a batch, or of a start.
+_AFTER = (0, 5, 60)
+# How many reads fail: one, a few, or all of some tenths of a second.
+_TIMES = (1, 1, 1, 3, 40)
+# For how long a process stands still, ms: shorter than its lease, longer, or longer than a session.
+_STILL_MS = (400.0, 1_500.0, 2_500.0, 6_000.0)
+_KILLED = 0.15
 
 
 class Fault(Struct, frozen=True):
     """One thing that happens at a true time, ms.
 
     `node_id` is whom it happens to, `number` a partition or a choice, `ms` a step of a clock.
+    `halts` are of several processes: they stand still at the same time.
     """
 
     at: float
@@ -79,6 +98,8 @@ class Fault(Struct, frozen=True):
     number: int = 0
     ms: int = 0
     commit: CommitFault | None = None
+    reads: ReadFault | None = None
+    halts: tuple[Halt, ...] = ()
 
     def line(self) -> str:
         """Say what happens."""
@@ -88,6 +109,10 @@ class Fault(Struct, frozen=True):
             parts.append(self.commit.outcome)
             if self.commit.pause_ms:
                 parts.append(f"for {self.commit.pause_ms:.0f} ms")
+        elif self.reads is not None:
+            parts.append(self.reads.line())
+        elif self.halts:
+            parts.append("; ".join(halt.line() for halt in self.halts))
         elif self.kind == MOVE:
             parts.append(f"{self.number} to node {self.node_id}")
         elif self.kind == SET_CLOCK:
@@ -118,10 +143,39 @@ def draw_faults(
         number = chance.randrange(partitions)
         ms = chance.choice((-90_000, -20_000, -3_000, -300, 500, 4_000, 15_000))
         commit = _commit_fault(chance, node_id, clients) if kind == COMMIT else None
+        if kind == ZOMBIE:
+            where, still_ms = chance.choice(_IN_A_BATCH), chance.choice(_OUTLIVED_MS)
+            commit = CommitFault(f"node {node_id}", where, STAND_STILL, still_ms)
         if kind == SILENCE:
             number = chance.randrange(clients)
-        drawn.append(Fault(at, kind, node_id, number, ms, commit))
+        reads = _read_fault(chance, nodes, clients) if kind == READS else None
+        halts = _halts(chance, nodes, clients) if kind == HALTS else ()
+        drawn.append(Fault(at, kind, node_id, number, ms, commit, reads, halts))
     return sorted(drawn, key=lambda fault: fault.at)
+
+
+def _read_fault(chance: Random, nodes: int, clients: int) -> ReadFault:
+    process = f"node {chance.randint(1, nodes)}"
+    if chance.random() < 0.3:
+        others = [f"clients {number}" for number in range(clients)]
+        process = chance.choice([*others, "operator", "slow reader"])
+    after = chance.randint(0, chance.choice(_AFTER))
+    return ReadFault(process, chance.choice(troubles.KINDS), after, chance.choice(_TIMES))
+
+
+def _halts(chance: Random, nodes: int, clients: int) -> tuple[Halt, ...]:
+    """One process, or two at a time, mostly nodes."""
+    processes = [f"node {number}" for number in range(1, nodes + 1)]
+    if chance.random() < 0.3:
+        processes += [f"clients {number}" for number in range(clients)]
+    count = min(len(processes), chance.choice((1, 2)))
+    ms: float | None = chance.choice(_STILL_MS)
+    if chance.random() < _KILLED:
+        ms = None
+    return tuple(
+        Halt(process, chance.randint(0, chance.choice(_AFTER)), ms)
+        for process in chance.sample(processes, count)
+    )
 
 
 def _commit_fault(chance: Random, node_id: int, clients: int) -> CommitFault:
@@ -134,4 +188,5 @@ def _commit_fault(chance: Random, node_id: int, clients: int) -> CommitFault:
     outcome = chance.choice(OUTCOMES)
     if table in _POINTS:
         outcome = chance.choice((CRASH_BEFORE, CRASH_AFTER, PAUSE))
-    return CommitFault(f"node {node_id}", table, outcome, pause_ms if outcome == PAUSE else 0.0)
+    waits = outcome in (PAUSE, STAND_STILL)
+    return CommitFault(f"node {node_id}", table, outcome, pause_ms if waits else 0.0)

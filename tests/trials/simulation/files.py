@@ -2,8 +2,9 @@
 
 The tables are real Delta tables in a folder; what stands here in the operating system's place is
 the creation of a commit, the writing of a data file, and the deletion of a file. Each of them takes
-a little time, in which other actors may take steps, and each may meet a fault. Names of files come
-from the seed, and a file's modification time is the world's.
+a little time, in which other actors may take steps, and each may meet a fault. So may each reading
+of a file, a folder or a table, whoever opens it (`tests.support.failing_reads`, `troubles`). Names
+of files come from the seed, and a file's modification time is the world's.
 """
 
 from __future__ import annotations
@@ -18,12 +19,15 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from msgspec import Struct
 
 from group_coordinator.pipeline.delta import local_appender
 from group_coordinator.pipeline.delta.actions import parse_commit
 from group_coordinator.pipeline.delta.layout import Layout, write_parquet
+from tests.support.failing_reads import count_files, telling_of_reads
 from tests.trials.simulation.clocks import BEGIN_MS
+from tests.trials.simulation.troubles import Troubles
 from tests.trials.simulation.world import Process, Stopped, World
 
 FAIL = "fail"
@@ -32,9 +36,10 @@ UNKNOWN = "unknown"
 CRASH_BEFORE = "crash before"
 CRASH_AFTER = "crash after"
 PAUSE = "pause"
+STAND_STILL = "stand still"
 # What stands for a table where it is a data file that is written.
 DATA_FILE = "data file"
-OUTCOMES = (FAIL, ANSWER_LOST, UNKNOWN, CRASH_BEFORE, CRASH_AFTER, PAUSE)
+OUTCOMES = (FAIL, ANSWER_LOST, UNKNOWN, CRASH_BEFORE, CRASH_AFTER, PAUSE, STAND_STILL)
 
 # How often a commit or a file lets others go first, and for how long at most, ms.
 _OVERLAP_CHANCE = 0.15
@@ -47,7 +52,7 @@ class CommitFault(Struct, frozen=True):
 
     `fail`: nothing is written, and an error raised. `answer lost`: the commit is written, and an
     error raised; `unknown`: and the next attempt to read it fails as well. `crash`: the process is
-    killed. `pause`: the process stands still for `pause_ms` first.
+    killed. `pause`: the thread stands still for `pause_ms` first; `stand still`: the process.
     """
 
     process: str
@@ -57,11 +62,12 @@ class CommitFault(Struct, frozen=True):
 
 
 class Commit(Struct, frozen=True):
-    """A commit that stands: the rows that it appended, and its transactions' versions."""
+    """A commit that stands: the rows that it appended, its transactions' versions, and whose."""
 
     table: str
     rows: pa.Table | None
     transactions: dict[str, int]
+    writer: Process
 
 
 class Files:
@@ -69,8 +75,10 @@ class Files:
 
     def __init__(self, world: World, root: Path, on_commit: Callable[[Commit], None]) -> None:
         self.faults: list[CommitFault] = []
+        self.troubles = Troubles(world, root)
         self._world = world
         self._root = root
+        self._prefix = f"{root}/"
         self._on_commit = on_commit
         self._chance = world.rng("files")
         self._names = world.rng("names")
@@ -84,6 +92,8 @@ class Files:
         self._unlink = Path.unlink
         self._read_bytes = Path.read_bytes
         self._unreadable: set[Path] = set()
+        # Whether what reads now is the trial itself.
+        self._is_ours = False
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -94,23 +104,55 @@ class Files:
             self._before(path)
             unlink(path, missing_ok)
 
+        read_table = pq.read_table
+
+        def read_parquet(source: Any, *rest: Any, **options: Any) -> pa.Table:
+            # By its path a file is opened in C++.
+            if isinstance(source, Path) and self.read(source) is not None:
+                raise pa.ArrowInvalid(f"{source} ends too early")
+            return read_table(source, *rest, **options)
+
         def read_path(path: Path) -> bytes:
             if path in self._unreadable:
                 self._unreadable.remove(path)
                 raise OSError(errno.EIO, "the store does not answer", str(path))
-            return read_bytes(path)
+            share = self.read(path)
+            with self.ours():
+                content = read_bytes(path)
+            return content if share is None else content[: int(share * len(content))]
 
         with ExitStack() as stack:
             for owner, name, value in (
                 (os, "link", self.create_commit),
                 (pq, "write_table", self.write_table),
+                (pq, "read_table", read_parquet),
                 (local_appender, "write_parquet", self.write_parquet),
                 (Path, "unlink", unlink_path),
                 (Path, "read_bytes", read_path),
                 (uuid, "uuid4", self.new_name),
             ):
                 stack.enter_context(replaced(owner, name, value))
+            count_files(stack.enter_context(pytest.MonkeyPatch.context()))
+            stack.enter_context(telling_of_reads(self))
             yield
+
+    @contextmanager
+    def ours(self) -> Iterator[None]:
+        """Read without faults within the block: nobody else goes on in it."""
+        before, self._is_ours = self._is_ours, True
+        try:
+            yield
+        finally:
+            self._is_ours = before
+
+    def read(self, path: object, _file: Path | None = None) -> float | None:
+        """Take note of a read; see `tests.support.failing_reads.Reads`."""
+        actor = self._world.current
+        if self._is_ours or actor is None or not str(path).startswith(self._prefix):
+            return None
+        self._world.check_alive()
+        self.troubles.operation(actor)
+        return self.troubles.read(actor, path)
 
     def new_name(self) -> uuid.UUID:
         """`uuid.uuid4`, by the seed."""
@@ -126,7 +168,8 @@ class Files:
         outcome = self._meet_fault(table)
         if outcome == FAIL:
             raise OSError(errno.EIO, "the store does not answer", str(path))
-        content = self._read_bytes(Path(source))
+        with self.ours():
+            content = self._read_bytes(Path(source))
         self._link(source, path)
         self._world.count("commits")
         self._on_commit(self._described(table, content))
@@ -162,9 +205,7 @@ class Files:
         if outcome == CRASH_AFTER:
             self._crash()
         if ours:
-            writer = self._world.current
-            assert writer is not None
-            self._uncommitted[Path(target).name] = writer.process, rows
+            self._uncommitted[Path(target).name] = self._writer(), rows
             self._changed_at[Path(target).name] = self._world.now
             at_s = (BEGIN_MS + self._world.now) / 1000
             os.utime(target, (at_s, at_s))
@@ -192,9 +233,11 @@ class Files:
 
     def _before(self, path: Path) -> bool:
         """Let an operation on a file take its time; whether the file is one of the world's."""
-        if self._world.current is None or self._root not in path.parents:
+        actor = self._world.current
+        if actor is None or self._root not in path.parents:
             return False
         self._world.check_alive()
+        self.troubles.operation(actor)
         self._world.now += self._chance.uniform(0, _LONGEST_OPERATION_MS)
         return True
 
@@ -207,6 +250,9 @@ class Files:
             self._world.count(f"faults: {fault.outcome}")
         if fault is not None and outcome == PAUSE:
             self._world.sleep(fault.pause_ms / 1000)
+        elif fault is not None and outcome == STAND_STILL:
+            self._world.count("standstills")
+            self._world.stand_still(self._writer(), fault.pause_ms)
         elif self._world.may_overlap and self._chance.random() < _OVERLAP_CHANCE:
             self._world.sleep(self._chance.uniform(0, _LONGEST_OVERLAP_MS) / 1000)
         if outcome == CRASH_BEFORE:
@@ -223,23 +269,24 @@ class Files:
         transactions = {
             action.txn.app_id: action.txn.version for action in actions if action.txn is not None
         }
-        return Commit(table, pa.concat_tables(rows) if rows else None, transactions)
+        appended = pa.concat_tables(rows) if rows else None
+        return Commit(table, appended, transactions, self._writer())
+
+    def _writer(self) -> Process:
+        assert self._world.current is not None
+        return self._world.current.process
 
     def _take_fault(self, table: str) -> CommitFault | None:
-        actor = self._world.current
-        assert actor is not None
         for fault in self.faults:
             wanted = fault.table or (None if table == DATA_FILE else table)
-            if fault.process == actor.process.name and wanted == table:
+            if fault.process == self._writer().name and wanted == table:
                 self.faults.remove(fault)
                 return fault
         return None
 
     def _crash(self) -> None:
-        actor = self._world.current
-        assert actor is not None
         self._world.count("crashes")
-        actor.process.kill()
+        self._writer().kill()
         raise Stopped
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT
 from tests.trials.simulation.promises import (
     COMMITTED,
+    GENERATION_FENCED,
     GENERATIONS_RISE,
     OFFSETS_RISE,
     RECORD_FIRST,
@@ -23,6 +24,14 @@ NO_OFFSET = -1
 Key = tuple[str, str, int]
 
 
+class _Told(NamedTuple):
+    """A group's generation, the batch that told it, and the one before that batch."""
+
+    generation: int
+    batch: Batch | None
+    before: int
+
+
 class GroupsLog:
     """The records in the order of their commits, and what they make of each group."""
 
@@ -37,6 +46,9 @@ class GroupsLog:
         self._generations: dict[str, int] = {}
         # What a group's generation was before the batch that last recorded one.
         self._generations_before: dict[str, tuple[Batch | None, int]] = {}
+        # The generation that a group's members know of, and what it was before the batch that told
+        # it.
+        self._told: dict[str, _Told] = {}
         self._next_offset: dict[int, int] = {}
 
     def take(self, batch: Batch | None, record: Record) -> None:
@@ -81,6 +93,7 @@ class GroupsLog:
         if last is None or last != batch:
             present = self._generations.get(record.group_id, 0)
             self._generations_before[record.group_id] = batch, present
+        self._tell(batch, record.group_id, 0 if value is None else value.generation)
         if value is None:
             self._generations.pop(record.group_id, None)
             return
@@ -93,9 +106,23 @@ class GroupsLog:
             )
         self._generations[record.group_id] = value.generation
 
+    def _tell(self, batch: Batch | None, group_id: str, generation: int) -> None:
+        last = self._told.get(group_id, _Told(0, None, 0))
+        before = last.before if last.batch == batch else last.generation
+        self._told[group_id] = _Told(generation, batch, before)
+
+    def loaded(self, group_id: str) -> None:
+        """A group that is loaded has the generation of its log.
+
+        What a coordinator had told members and not recorded yet ended with it, as in Kafka.
+        """
+        recorded = self._generations.get(group_id, 0)
+        self._told[group_id] = _Told(recorded, None, recorded)
+
     def check_answer(self, batch: Batch | None, event: RequestEvent, response: Response) -> None:
         """Hold an answer that has just been committed against the log."""
         if response.offset_commit is not None and event.offset_commit is not None:
+            self._check_generation(batch, event, response)
             self._check_commit(event, response)
         elif response.offset_fetch is not None and not response.error_code:
             self._check_fetch(batch, event, response)
@@ -104,6 +131,7 @@ class GroupsLog:
             last, recorded = self._generations_before.get(response.group_id, (None, 0))
             if last is None or last != batch:
                 recorded = self._generations.get(response.group_id, 0)
+            self._tell(batch, response.group_id, response.join_group.generation_id)
             self._world.check(GENERATIONS_RISE)
             if response.join_group.generation_id < recorded:
                 self._world.violate(
@@ -120,6 +148,32 @@ class GroupsLog:
                     f"a sync of generation {event.sync_group.generation_id} of "
                     f"{response.group_id!r} was answered before its record",
                 )
+
+    def _check_generation(
+        self, batch: Batch | None, event: RequestEvent, response: Response
+    ) -> None:
+        """No member commits in a generation that was over before the batch of its answer."""
+        assert response.offset_commit is not None
+        assert event.offset_commit is not None
+        generation = event.offset_commit.generation_id
+        if generation is None or generation < 0:
+            return
+        told = self._told.get(response.group_id, _Told(0, None, 0))
+        newest = told.before if told.batch == batch else told.generation
+        self._world.check(GENERATION_FENCED)
+        if generation >= newest:
+            return
+        if any(
+            not partition.error_code
+            for topic in response.offset_commit.topics
+            for partition in topic.partitions
+        ):
+            self._world.violate(
+                GENERATION_FENCED,
+                f"commit {response.request_id!r} of {response.group_id!r} was accepted in "
+                f"generation {generation}, after {newest} had begun",
+            )
+        self._world.count("stale commits")
 
     def _check_commit(self, event: RequestEvent, response: Response) -> None:
         """No acknowledgement before its record."""

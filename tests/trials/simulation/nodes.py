@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.coordinator.config import ConfigError
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from tests.trials.simulation.world import World
 
 # What ends a node with a line of its own; anything else is a bug of ours.
-ENDINGS = (Failure, ConfigError, DeltaError, OSError)
+ENDINGS = (Failure, ConfigError, DeltaError, OSError, pa.ArrowException)
 _TICK_MS = 100.0
 _START_MS = 700.0
 

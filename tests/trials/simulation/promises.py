@@ -13,6 +13,9 @@ SESSIONS = "no member is given up within its session"
 ONE_OWNER = "a partition has one owner"
 SAME_AGAIN = "a batch that is run again decides as before"
 ONE_MEMBER = "in a generation a partition is one member's"
+FENCED = "nothing of an epoch is in a table after the epoch's fence"
+GENERATION_FENCED = "no commit of a stale generation is accepted"
+ANSWERED_SOON = "once faults end every request is answered within a bound"
 PROMISES = frozenset(
     {
         ANSWERED_ONCE,
@@ -24,6 +27,9 @@ PROMISES = frozenset(
         ONE_OWNER,
         SAME_AGAIN,
         ONE_MEMBER,
+        FENCED,
+        GENERATION_FENCED,
+        ANSWERED_SOON,
         NO_BUG,
     }
 )

@@ -11,15 +11,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from group_coordinator.pipeline.interrupt import interrupted_by_signals
 from tests.trials.simulation.simulation import Outcome, Plan, simulate
+from tests.trials.simulation.troubles import KINDS
 
-EVENTS_A_RUN = 12_500
+EVENTS_A_RUN = 25_000
 # How many times as many requests come in the time of a run, by turns: batches small and large.
 PACES = (1, 4, 16)
+# A trial in which fewer fenced epochs and stale generations were refused proves nothing of them.
+LEAST_REFUSALS_A_RUN = 0.5
 # The end of a run that broke a promise, and that many lines before it.
 _STORY_LINES = 40
 
@@ -50,7 +53,9 @@ class Finding(Struct, frozen=True):
 class Report(Struct, frozen=True):
     """What many runs came to. `checks` counts how often each promise was looked at.
 
-    `interrupted` is a trial that was ended before all of its runs.
+    `interrupted` is a trial that was ended before all of its runs. `reads` are those of nodes,
+    clients and upkeep; `stale_commits` are commits of a generation that was over, all refused;
+    `longest_wait_ms` is the longest that a request waited for its answer after the last fault.
     """
 
     seed: int
@@ -71,6 +76,25 @@ class Report(Struct, frozen=True):
     checks: dict[str, int]
     findings: list[Finding]
     interrupted: bool = False
+    reads: int = 0
+    reads_failed: dict[str, int] = field(default_factory=dict)
+    standstills: int = 0
+    epoch_checks: int = 0
+    epochs_refused: int = 0
+    stale_commits: int = 0
+    longest_wait_ms: float = 0.0
+
+    def unproven(self) -> list[str]:
+        """Promises that nobody tried to break often enough: they hold, and that proves nothing."""
+        least = LEAST_REFUSALS_A_RUN * self.runs
+        return [
+            f"{what} were refused {count} times in {self.runs} runs, fewer than {least:.0f} times"
+            for what, count in (
+                ("epochs that a later one had fenced", self.epochs_refused),
+                ("commits of a stale generation", self.stale_commits),
+            )
+            if count < least
+        ]
 
     @property
     def events_per_s(self) -> float:
@@ -100,6 +124,19 @@ class Report(Struct, frozen=True):
                 "faults",
             )
         ]
+        if self.reads:
+            # An earlier report has none of these.
+            figures.append(("reads", f"{self.reads:,}"))
+            figures.append(("of them failed", f"{sum(self.reads_failed.values()):,}"))
+            figures += [(f"  {kind}", f"{n:,}") for kind, n in self.reads_failed.items()]
+            figures.append(("processes that stood still", f"{self.standstills:,}"))
+            figures.append(("checks of an epoch before a commit", f"{self.epoch_checks:,}"))
+            figures.append(("of them refused", f"{self.epochs_refused:,}"))
+            figures.append(
+                ("commits of a stale generation, all refused", f"{self.stale_commits:,}")
+            )
+            waited = f"{self.longest_wait_ms / 1000:.1f}"
+            figures.append(("longest wait after the last fault, s", waited))
         figures.append(("simulated time, s", f"{self.simulated_s:,.0f}"))
         figures.append(("seconds", f"{self.seconds:,.1f}"))
         figures.append(("requests a second", f"{self.events_per_s:,.0f}"))
@@ -268,4 +305,15 @@ def _report(
         checks=dict(sorted(checks.items())),
         findings=findings,
         interrupted=interrupted,
+        reads=counts["reads"],
+        reads_failed={
+            kind: counts[f"reads failed: {kind}"]
+            for kind in KINDS
+            if counts[f"reads failed: {kind}"]
+        },
+        standstills=counts["standstills"],
+        epoch_checks=counts["epoch checks"],
+        epochs_refused=counts["epochs refused"],
+        stale_commits=counts["stale commits"],
+        longest_wait_ms=max((outcome.longest_wait_ms for outcome in outcomes), default=0.0),
     )

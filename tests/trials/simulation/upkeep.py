@@ -64,6 +64,10 @@ class Upkeep:
     def _vacuum(self, handle: DeltaTable, name: str, retention_hours: int) -> int:
         """In `pipeline.upkeep.vacuum`'s place."""
         del name, retention_hours
+        with self._files.ours():
+            return self._delete(handle)
+
+    def _delete(self, handle: DeltaTable) -> int:
         refresh(handle)
         folder = local_folder(handle.table_uri)
         assert folder is not None

@@ -43,6 +43,8 @@ TOPIC = "orders"
 TOPIC_PARTITIONS = 6
 _BACK_OFF_MS = 150.0
 _PROTOCOL = "range"
+# How often a member that has joined again commits once more for the generation before.
+_STRAGGLING = 0.3
 _REJOIN = frozenset({ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.NOT_COORDINATOR})
 _FORGOTTEN = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION})
 
@@ -148,7 +150,10 @@ class Member(Client):
         elif answer.error_code:
             self._recover(answer)
         else:
-            self._member_id, self._generation = joined.member_id, joined.generation_id
+            before, self._generation = self._generation, joined.generation_id
+            self._member_id = joined.member_id
+            if before >= 0 and self.chance.random() < _STRAGGLING:
+                self._commit_late(before)
             members = [member.member_id for member in joined.members]
             dealt = {
                 name: list(range(at, TOPIC_PARTITIONS, len(members)))
@@ -167,6 +172,16 @@ class Member(Client):
             )
             self.ask("sync_group", body, lambda answer: self._synced(life, answer))
             self._beat_later(life)
+
+    def _commit_late(self, generation: int) -> None:
+        """Commit for a generation that is over, as a thread does that does not know it yet."""
+        body = self.commit_of(
+            self.chance.randrange(TOPIC_PARTITIONS),
+            generation_id=generation,
+            member_id=self._member_id,
+            group_instance_id=self._instance_id,
+        )
+        self.ask("offset_commit", body)
 
     def _synced(self, life: int, answer: Response) -> None:
         if life != self._life or answer.sync_group is None:

@@ -2,14 +2,16 @@
 
 A step runs to its end before the next one begins, except where the code under test waits (it
 sleeps, or it touches a file of a table): there other actors may take their steps, and then the
-first one goes on. So two threads or two processes overlap at exactly the points that matter, in an
-order that the seed alone decides.
+first one goes on. So threads and processes overlap at exactly the points that matter, in an order
+that the seed alone decides. A step that waits keeps a thread of its own; of all threads one is at
+work.
 """
 
 from __future__ import annotations
 
 import hashlib
 import heapq
+import threading
 import traceback
 from collections.abc import Callable
 from itertools import count
@@ -24,11 +26,13 @@ if TYPE_CHECKING:
 Step = Callable[[], None]
 
 NO_BUG = "nothing fails but what a fault makes fail"
-# How many steps may overlap by chance: each is one that lets those above it go first. A step that
-# waits lets others go first however many there are, or what it waits for would never come.
+# How many steps may overlap by chance. A step that waits lets others go first however many there
+# are, or what it waits for would never come.
 MOST_OVERLAPPING = 4
 # A step whose actor is still in an earlier one is looked at again after this long, ms.
 _BUSY_RETRY_MS = 5.0
+# The threads of a process that stood still go on one after the other, within this time, ms.
+_WAKING_MS = 300.0
 
 
 class Stopped(BaseException):
@@ -50,12 +54,16 @@ class Broken(Struct, frozen=True):
 
 
 class Process:
-    """A process on a machine. `clock` is the machine's; a dead process does nothing more."""
+    """A process on a machine. `clock` is the machine's; a dead process does nothing more.
+
+    Until `still_until`, true ms, all of its threads stand still; its clock goes on.
+    """
 
     def __init__(self, name: str, clock: MachineClock) -> None:
         self.name = name
         self.clock = clock
         self.alive = True
+        self.still_until = 0.0
 
     def kill(self) -> None:
         """End the process at once, as `kill -9` does."""
@@ -63,18 +71,54 @@ class Process:
 
 
 class Actor:
-    """A thread of a process: it takes one step at a time."""
+    """A thread of a process: it takes one step at a time. `failed_reads` are counted."""
 
     def __init__(self, process: Process, name: str) -> None:
         self.process = process
         self.name = name
         self.stopped = False
         self.busy = False
+        self.failed_reads = 0
 
     @property
     def alive(self) -> bool:
         """Whether the actor may go on."""
         return self.process.alive and not self.stopped
+
+
+class _Waiting:
+    """A step that waits, in its thread."""
+
+    def __init__(self) -> None:
+        self.thread = threading.current_thread()
+        self._told = threading.Semaphore(0)
+
+    def wait(self) -> None:
+        """Return once `wake` was called."""
+        self._told.acquire()
+
+    def wake(self) -> None:
+        """Have the thread go on, in the place of the one that calls."""
+        self._told.release()
+
+
+class _Worker:
+    """A thread that takes steps whenever it is woken, for as long as `take_steps` returns True."""
+
+    def __init__(self, take_steps: Callable[[_Worker], bool]) -> None:
+        self._take_steps = take_steps
+        self._told = threading.Semaphore(0)
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def wake(self) -> None:
+        """Have it take steps, in the place of the thread that calls."""
+        self._told.release()
+
+    def _run(self) -> None:
+        self._told.acquire()
+        while self._take_steps(self):
+            self._told.acquire()
 
 
 class World:
@@ -89,9 +133,17 @@ class World:
         self.story: list[str] = []
         self.counts: dict[str, int] = {}
         self._digest = hashlib.sha256()
-        self._queue: list[tuple[float, int, Actor, Step]] = []
+        self._queue: list[tuple[float, int, Actor, Step | _Waiting]] = []
         self._numbers = count()
         self._depth = 0
+        # Of the steps under way, how many stand still with their processes.
+        self._still = 0
+        self._waking = self.rng("waking")
+        self._limit = 0.0
+        self._idle: list[_Worker] = []
+        self._reached = threading.Semaphore(0)
+        self._failure: BaseException | None = None
+        self._is_closed = False
 
     # --- chance, and what is told ---------------------------------------------------------------
 
@@ -136,51 +188,128 @@ class World:
         heapq.heappush(self._queue, (at, next(self._numbers), actor, step))
 
     def run_until(self, limit: float) -> None:
-        """Take all steps up to a true time."""
-        while self._queue and self._queue[0][0] <= limit:
+        """Take all steps up to a true time; not for a step, which sleeps. Raises Violation."""
+        self._limit = limit
+        self._hand_over()
+        self._reached.acquire()
+        if self._failure is not None:
+            raise self._failure
+        self.now = max(self.now, limit)
+
+    def _hand_over(self) -> None:
+        """Have a thread that has nothing to do take the next steps."""
+        (self._idle.pop() if self._idle else _Worker(self._take_steps)).wake()
+
+    def _take_steps(self, worker: _Worker) -> bool:
+        """Take steps until another thread does; False if there will be no more of them."""
+        while not self._is_closed:
+            if self._failure is not None or not self._queue or self._queue[0][0] > self._limit:
+                self._idle.append(worker)
+                self._reached.release()
+                return True
             at, number, actor, step = heapq.heappop(self._queue)
             self.now = max(self.now, at)
+            if isinstance(step, _Waiting):
+                self._idle.append(worker)
+                step.wake()
+                return True
             if not actor.alive:
+                continue
+            if actor.process.still_until > self.now:
+                wakes_at = actor.process.still_until + self._waking.uniform(0, _WAKING_MS)
+                heapq.heappush(self._queue, (wakes_at, number, actor, step))
                 continue
             if actor.busy:
                 heapq.heappush(self._queue, (self.now + _BUSY_RETRY_MS, number, actor, step))
                 continue
-            self._take(actor, step)
-        self.now = max(self.now, limit)
+            try:
+                self._take(actor, step)
+            # Whoever runs the world is told.
+            except BaseException as error:
+                self._failure = error
+        return False
+
+    def _wait(self, until: float) -> None:
+        """Let others take their steps until a true time, and then go on with this one."""
+        actor, waiting = self.current, _Waiting()
+        assert actor is not None
+        heapq.heappush(self._queue, (until, next(self._numbers), actor, waiting))
+        self.current = None
+        self._hand_over()
+        waiting.wait()
+        self.current = actor
+
+    def close(self) -> None:
+        """End all threads; a step under way does nothing more."""
+        self._is_closed = True
+        for _, _, _, step in self._queue:
+            if isinstance(step, _Waiting):
+                step.wake()
+                step.thread.join()
+        for worker in self._idle:
+            worker.wake()
+            worker.thread.join()
 
     def _take(self, actor: Actor, step: Step) -> None:
-        before, self.current = self.current, actor
+        self.current = actor
         actor.busy = True
         self._depth += 1
         try:
             step()
         except Stopped:
-            if actor.alive:
+            if actor.alive and not self._is_closed:
                 raise
         # What the code under test lets through to its thread's end is a fault of its own.
         except Exception as error:
+            if self._is_closed:
+                return
             self.tell(traceback.format_exc())
             self.violate(NO_BUG, f"{actor.name} of {actor.process.name} ended by {error!r}")
         finally:
             self._depth -= 1
             actor.busy = False
-            self.current = before
+            self.current = None
 
     def sleep(self, seconds: float) -> None:
         """Let time pass for the actor that asks; the others go on meanwhile."""
-        self.run_until(self.now + seconds * 1000)
-        self.check_alive()
+        until = self.now + seconds * 1000
+        if self.current is None:
+            self.run_until(until)
+            return
+        process = self.current.process
+        while True:
+            self._wait(until)
+            self.check_alive()
+            if process.still_until <= self.now:
+                return
+            until = process.still_until
+
+    def stand_still(self, process: Process, ms: float) -> None:
+        """Have all threads of a process stand still; that of the step at work, too, if it is its.
+
+        Raises Stopped as `check_alive` does.
+        """
+        process.still_until = max(process.still_until, self.now + ms)
+        if self.current is None or self.current.process is not process:
+            return
+        self._still += 1
+        try:
+            self.sleep(0.0)
+        finally:
+            self._still -= 1
 
     @property
     def may_overlap(self) -> bool:
         """Whether another step may be let go first by chance."""
-        return self._depth < MOST_OVERLAPPING
+        return self._depth - self._still < MOST_OVERLAPPING
 
     def check_alive(self) -> None:
         """Raise Stopped if the current actor was stopped while others took their steps.
 
         Raises Violation once there is one: nothing more is done then.
         """
+        if self._is_closed:
+            raise Stopped
         if self.broken is not None:
             raise Violation(self.broken.text)
         if self.current is not None and not self.current.alive:
