@@ -96,6 +96,8 @@ def trial_torture(
 
     report = torture(kills, minutes, progress, seed, nodes, kills_a_check)
     _tell("torture", report, json, record)
+    if unproven := report.unproven():
+        raise Failure("; ".join(unproven))
 
 
 @trial_app.command("page")

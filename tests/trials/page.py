@@ -95,12 +95,14 @@ _TORTURED = """\
 Coordinators on Spark share a root on a disk of their own, under live committers and group
 members. At random instants the driver's Python, the JVM, a Python worker or all processes of one
 of them are killed (SIGKILL), some lose their streaming checkpoint before they start again, one
-stands still (SIGSTOP) for longer than its lease, one is told to end (SIGTERM) and hands its
-partitions over, partitions move, other programs append requests with delta-rs, and the disk is
-full for seconds. Upkeep runs beside it every few seconds. Spark's own `INSERT` is not part of it,
-because Spark's commits are not safe on a local disk (see the project's README). A supervisor starts
-again what ended; a coordinator that ends although nothing was done to it fails the trial, and so
-does one that was told to end and fails."""
+stands still (SIGSTOP) for longer than its lease, or two at a time, one is told to end (SIGTERM) and
+hands its partitions over, partitions move, other programs append requests with delta-rs, the disk
+is full for seconds, and for seconds up to a fifth of the reads in all Python processes of the
+coordinators fail (EIO, EMFILE, a folder that is away; by Python, Arrow or delta-rs). Upkeep runs
+beside it every few seconds. Spark's own `INSERT` is not part of it, because Spark's commits are not
+safe on a local disk (see the project's README). A supervisor starts again what ended; a coordinator
+that ends although nothing was done to it fails the trial, and so does one that was told to end and
+fails, and a trial of five pauses or more that fenced nobody."""
 _MALFORMED = """\
 Files of requests that no client of this project would write, and a healthy group among them:
 random bytes, other Parquet types, missing and extra columns, numbers and times at every edge, ten

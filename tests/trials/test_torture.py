@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from typing import ClassVar
 
 import pytest
@@ -23,7 +24,9 @@ from tests.ends import check_end
 from tests.trials.__main__ import trial_app as app
 from tests.trials.torture import nodes, run
 from tests.trials.torture.disk import small_disk
+from tests.trials.torture.faults import PAUSE, Stage
 from tests.trials.torture.nodes import Cluster, Node, NodeEnded
+from tests.trials.torture.reads import FailingReads
 from tests.waiting import wait_until
 
 
@@ -201,6 +204,57 @@ def test_whoever_was_taken_for_dead_is_excused(node: Node, monkeypatch: pytest.M
     node.kill_node()
     node.hit = None
     assert node.tend() == "node 1 is started again after a lease that was renewed too late"
+
+
+def test_a_coordinator_that_was_fenced_is_counted(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.kill_node()
+    node.tend()
+    monkeypatch.setattr(Process, "last_lines", lambda _: str(FencedError("t", Epoch(1, 3), 4)))
+    node.kill_node()
+    node.tend()
+    assert (node.starts, node.fenced) == (3, 1)
+
+
+class Standing:
+    """A node that stands still when it is told to."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.is_paused = False
+
+    def pause(self, _seconds: float) -> bool:
+        self.is_paused = True
+        return True
+
+
+def test_nodes_stand_still_one_alone_and_two_at_once(root: str) -> None:
+    counts = set()
+    for seed in range(20):
+        cluster = Ended()
+        cluster.nodes = [Standing(1), Standing(2), Standing(3)]  # type: ignore[list-item]
+        reads = FailingReads(Path(root, "reads"), root)
+        stage = Stage(root, 4, 8.0, cluster, None, Random(seed), reads)
+        said = PAUSE.act(stage)
+        assert said is not None
+        still = [node for node in cluster.nodes if node.is_paused]
+        assert all(f"node {node.node_id} for " in said for node in still)
+        assert PAUSE.act(stage) is None, "not before they go on"
+        counts.add(len(still))
+    assert counts == {1, 2}
+
+
+def test_a_trial_of_pauses_that_fenced_nobody_proves_nothing() -> None:
+    assert not report({"pause": 4}, 0).unproven()
+    assert not report({"pause": 5}, 1).unproven()
+    (told,) = report({"pause": 5}, 0).unproven()
+    assert told == "of 5 pauses longer than a lease no coordinator was fenced"
+
+
+def report(others: dict[str, int], fenced: int) -> run.TortureReport:
+    counts = dict.fromkeys(run.TortureReport.__struct_fields__, 0)
+    return run.TortureReport(**{**counts, "others": others, "fenced": fenced})  # type: ignore[arg-type]
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="Linux lists processes")

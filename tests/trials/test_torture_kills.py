@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.trials.torture.faults import DRIVER, JVM, LOSS, MOVE, PAUSE, WORKER
+from tests.trials.torture.faults import DRIVER, JVM, LOSS, MOVE, PAUSE, READS, WORKER
 from tests.trials.torture.run import CHECK, torture
 
 # A check waits until every coordinator is ready: a minute of starts for each check.
 FOUR_KILLS = (
     *((JVM,), (MOVE,), (DRIVER,), CHECK),
-    # One stands still for longer than its lease, and the one that takes over is killed. The worker
-    # last: what became of its batch is seen before anything else is done to its node.
-    *((PAUSE,), (LOSS,), (WORKER,), CHECK),
+    # One stands still for longer than its lease, or both do; reads fail, and whoever goes on is
+    # killed. The worker last: what became of its batch is seen before anything else is done to its
+    # node.
+    *((PAUSE,), (READS,), (LOSS,), (WORKER,), CHECK),
 )
 
 
@@ -24,6 +25,6 @@ FOUR_KILLS = (
 def test_every_promise_holds_after_four_kills() -> None:
     report = torture(None, None, print, seed=1, nodes=2, script=FOUR_KILLS)
     assert report.kills == {"driver": 1, "jvm": 1, "worker": 1, "node": 1}
-    assert report.others.get("pause") == 1
+    assert report.others["pause"] == report.others["failing reads"] == 1
     assert (report.checks, report.lost_checkpoints >= 1) == (2, True)
     assert min(report.acknowledged, report.records, report.members) > 0

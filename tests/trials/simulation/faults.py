@@ -59,7 +59,7 @@ KINDS = {
     TOPICS: 2,
     READS: 30,
     HALTS: 14,
-    ZOMBIE: 14,
+    ZOMBIE: 20,
 }
 _NODE_TABLES = (
     None,

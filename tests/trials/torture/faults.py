@@ -19,8 +19,12 @@ from group_coordinator.schemas.tables import REQUESTS, to_requests
 from tests.trials.torture.disk import Disk
 from tests.trials.torture.load import Key, commit_body
 from tests.trials.torture.nodes import Cluster, Node
+from tests.trials.torture.reads import FailingReads
 
 _FULL_S = (0.5, 4.0)
+_UNREADABLE_S = (0.5, 4.0)
+# The share of reads that fail: a batch in ten meets one, or each start does.
+_SHARES = (0.002, 0.02, 0.2)
 _PAUSE_MORE_S = (0.5, 4.0)
 _LOOK_S = 0.01
 # How many of the nodes that are killed have lost their streaming checkpoint at their next start.
@@ -30,7 +34,10 @@ STARTING = "starting"
 
 
 class Stage(NamedTuple):
-    """What faults happen to; `disk` is None where there is no disk that may be filled."""
+    """What faults happen to; `disk` is None where there is no disk that may be filled.
+
+    `reads` has reads fail in the processes of all nodes.
+    """
 
     root: str
     partitions: int
@@ -38,6 +45,7 @@ class Stage(NamedTuple):
     cluster: Cluster
     disk: Disk | None
     random: Random
+    reads: FailingReads
 
     def node(self) -> Node | None:
         """A node that is not paused, by chance; None if there is none."""
@@ -81,15 +89,29 @@ LOSS = Fault("node", _hit(lambda node, _: node.kill_node(), "kill all processes 
 
 
 def _pause(stage: Stage) -> str | None:
-    """Let a node stand still for longer than its lease, while another one can take over."""
+    """Let a node, or two at a time, stand still for longer than its lease."""
     with stage.cluster.lock:
-        node = stage.node()
-        if node is None or any(each.is_paused for each in stage.cluster.nodes):
+        nodes = stage.cluster.nodes
+        if len(nodes) < 2 or any(each.is_paused for each in nodes):
             return None
-        seconds = stage.lease_s + stage.random.uniform(*_PAUSE_MORE_S)
-        if len(stage.cluster.nodes) < 2 or not node.pause(seconds):
-            return None
-    return f"pause node {node.node_id} for {seconds:.1f} s"
+        paused = []
+        for node in stage.random.sample(nodes, stage.random.choice((1, 2))):
+            seconds = stage.lease_s + stage.random.uniform(*_PAUSE_MORE_S)
+            if node.pause(seconds):
+                paused.append(f"node {node.node_id} for {seconds:.1f} s")
+    return f"pause {' and '.join(paused)}" if paused else None
+
+
+def _fail_reads(stage: Stage) -> str:
+    """Have reads fail in the processes of all nodes for a moment."""
+    seconds, share = stage.random.uniform(*_UNREADABLE_S), stage.random.choice(_SHARES)
+    with stage.cluster.excusing("reads that failed"):
+        stage.reads.begin(share)
+        try:
+            sleep(seconds)
+        finally:
+            stage.reads.end()
+    return f"{share:.1%} of all reads failed for {seconds:.1f} s"
 
 
 def _move(stage: Stage) -> str | None:
@@ -151,4 +173,5 @@ PAUSE = Fault("pause", _pause)
 MOVE = Fault("move", _move)
 # Told to end in order, which another fault may cut short.
 STOP = Fault("stop", _hit(lambda node, _: node.stop(), "stop", 0.0))
-OTHERS = (PAUSE, MOVE, STOP, Fault("insert", _insert), Fault("full disk", _fill))
+READS = Fault("failing reads", _fail_reads)
+OTHERS = (PAUSE, MOVE, STOP, READS, Fault("insert", _insert), Fault("full disk", _fill))

@@ -48,6 +48,8 @@ class Node:
         self.forgets = False
         self.query_ids: set[str] = set()
         self.recoveries: list[tuple[str, float]] = []
+        # How many of its starts ended because a later epoch had fenced them.
+        self.fenced = 0
         self._recovering: tuple[str, float] | None = None
         self._root = root
         self._config = config
@@ -106,6 +108,7 @@ class Node:
             return f"node {self.node_id} goes on"
         if self._resume_at is not None or not self._process.has_ended():
             return None
+        self.fenced += _FENCED in self._process.last_lines()
         if self._ends_in_order and self.hit == _STOP and (status := self._process.wait(0)) != 0:
             last = self._process.last_lines()
             raise NodeEnded(

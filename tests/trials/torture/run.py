@@ -12,7 +12,7 @@ from random import Random
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
 from group_coordinator.pipeline.errors import Failure
@@ -31,6 +31,7 @@ from tests.trials.torture.faults import (
 from tests.trials.torture.load import Load, running_load
 from tests.trials.torture.nodes import running_cluster
 from tests.trials.torture.promises import Auditor
+from tests.trials.torture.reads import hooked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -44,6 +45,8 @@ _LEASE_S = 8.0
 KILLS_A_CHECK = 4
 # The next fault comes within one of these times, s: in the same batch, in the same move, or later.
 _LONGEST_DELAYS_S = (0.3, 2.0, 8.0)
+# After so many pauses some coordinator must have been fenced.
+PAUSES_A_FENCE = 5
 # How often another fault comes along with a kill.
 _OTHERS_A_KILL = 0.6
 _LAST_ACTIONS = 25
@@ -76,7 +79,8 @@ class TortureReport(Struct):
 
     `recovery_s` has the seconds from an end of a coordinator until it was ready, by what ended it.
     `starting` are the kills of a coordinator that was not ready yet. `interrupted` is a run that
-    was ended before all of its kills.
+    was ended before all of its kills. `reads_failed` are those of all coordinators' processes, by
+    kind; `fenced` the coordinators that ended because a later epoch had fenced them.
     """
 
     seed: int
@@ -97,6 +101,15 @@ class TortureReport(Struct):
     unknown_writers: int
     starting: int = 0
     interrupted: bool = False
+    reads_failed: dict[str, int] = field(default_factory=dict)
+    fenced: int = 0
+
+    def unproven(self) -> list[str]:
+        """Promises that nobody tried to break often enough: they hold, and that proves nothing."""
+        pauses = self.others.get("pause", 0)
+        if self.fenced or pauses < PAUSES_A_FENCE:
+            return []
+        return [f"of {pauses} pauses longer than a lease no coordinator was fenced"]
 
     def rows(self) -> list[tuple[Any, ...]]:
         """What was done and checked, a figure each."""
@@ -105,6 +118,8 @@ class TortureReport(Struct):
             *((f"kills: {name}", count) for name, count in self.kills.items()),
             ("of them of a coordinator that was starting", self.starting),
             *((f"other faults: {name}", count) for name, count in self.others.items()),
+            *((f"reads that failed: {kind}", n) for kind, n in self.reads_failed.items()),
+            *([("coordinators that were fenced", self.fenced)] if self.fenced else []),
             ("lost streaming checkpoints", self.lost_checkpoints),
             ("starts of a coordinator", self.starts),
             *(
@@ -155,9 +170,14 @@ def torture(
             if disk is None:
                 say("torture: no disk is filled: only root may mount one")
             ensure_tables(str(root))
-            with running_cluster(str(root), config, folder, nodes) as cluster:
+            with (
+                hooked(folder / "reads", str(root)) as reads,
+                running_cluster(str(root), config, folder, nodes) as cluster,
+            ):
                 random = Random(chosen)
-                stage = Stage(str(root), _OFFSETS_PARTITIONS, _LEASE_S, cluster, disk, random)
+                stage = Stage(
+                    str(root), _OFFSETS_PARTITIONS, _LEASE_S, cluster, disk, random, reads
+                )
                 trial = _Trial(stage, chosen, say)
                 try:
                     with on_interrupt(trial.interrupted.set):
@@ -307,6 +327,8 @@ class _Trial:
             members=counts["members"],
             expired=auditor.expired,
             unknown_writers=auditor.unknown_writers,
+            reads_failed=self._stage.reads.counts(),
+            fenced=sum(node.fenced for node in self._stage.cluster.nodes),
             starting=self._starting,
             interrupted=self.interrupted.is_set(),
         )

@@ -1,0 +1,145 @@
+"""Reads of a coordinator's Python processes that fail while the torture says so.
+
+Python imports this module at its start wherever this folder is on PYTHONPATH: in the driver, and in
+the processes that Spark starts. The product knows nothing of it. `TORTURE_READS` names a file; for
+as long as it is there each read below the root that is its first line fails by chance, at the share
+that is its second. What Python opens is seen by an audit hook, what Arrow and delta-rs open where
+they are asked. Each read that fails is a line of the file beside it, by its kind.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib.abc
+import importlib.util
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+VARIABLE = "TORTURE_READS"
+FAILED = ".failed"
+SHORT = "short read"
+KINDS = {"EIO": errno.EIO, "EMFILE": errno.EMFILE, "folder away": errno.ENOENT, SHORT: errno.EIO}
+# How long what the file said holds, s.
+_LOOK_S = 0.05
+
+
+class Reads:
+    """The reads of this process."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._looked_at = -_LOOK_S
+        self._root, self._share = "", 0.0
+        self._is_looking = False
+
+    def heard(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """An audit hook."""
+        if event in ("os.listdir", "os.scandir") or (
+            event == "open" and arguments[2] & os.O_ACCMODE == os.O_RDONLY
+        ):
+            self.read(arguments[0])
+
+    def read(self, path: object) -> None:
+        """Take note of a read; raises OSError if it is to fail."""
+        if self._is_looking:
+            return
+        self._is_looking = True
+        try:
+            self._look()
+            text = str(path)
+            if not self._root or not text.startswith(self._root) or random.random() > self._share:
+                return
+            kind = random.choice(list(KINDS))
+            with open(self._file + FAILED, "a") as failed:
+                failed.write(f"{kind}\n")
+            raise OSError(KINDS[kind], os.strerror(KINDS[kind]), text)
+        finally:
+            self._is_looking = False
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_S:
+            return
+        self._looked_at = now
+        try:
+            with open(self._file) as said:
+                root, share = said.read().split("\n")
+            self._root, self._share = root, float(share)
+        except (OSError, ValueError):
+            self._root = ""
+
+
+class _Files:
+    """An Arrow file system of which each opened file is a read."""
+
+    def __init__(self, files: Any, uri: str, reads: Reads) -> None:
+        self._files, self._uri, self._reads = files, uri, reads
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._files, name)
+        if name not in ("open_input_file", "open_input_stream"):
+            return found
+
+        def opened(path: str) -> Any:
+            self._reads.read(f"{self._uri}/{path}")
+            return found(path)
+
+        return opened
+
+
+class _Patching(importlib.abc.MetaPathFinder):
+    """Changes modules as they are imported, before anybody has anything of them."""
+
+    def __init__(self, patches: dict[str, Callable[[Any], None]]) -> None:
+        self._patches = patches
+
+    def find_spec(self, fullname: str, _path: Sequence[str] | None, _target: Any = None) -> Any:
+        patch = self._patches.pop(fullname, None)
+        if patch is None:
+            return None
+        spec = importlib.util.find_spec(fullname)
+        if spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            load(module)
+            patch(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def install(reads: Reads) -> None:
+    """Have this process's reads be told of."""
+
+    def patch_deltalake(module: Any) -> None:
+        class Table(module.DeltaTable):  # type: ignore[misc]
+            def __init__(self, table_uri: Any, *rest: Any, **options: Any) -> None:
+                reads.read(table_uri)
+                super().__init__(table_uri, *rest, **options)
+
+            def update_incremental(self) -> None:
+                reads.read(self.table_uri)
+                super().update_incremental()
+
+        module.DeltaTable = Table
+
+    def patch_reader(module: Any) -> None:
+        original = module.open_files
+        module.open_files = lambda uri: _Files(original(uri), uri, reads)
+
+    patches: dict[str, Callable[[Any], None]] = {
+        "deltalake": patch_deltalake,
+        "group_coordinator.pipeline.delta.commit_reader": patch_reader,
+    }
+    sys.meta_path.insert(0, _Patching(patches))
+    sys.addaudithook(reads.heard)
+
+
+if VARIABLE in os.environ:
+    install(Reads(os.environ[VARIABLE]))
