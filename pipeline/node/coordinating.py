@@ -11,6 +11,7 @@ import math
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # What ends a coordinator with one line rather than a traceback.
-ERRORS = (Failure, ConfigError, DeltaError, OSError, Py4JError)
+ERRORS = (Failure, ConfigError, DeltaError, OSError, pa.ArrowException, Py4JError)
 # A coordinator that has just started has its own to do, and may be stopped at once.
 _ARCHIVE_AFTER_S = 30.0
 
