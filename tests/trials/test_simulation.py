@@ -318,7 +318,7 @@ OUTLIVED = Plan(
     events=9_000,
     nodes=2,
     script=(
-        Fault(6_000, faults.ZOMBIE, commit=CommitFault("node 1", DATA_FILE, STAND_STILL, 4_000)),
+        Fault(6_000, faults.ZOMBIE, commit=CommitFault("an owner", DATA_FILE, STAND_STILL, 4_000)),
     ),
 )
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from tests.trials.simulation.world import Process, World
 
 # How long a request waits for its answer at most while nobody is disturbed, ms.
-LONGEST_WAIT_MS = 60_000.0
+LONGEST_WAIT_MS = 30_000.0
 # How the transaction identifiers begin under which a table records epochs.
 _FENCE = "coordinator-epoch-"
 _FENCED_TABLES = frozenset(table.name for table in WRITTEN)

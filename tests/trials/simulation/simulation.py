@@ -14,6 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from group_coordinator.pipeline import background, clock
 from group_coordinator.pipeline.delta import local_appender, log_trim
@@ -302,7 +303,9 @@ class Simulation:
         self.world.tell(f"FAULT {fault.line().strip()}")
         self.world.count("faults")
         host = self._hosts[fault.node_id - 1] if fault.node_id else None
-        if fault.commit is not None:
+        if fault.kind == faults.ZOMBIE:
+            self._outlive_lease(fault)
+        elif fault.commit is not None:
             self._files.faults.append(fault.commit)
         elif fault.reads is not None:
             self._files.troubles.add(fault.reads)
@@ -324,6 +327,15 @@ class Simulation:
             self._change_topics(fault.number)
         elif host is not None:
             self._inflict_on(host, fault)
+
+    def _outlive_lease(self, fault: Fault) -> None:
+        """Have an owner's next batch stand still for longer than a lease."""
+        assert fault.commit is not None
+        owners = {state.owner for state in self.observer.cluster.partitions.values()}
+        hosts = [host for host in self._hosts if host.running and host.node_id in owners]
+        if hosts:
+            host = hosts[fault.number % len(hosts)]
+            self._files.faults.append(replace(fault.commit, process=host.name))
 
     def _inflict_on(self, host: NodeHost, fault: Fault) -> None:
         if fault.kind == faults.KILL:
