@@ -134,7 +134,9 @@ class FailingReads:
             aside = Path(tempfile.mkdtemp(dir=Path(self._root).parent), "whole")
             os.rename(file, aside)
             content = aside.read_bytes()
-            file.write_bytes(content[: len(content) // 2])
+            # A commit ends within its last action: delta-rs does not notice a cut at a line's end.
+            start = content.rstrip().rfind(b"\n") + 1 if file.suffix == ".json" else 0
+            file.write_bytes(content[: (start + len(content)) // 2])
             self._cut = aside, file
 
     @contextmanager
