@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from group_coordinator.pipeline.gateway.api import Decided
 from group_coordinator.pipeline.gateway.wire import response_frame
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.api import Api
     from group_coordinator.pipeline.gateway.call import Call
     from group_coordinator.schemas.messages import Response
+
+
+T = TypeVar("T")
 
 
 class Client(Protocol):
@@ -52,14 +55,33 @@ async def tell(answer: Callable[[], Awaitable[bytes | None]], client: Client) ->
 
 
 class Answering:
-    """A request of an API, which begins when there is room for it."""
+    """A request of an API, which begins when there is room for it.
 
-    __slots__ = ("_api", "_call", "_client", "_has_room", "_number", "_request", "_running")
+    `aside`: its answer may be long, and is written in a thread.
+    """
+
+    __slots__ = (
+        "_api",
+        "_aside",
+        "_call",
+        "_client",
+        "_has_room",
+        "_number",
+        "_request",
+        "_running",
+    )
 
     def __init__(
-        self, api: Api, call: Call, correlation_id: int, request: Any, client: Client
+        self,
+        api: Api,
+        call: Call,
+        correlation_id: int,
+        request: Any,
+        client: Client,
+        aside: bool = False,
     ) -> None:
         self._api = api
+        self._aside = aside or api.aside
         self._call = call
         self._number = correlation_id
         self._request = request
@@ -116,19 +138,57 @@ class Answering:
             response = await answer(self._call, self._request)
         finally:
             self._leave()
-        return None if response is None else self._frame(response)
+        if response is None:
+            return None
+        return await self._frame_aside(response) if self._aside else self._frame(response)
 
     def _decided(self, decided: Response) -> None:
         """Hear what the coordinator decided."""
         self._leave()
-        answer = self._api.answer
-        assert isinstance(answer, Decided)
+        if self._aside:
+            told = tell(partial(self._frame_aside, decided), self._client)
+            self._running = asyncio.ensure_future(told)
+            return
         try:
-            frame = self._frame(answer.respond(self._call, self._request, decided))
+            frame = self._frame(decided)
         except Exception as error:
             self._client.failed(error)
         else:
             self._client.answered(frame)
 
-    def _frame(self, response: Any) -> bytes:
-        return response_frame(self._number, self._api, response, self._call.version)
+    async def _frame_aside(self, found: Any) -> bytes:
+        return await asyncio.to_thread(self._frame, found)
+
+    def _frame(self, found: Any) -> bytes:
+        """The answer's bytes: `found` is what was decided, or what the API has answered."""
+        answer = self._api.answer
+        if isinstance(answer, Decided):
+            found = answer.respond(self._call, self._request, found)
+        return response_frame(self._number, self._api, found, self._call.version)
+
+
+class ReadAside:
+    """A request that is read in a thread before it is answered: of a long one the loop hears less.
+
+    `read` returns how it is answered. `begin` begins that.
+    """
+
+    __slots__ = ("_running",)
+
+    def __init__(
+        self, read: Callable[[], T], begin: Callable[[T], Running], client: Client
+    ) -> None:
+        self._running: Running = asyncio.ensure_future(self._read(read, begin, client))
+
+    def cancel(self) -> None:
+        """End it: nobody waits for its answer any more."""
+        self._running.cancel()
+
+    async def _read(
+        self, read: Callable[[], T], begin: Callable[[T], Running], client: Client
+    ) -> None:
+        try:
+            self._running = begin(await asyncio.to_thread(read))
+        # What is no request ends its connection, and so does a bug of one API.
+        except Exception as error:
+            client.failed(error)

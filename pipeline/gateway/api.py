@@ -49,6 +49,7 @@ class Api:
     none. Without a `codec` requests and responses are kafka-python's. `parks`: an answer may wait
     for other clients' requests, so they must be read meanwhile, however many such requests there
     are. `repeats`: a client sends the same bytes again and again, but for the correlation id.
+    `aside`: an answer may be long, so it is written in a thread, and the loop serves others.
 
     `key` is Kafka's number of the API, `name` its name of the request.
     """
@@ -60,6 +61,7 @@ class Api:
     codec: Codec | None = None
     parks: bool = False
     repeats: bool = False
+    aside: bool = False
     key: int = field(init=False)
     name: str = field(init=False)
     _flexible: frozenset[int] = field(init=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from deltalake.exceptions import DeltaError
@@ -20,7 +21,7 @@ from group_coordinator.pipeline.topics import InvalidConfig
 from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from group_coordinator.pipeline.gateway.topics import Topics
 
@@ -45,9 +46,18 @@ class Outcome(NamedTuple):
 DENIED = Outcome(int(ErrorCode.TOPIC_AUTHORIZATION_FAILED), None)
 
 
+# The answer for a name that a request has more than once: Kafka's ControllerApis changes no such
+# topic, and answers its name once.
+TWICE = Outcome(int(ErrorCode.INVALID_REQUEST), "Duplicate topic name.")
+
 # As Kafka's controller refuses them (ReplicationControlManager, MAX_PARTITIONS_PER_BATCH): every
 # answer to Metadata would have to list them.
 MOST_PARTITIONS = 10_000
+
+
+def once(names: Iterable[str]) -> dict[str, bool]:
+    """Return each name that a request has, in order, and whether it has it only once."""
+    return {name: count == 1 for name, count in Counter(names).items()}
 
 
 async def change(

@@ -7,12 +7,13 @@ import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from group_coordinator.pipeline.gateway.answering import Answering, tell
+from group_coordinator.pipeline.gateway.answering import Answering, ReadAside, tell
 from group_coordinator.pipeline.gateway.apis import APIS, VERSIONS
 from group_coordinator.pipeline.gateway.apis.api_versions import supported, unsupported
 from group_coordinator.pipeline.gateway.authenticator import Authenticator
 from group_coordinator.pipeline.gateway.call import Call
 from group_coordinator.pipeline.gateway.fields import InvalidFrame
+from group_coordinator.pipeline.gateway.room import FREE_BYTES
 from group_coordinator.pipeline.gateway.wire import (
     API_VERSIONS,
     RequestHeader,
@@ -92,13 +93,20 @@ class Session:
         elif frame.startswith(_REPEATING) and len(frame) <= _REPEATED_BYTES:
             return self._begin_repeated(frame, client)
         else:
-            request = _read(frame)
-            if request.body is not None:
-                call = self._call(request, sent_after)
-                number = request.header.correlation_id
-                return Answering(request.api, call, number, request.body, client)
-            answer = partial(self._versions, request)
+            if len(frame) <= FREE_BYTES:
+                return self._begin(_read(frame), sent_after, client)
+            begin = partial(self._begin, sent_after=sent_after, client=client, aside=True)
+            return ReadAside(partial(_read, frame), begin, client)
         return asyncio.ensure_future(tell(answer, client))
+
+    def _begin(
+        self, request: _Request, sent_after: int, client: Client, aside: bool = False
+    ) -> Running:
+        if request.body is None:
+            return asyncio.ensure_future(tell(partial(self._versions, request), client))
+        call = self._call(request, sent_after)
+        number = request.header.correlation_id
+        return Answering(request.api, call, number, request.body, client, aside)
 
     def _begin_repeated(self, frame: bytes, client: Client) -> Running:
         """Begin to answer a frame that is read only the first time that its client sends it."""

@@ -36,19 +36,24 @@ class TopicLogs:
         self.counts: Mapping[str, int] = {}
         self.poll()
 
-    def poll(self) -> bool:
-        """Look for new topics and new rows; whether there is anything new."""
-        found = self._tables.poll()
+    def poll(self) -> list[str]:
+        """Look for new topics and new rows; return the topics that changed since the last look."""
+        self._tables.poll()
         self.counts = self._tables.catalogue()
-        return found
+        return self._tables.changed()
 
     def definition(self, topic: str) -> TopicTable | None:
         """What a topic is made of; None for one without a table. For any thread."""
         return self._tables.definition(topic)
 
-    def refresh(self, topic: str) -> bool:
-        """Look for records of a topic that other processes know of; whether there are any."""
-        return self._tables.refresh(topic)
+    def refresh(self, topic: str) -> None:
+        """Look for records of a topic that other processes know of."""
+        self._tables.refresh(topic)
+
+    def look_at(self, topic: str) -> list[str]:
+        """Look for records of a topic; return what `poll` does."""
+        self._tables.refresh(topic)
+        return self._tables.changed()
 
     def bounds(self, topic: str, partition: int) -> Bounds:
         """Where a partition begins and ends. Raises UnknownTopicOrPartition, TableReplaced."""

@@ -11,7 +11,7 @@ from group_coordinator.pipeline.gateway.looking import keep_looking
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from group_coordinator.schemas.rows import TopicTable
 
@@ -20,10 +20,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 # How often new rows are looked for, s: they are seen so much later at most.
 _LOOK_EVERY_S = 0.1
+# Of so many partitions of a request the thread reads, before it reads for others.
+MOST_AT_ONCE = 500
 
 
 class Topics:
-    """The topics of a root. `follow` keeps them up to date; `news` counts what it found.
+    """The topics of a root. `follow` keeps them up to date.
 
     Tables are read in one thread of their own: the loop serves everybody else meanwhile.
     """
@@ -31,9 +33,10 @@ class Topics:
     def __init__(self, root: str) -> None:
         self._logs = TopicLogs(root)
         self._thread = ThreadPoolExecutor(1, "topics")
-        self._changed = asyncio.Condition()
         self._looking: dict[str, asyncio.Task[None]] = {}
-        self.news = 0
+        # Of each topic how often it changed, and who waits for that.
+        self._news: dict[str, int] = {}
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
 
     def counts(self) -> Mapping[str, int]:
         """Each topic's number of partitions; none where there is no catalogue."""
@@ -47,17 +50,31 @@ class Topics:
         """Read in the thread that reads tables."""
         return asyncio.get_running_loop().run_in_executor(self._thread, read, self._logs)
 
-    async def wait_for_news(self, seen: int, seconds: float) -> None:
-        """Return once there is more than there was when `news` was `seen`, or after so long."""
+    def news(self, topics: Iterable[str]) -> dict[str, int]:
+        """How often each of the topics has changed, for `wait_for_news`."""
+        return {topic: self._news.get(topic, 0) for topic in topics}
 
-        async def changed() -> None:
-            async with self._changed:
-                await self._changed.wait_for(lambda: self.news != seen)
+    async def wait_for_news(self, seen: Mapping[str, int], seconds: float) -> bool:
+        """Wait until one of the topics has changed since its news were `seen`; False after so long.
 
+        News of another topic wake nobody: each wakened fetch reads all its partitions.
+        """
+        if self.news(seen) != seen:
+            return True
+        news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for topic in seen:
+            self._waiting.setdefault(topic, set()).add(news)
         try:
-            await asyncio.wait_for(changed(), seconds)
+            await asyncio.wait_for(news, seconds)
         except TimeoutError:
-            return
+            return False
+        finally:
+            for topic in seen:
+                waiting = self._waiting[topic]
+                waiting.discard(news)
+                if not waiting:
+                    del self._waiting[topic]
+        return True
 
     async def follow(self) -> None:
         """Look for changes until cancelled. A look that fails is made again."""
@@ -69,8 +86,7 @@ class Topics:
 
     async def look(self) -> None:
         """Look for changes once. Raises DeltaError, OSError and Failure."""
-        if await self.with_logs(TopicLogs.poll):
-            await self._tell()
+        self._tell(await self.with_logs(TopicLogs.poll))
 
     def look_soon(self, topic: str) -> None:
         """Look for new records of one topic, which was written to through this gateway."""
@@ -81,13 +97,14 @@ class Topics:
         # What is written from now on is another look's.
         await asyncio.sleep(0)
         del self._looking[topic]
-        if await self.with_logs(lambda logs: logs.refresh(topic)):
-            await self._tell()
+        self._tell(await self.with_logs(lambda logs: logs.look_at(topic)))
 
-    async def _tell(self) -> None:
-        async with self._changed:
-            self.news += 1
-            self._changed.notify_all()
+    def _tell(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._news[topic] = self._news.get(topic, 0) + 1
+            for news in self._waiting.get(topic, ()):
+                if not news.done():
+                    news.set_result(None)
 
     def close(self) -> None:
         """End the thread, and the looks that have not begun."""

@@ -67,6 +67,11 @@ class LogReader:
         """Take in what was appended; return whether there was anything."""
         return self._segments.poll()
 
+    @property
+    def mark(self) -> int:
+        """A number that is another one once there is something new."""
+        return self._segments.live.version
+
     def partition(self, number: int) -> PartitionSegments:
         """What there is of a partition, as of the last `poll`.
 

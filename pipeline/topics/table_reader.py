@@ -65,6 +65,11 @@ class TableReader:
         """
         return self._indexer.step(partitions)
 
+    @property
+    def mark(self) -> int:
+        """A number that is another one once there is something new."""
+        return self._index.topic(self.topic.topic_id).sequence
+
     def partition(self, number: int) -> PartitionIndex:
         """What there is of a partition, as of the last `step`.
 

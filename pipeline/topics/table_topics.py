@@ -59,6 +59,8 @@ class TableTopics:
         self._cache: RowGroupCache[RowGroup] = RowGroupCache(cache_bytes)
         self._log_cache: RowGroupCache[LogRows] = RowGroupCache(cache_bytes)
         self._json = JsonRows()
+        # Of each topic what `changed` has told.
+        self._told: dict[str, tuple[str, int, int]] = {}
 
     # --- what there is ----------------------------------------------------------------------------
 
@@ -101,6 +103,18 @@ class TableTopics:
         """
         own = self._logs.get(topic)
         return self._index.poll() if own is None else _follow(own, own.poll)
+
+    def changed(self) -> list[str]:
+        """Return the topics that are not as they were at the last call: new, deleted or grown."""
+        before = self._told
+        counts = self._definitions.counts
+        readers: dict[str, TableReader | LogReader] = {**self._tables, **self._logs}
+        self._told = {
+            name: (reader.topic.topic_id, counts.get(name, 0), reader.mark)
+            for name, reader in readers.items()
+        }
+        names = before.keys() | self._told.keys()
+        return sorted(name for name in names if before.get(name) != self._told.get(name))
 
     def _adopt(self) -> None:
         ignored = set(self._definitions.dead)

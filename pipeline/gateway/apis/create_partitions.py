@@ -9,7 +9,7 @@ from kafka.protocol.admin import CreatePartitionsRequest, CreatePartitionsRespon
 
 from group_coordinator.coordinator.authorization import ALTER, TOPIC
 from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.catalogue import DENIED, change
+from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, once
 from group_coordinator.pipeline.tables.topics import alter_topic, check_more_partitions
 
 if TYPE_CHECKING:
@@ -17,8 +17,15 @@ if TYPE_CHECKING:
 
 
 async def _answer(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    results = [await _create(call, topic, request.validate_only) for topic in request.topics]
-    return CreatePartitionsResponse(results=results)
+    named = {topic.name: topic for topic in request.topics}
+    return CreatePartitionsResponse(
+        results=[
+            await _create(call, named[name], request.validate_only)
+            if is_once
+            else _result(name, TWICE)
+            for name, is_once in once(each.name for each in request.topics).items()
+        ]
+    )
 
 
 async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
@@ -30,8 +37,12 @@ async def _create(call: Call, topic: Any, validate_only: bool) -> Any:
         else:
             grow = partial(alter_topic, *named, lambda _: call.check_time())
         made = await change(call.services.topics, topic.name, grow, topic.count)
+    return _result(topic.name, made)
+
+
+def _result(name: str, made: Outcome) -> Any:
     return CreatePartitionsResponse.CreatePartitionsTopicResult(
-        name=topic.name, error_code=made.code, error_message=made.message
+        name=name, error_code=made.code, error_message=made.message
     )
 
 

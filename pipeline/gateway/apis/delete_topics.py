@@ -14,7 +14,7 @@ from kafka.protocol.admin import DeleteTopicsRequest, DeleteTopicsResponse
 from group_coordinator.coordinator.authorization import DELETE, TOPIC
 from group_coordinator.pipeline.admin.changes import delete_topic
 from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.catalogue import DENIED, Outcome, change
+from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, once
 from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -32,7 +32,13 @@ async def _answer(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespo
         named = [(name, _NO_ID) for name in request.topic_names]
     else:
         named = [(topic.name, topic.topic_id) for topic in request.topics]
-    responses = [await _delete(call, name, topic_id) for name, topic_id in named]
+    names = once(name for name, _ in named if name is not None)
+    responses = [
+        await _delete(call, name, topic_id)
+        if name is None or names[name]
+        else _result(name, topic_id, TWICE)
+        for name, topic_id in dict.fromkeys(named)
+    ]
     return DeleteTopicsResponse(responses=responses)
 
 
@@ -44,6 +50,10 @@ async def _delete(call: Call, name: str | None, topic_id: UUID) -> Any:
         services = call.services
         delete = partial(delete_topic, services.root, name, call.check_time)
         made = await change(services.topics, name, delete)
+    return _result(name, topic_id, made)
+
+
+def _result(name: str | None, topic_id: UUID, made: Outcome) -> Any:
     return _Result(name=name, topic_id=topic_id, error_code=made.code, error_message=made.message)
 
 

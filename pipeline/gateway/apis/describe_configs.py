@@ -6,6 +6,7 @@ can be altered.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -71,6 +72,11 @@ class _Unknown(Exception):
 
 
 async def _answer(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    # A request may name thousands of resources, each of which has a score of entries.
+    return await asyncio.to_thread(_described, call, request)
+
+
+def _described(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     return DescribeConfigsResponse(
         results=[_result(call, each, request.include_synonyms) for each in request.resources]
     )
@@ -166,4 +172,4 @@ def _typed(values: msgspec.Struct, defaults: msgspec.Struct, source: int) -> Ite
             yield _Config(name, text, _DEFAULT if value == default else source)
 
 
-API = Api(DescribeConfigsRequest, 1, 4, _answer)
+API = Api(DescribeConfigsRequest, 1, 4, _answer, aside=True)

@@ -47,4 +47,4 @@ def _group(decided: messages.Response) -> Any:
     )
 
 
-API = Api(DescribeGroupsRequest, 0, 6, _answer)
+API = Api(DescribeGroupsRequest, 0, 6, _answer, aside=True)

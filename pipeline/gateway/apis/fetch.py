@@ -7,6 +7,7 @@ each request. All that is written is committed, so both isolation levels see the
 from __future__ import annotations
 
 import logging
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
 from group_coordinator.pipeline.gateway.topic_logs import Bounds
+from group_coordinator.pipeline.gateway.topics import MOST_AT_ONCE
 from group_coordinator.pipeline.topics import (
     LOG_APPEND_TIME,
     OffsetOutOfRange,
@@ -27,7 +29,7 @@ from group_coordinator.pipeline.topics import (
 from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from group_coordinator.pipeline.gateway.call import Call
     from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
@@ -45,16 +47,27 @@ async def _answer(call: Call, request: FetchRequest) -> bytes:
     # serves everybody else meanwhile.
     topics = call.services.topics
     until = monotonic() + request.max_wait_ms / 1000
-    most = call.services.settings.fetch_max_bytes
+    most = min(request.max_bytes, call.services.settings.fetch_max_bytes)
+    # As Kafka does: more than is sent at most would never be there.
+    least = min(request.min_bytes, most)
+    names = {topic.topic for topic in request.topics}
     while True:
-        seen = topics.news
-        reading = _Reading(call, request, min(request.max_bytes, most))
-        answer = await topics.with_logs(reading.run)
+        seen = topics.news(names)
+        reading = _Reading(call, request, most)
+        answer: bytes | None = None
+        for part in reading.parts():
+            answer = await topics.with_logs(part)
         left = until - monotonic()
-        if reading.size >= request.min_bytes or reading.has_failed or left <= 0:
+        if answer is not None and (reading.size >= least or reading.has_failed or left <= 0):
             return answer
+        if reading.size:
+            # It is read again: requests that wait would hold the records of all of them.
+            answer = None
+        del reading
         # Rows that came since the reading began end the wait at once.
-        await topics.wait_for_news(seen, left)
+        has_news = await topics.wait_for_news(seen, left)
+        if answer is not None and not has_news:
+            return answer
 
 
 class _Denied(Exception):
@@ -62,26 +75,39 @@ class _Denied(Exception):
 
 
 class _Reading:
-    """One reading of all partitions, within `max_bytes`."""
+    """One reading of all partitions, within `max_bytes`.
+
+    A partition that the request has more than once is answered once, as the last one says.
+    """
 
     def __init__(self, call: Call, request: FetchRequest, max_bytes: int) -> None:
-        self._request = request
         self._version = call.version
+        self._asked = {
+            (topic.topic, each.partition): each
+            for topic in request.topics
+            for each in topic.partitions
+        }
+        self._found: dict[str, list[Any]] = {topic.topic: [] for topic in request.topics}
         self._max_bytes = max_bytes
-        names = {topic.topic for topic in request.topics}
-        self._allowed = {name for name in names if call.may(READ, TOPIC, name)}
+        self._allowed = {name for name in self._found if call.may(READ, TOPIC, name)}
         self.size = 0
         self.has_failed = False
 
-    def run(self, logs: TopicLogs) -> bytes:
-        """Read in the order of the request; return the body of the answer."""
-        responses = [
-            _Topic(
-                topic=topic.topic,
-                partitions=[self._partition(logs, topic.topic, each) for each in topic.partitions],
-            )
-            for topic in self._request.topics
-        ]
+    def parts(self) -> Iterator[Callable[[TopicLogs], bytes | None]]:
+        """Yield what is to be run, in this order; the last one returns the body of the answer."""
+        asked = list(self._asked.items())
+        for at in range(0, max(1, len(asked)), MOST_AT_ONCE):
+            end = at + MOST_AT_ONCE
+            yield partial(self._run, asked[at:end], end >= len(asked))
+
+    def _run(
+        self, asked: Sequence[tuple[tuple[str, int], Any]], is_last: bool, logs: TopicLogs
+    ) -> bytes | None:
+        for (topic, _), each in asked:
+            self._found[topic].append(self._partition(logs, topic, each))
+        if not is_last:
+            return None
+        responses = [_Topic(topic=name, partitions=found) for name, found in self._found.items()]
         return _body(FetchResponse(session_id=0, responses=responses), self._version)
 
     def _partition(self, logs: TopicLogs, topic: str, asked: Any) -> Any:

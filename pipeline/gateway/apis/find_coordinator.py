@@ -6,6 +6,7 @@ over them.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.metadata import (
@@ -23,9 +24,17 @@ if TYPE_CHECKING:
 
 # From this version on a request names any number of groups (KIP-699).
 _MANY_KEYS = 4
+# More are looked up in a thread: the loop serves others.
+_MOST_KEYS_AT_ONCE = 100
 
 
 async def _answer(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+    if len(request.coordinator_keys or ()) > _MOST_KEYS_AT_ONCE:
+        return await asyncio.to_thread(_response, call, request)
+    return _response(call, request)
+
+
+def _response(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if call.version >= _MANY_KEYS else [request.key]
     found = [_coordinator(call, key, request.key_type) for key in keys]
     if call.version >= _MANY_KEYS:

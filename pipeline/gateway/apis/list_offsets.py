@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
@@ -10,10 +12,13 @@ from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
 from group_coordinator.coordinator.authorization import DESCRIBE, TOPIC
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.topics import MOST_AT_ONCE
 from group_coordinator.pipeline.topics import UnknownTopicOrPartition
 from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from group_coordinator.pipeline.gateway.call import Call
     from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 
@@ -35,30 +40,47 @@ _EPOCH = 0
 async def _answer(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
     names = {topic.name for topic in request.topics}
     allowed = {name for name in names if call.may(DESCRIBE, TOPIC, name)}
+    counts = Counter(
+        (topic.name, each.partition_index) for topic in request.topics for each in topic.partitions
+    )
+    found = []
+    for topic in request.topics:
+        results: list[Any] = []
+        for at in range(0, len(topic.partitions), MOST_AT_ONCE):
+            some = topic.partitions[at : at + MOST_AT_ONCE]
+            if topic.name not in allowed:
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                results += [_result(each.partition_index, code) for each in some]
+                continue
+            read = partial(_partitions, topic.name, some, counts)
+            results += await call.services.topics.with_logs(read)
+        found.append(_Topic(name=topic.name, partitions=results))
+    return ListOffsetsResponse(topics=found)
 
-    def read(logs: TopicLogs) -> list[Any]:
-        return [
-            _Topic(
-                name=topic.name,
-                partitions=[
-                    _partition(logs, topic.name, each.partition_index, each.timestamp)
-                    if topic.name in allowed
-                    else _result(each.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                    for each in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
 
-    return ListOffsetsResponse(topics=await call.services.topics.with_logs(read))
+def _partitions(
+    topic: str, asked: Sequence[Any], counts: Mapping[tuple[str, int], int], logs: TopicLogs
+) -> list[Any]:
+    results = []
+    is_fresh = False
+    for each in asked:
+        if counts[topic, each.partition_index] > 1:
+            # As Kafka does.
+            results.append(_result(each.partition_index, ErrorCode.INVALID_REQUEST))
+        else:
+            found = _partition(logs, topic, each.partition_index, each.timestamp, is_fresh)
+            results.append(found)
+            is_fresh |= each.timestamp == _LATEST
+    return results
 
 
-def _partition(logs: TopicLogs, topic: str, partition: int, timestamp: int) -> Any:
+def _partition(logs: TopicLogs, topic: str, partition: int, timestamp: int, is_fresh: bool) -> Any:
     code, offset, of_time = ErrorCode.NONE, _NONE, _NONE
     try:
         if timestamp == _LATEST:
             # What another gateway has acknowledged counts, too.
-            logs.refresh(topic)
+            if not is_fresh:
+                logs.refresh(topic)
             offset = logs.bounds(topic, partition).end
         elif timestamp in (_EARLIEST, _EARLIEST_LOCAL):
             offset = logs.bounds(topic, partition).start
@@ -91,4 +113,4 @@ def _result(partition: int, code: ErrorCode, offset: int = _NONE, of_time: int =
     )
 
 
-API = Api(ListOffsetsRequest, 1, 10, _answer)
+API = Api(ListOffsetsRequest, 1, 10, _answer, aside=True)

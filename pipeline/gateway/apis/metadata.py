@@ -8,6 +8,7 @@ created is created.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Container, Mapping
 
     from group_coordinator.pipeline.gateway.call import Call
 
@@ -34,11 +35,16 @@ _Topic = MetadataResponse.MetadataResponseTopic
 _NO_ID = UUID(int=0)
 
 
-async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
-    brokers = call.services.brokers
+async def _answer(call: Call, request: MetadataRequest) -> bytes:
     not_created: set[str] = set()
     if call.services.settings.auto_create_topics_enable and request.allow_auto_topic_creation:
         not_created = await _create_missing(call, request)
+    # A topic may have 10,000 partitions, and there may be any number of topics.
+    return await asyncio.to_thread(_body, call, request, not_created)
+
+
+def _body(call: Call, request: MetadataRequest, not_created: Container[str]) -> bytes:
+    brokers = call.services.brokers
     counts = call.services.topics.counts()
     # Version 0 has no null: no topics are all topics.
     if request.topics is None or (call.version == 0 and not request.topics):
@@ -48,13 +54,13 @@ async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
             if call.may(DESCRIBE, TOPIC, name)
         ]
     else:
+        # As Kafka does: a topic that is named many times is told once.
+        wanted = dict.fromkeys((each.name, each.topic_id) for each in request.topics)
         topics = [
-            _denied(each.name)
-            if each.name in not_created
-            else _asked_for(call, each.name, each.topic_id, counts)
-            for each in request.topics
+            _denied(name) if name in not_created else _asked_for(call, name, topic_id, counts)
+            for name, topic_id in wanted
         ]
-    return MetadataResponse(
+    response = MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(
                 node_id=each.node_id, host=each.host, port=each.port, rack=None
@@ -65,6 +71,7 @@ async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
         controller_id=brokers.alive()[0].node_id,
         topics=topics,
     )
+    return bytes(response.encode(version=call.version))
 
 
 async def _create_missing(call: Call, request: MetadataRequest) -> set[str]:

@@ -149,4 +149,4 @@ def _write(groups: Sequence[Fetched], version: int) -> bytes:
     return bytes(fields)
 
 
-API = Api(OffsetFetchRequest, 1, 9, _answer, Codec(_read, _write))
+API = Api(OffsetFetchRequest, 1, 9, _answer, Codec(_read, _write), aside=True)
