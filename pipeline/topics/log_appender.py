@@ -116,6 +116,11 @@ class _Plan:
             except (OutOfOrderSequence, InvalidProducerEpoch) as error:
                 self.outcomes.append(error)
 
+    @property
+    def refuses(self) -> bool:
+        """Whether a batch is not taken."""
+        return any(isinstance(each, Failure) for each in self.outcomes)
+
     def _place(self, batch: NewBatch, segments: Segments) -> int:
         number = batch.partition
         partition = segments.partition(number)
@@ -209,6 +214,10 @@ class LogAppender:
                     gone = UnknownTopicOrPartition(f"topic {self._topic.topic!r} is deleted")
                     return [gone] * len(batches)
                 plan = _Plan(batches, self._segments, self._unwritten)
+                if plan.refuses and self._segments.poll():
+                    # A commit that a network file system did not show yet is no commit at all to
+                    # the first look, and a producer takes a refusal for final.
+                    continue
                 self._write(plan, written, now)
                 if not written or self._commit(plan, written):
                     break
