@@ -106,8 +106,9 @@ def bring(table: Path, version: int) -> int | None:
 
 def _expected(lines: Sequence[dict[str, Any]]) -> dict[str, int | None]:
     """The versions that the commit stands behind; none of another engine's commit."""
-    infos = (line["commitInfo"] for line in lines if "commitInfo" in line)
-    return next((info[EXPECTED] for info in infos if EXPECTED in info), {})
+    infos = (line.get("commitInfo") for line in lines)
+    ours = (info for info in infos if isinstance(info, dict) and EXPECTED in info)
+    return next((info[EXPECTED] for info in ours), {})
 
 
 def _has(

@@ -168,9 +168,9 @@ class Answering:
 
 
 class ReadAside:
-    """A request that is read in a thread before it is answered: of a long one the loop hears less.
+    """A long request, which is read in a thread: the loop serves others meanwhile.
 
-    `read` returns how it is answered. `begin` begins that.
+    `read` returns the request, and `begin` begins to answer it.
     """
 
     __slots__ = ("_running",)

@@ -55,9 +55,9 @@ TWICE = Outcome(int(ErrorCode.INVALID_REQUEST), "Duplicate topic name.")
 MOST_PARTITIONS = 10_000
 
 
-def once(names: Iterable[str]) -> dict[str, bool]:
-    """Return each name that a request has, in order, and whether it has it only once."""
-    return {name: count == 1 for name, count in Counter(names).items()}
+def twice(names: Iterable[str]) -> set[str]:
+    """Return the names that a request has more than once."""
+    return {name for name, count in Counter(names).items() if count > 1}
 
 
 async def change(

@@ -90,14 +90,13 @@ class Session:
         """
         if self._authenticator is not None:
             answer = partial(self._authenticate, self._authenticator, frame)
-        elif frame.startswith(_REPEATING) and len(frame) <= _REPEATED_BYTES:
+            return asyncio.ensure_future(tell(answer, client))
+        if frame.startswith(_REPEATING) and len(frame) <= _REPEATED_BYTES:
             return self._begin_repeated(frame, client)
-        else:
-            if len(frame) <= FREE_BYTES:
-                return self._begin(_read(frame), sent_after, client)
-            begin = partial(self._begin, sent_after=sent_after, client=client, aside=True)
-            return ReadAside(partial(_read, frame), begin, client)
-        return asyncio.ensure_future(tell(answer, client))
+        if len(frame) <= FREE_BYTES:
+            return self._begin(_read(frame), sent_after, client)
+        begin = partial(self._begin, sent_after=sent_after, client=client, aside=True)
+        return ReadAside(partial(_read, frame), begin, client)
 
     def _begin(
         self, request: _Request, sent_after: int, client: Client, aside: bool = False

@@ -142,8 +142,8 @@ def mark_deleted(root: str, name: str, created: int) -> None:
     the catalogue later. A table that is lost, or that nobody here can append to, needs no mark.
     Raises DeltaError, OSError and Failure.
     """
-    for topic in log_topics(root)[0]:
-        if topic.topic == name and topic.at == created:
+    for topic in read_definitions(root):
+        if topic.topic == name and topic.at == created and topic.config is not None:
             try:
                 open_appender(topic.table).append(None, DELETED, 1)
             except (TableNotFoundError, UnsupportedTable) as error:

@@ -86,12 +86,12 @@ def test_a_broken_promise_ends_the_run_wherever_it_is_found(world: World) -> Non
 
 
 def test_reads_fail_after_so_many_and_so_many_times(world: World) -> None:
-    root = Path("/root")
+    root = Path("root")
     troubles, actor = Troubles(world, root), Actor(process("one"), "main")
     troubles.add(ReadFault("one", BROKEN, after=2, times=2))
     troubles.add(ReadFault("other", BROKEN))
 
-    def read(path: str = "/root/t/f") -> object:
+    def read(path: str = "root/t/f") -> object:
         try:
             return troubles.read(actor, path)
         except OSError as error:
@@ -108,7 +108,7 @@ def test_reads_fail_after_so_many_and_so_many_times(world: World) -> None:
 
 
 def test_a_process_is_killed_between_any_two_operations(world: World) -> None:
-    troubles, actor = Troubles(world, Path("/root")), Actor(process("one"), "main")
+    troubles, actor = Troubles(world, Path("root")), Actor(process("one"), "main")
     troubles.add(Halt("one", 2, None))
     troubles.operation(actor)
     troubles.operation(actor)

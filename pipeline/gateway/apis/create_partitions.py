@@ -9,7 +9,7 @@ from kafka.protocol.admin import CreatePartitionsRequest, CreatePartitionsRespon
 
 from group_coordinator.coordinator.authorization import ALTER, TOPIC
 from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, once
+from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, twice
 from group_coordinator.pipeline.tables.topics import alter_topic, check_more_partitions
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 async def _answer(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
-    named = {topic.name: topic for topic in request.topics}
+    refused = twice(each.name for each in request.topics)
     return CreatePartitionsResponse(
         results=[
-            await _create(call, named[name], request.validate_only)
-            if is_once
-            else _result(name, TWICE)
-            for name, is_once in once(each.name for each in request.topics).items()
+            _result(name, TWICE)
+            if name in refused
+            else await _create(call, topic, request.validate_only)
+            for name, topic in {each.name: each for each in request.topics}.items()
         ]
     )
 

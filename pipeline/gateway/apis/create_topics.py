@@ -9,7 +9,7 @@ from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse
 
 from group_coordinator.coordinator.authorization import CLUSTER, CREATE, TOPIC
 from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, once
+from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, twice
 from group_coordinator.pipeline.topics import check_log_topic, create_log_topic
 from group_coordinator.schemas.acls import CLUSTER_NAME
 
@@ -24,13 +24,13 @@ _REPLICAS = 1
 
 
 async def _answer(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
-    named = {topic.name: topic for topic in request.topics}
+    refused = twice(each.name for each in request.topics)
     return CreateTopicsResponse(
         topics=[
-            await _create(call, named[name], request.validate_only)
-            if is_once
-            else _result(name, TWICE, -1)
-            for name, is_once in once(each.name for each in request.topics).items()
+            _result(name, TWICE, -1)
+            if name in refused
+            else await _create(call, topic, request.validate_only)
+            for name, topic in {each.name: each for each in request.topics}.items()
         ]
     )
 

@@ -14,7 +14,7 @@ from kafka.protocol.admin import DeleteTopicsRequest, DeleteTopicsResponse
 from group_coordinator.coordinator.authorization import DELETE, TOPIC
 from group_coordinator.pipeline.admin.changes import delete_topic
 from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, once
+from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, twice
 from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -32,11 +32,9 @@ async def _answer(call: Call, request: DeleteTopicsRequest) -> DeleteTopicsRespo
         named = [(name, _NO_ID) for name in request.topic_names]
     else:
         named = [(topic.name, topic.topic_id) for topic in request.topics]
-    names = once(name for name, _ in named if name is not None)
+    refused = twice(name for name, _ in named if name is not None)
     responses = [
-        await _delete(call, name, topic_id)
-        if name is None or names[name]
-        else _result(name, topic_id, TWICE)
+        _result(name, topic_id, TWICE) if name in refused else await _delete(call, name, topic_id)
         for name, topic_id in dict.fromkeys(named)
     ]
     return DeleteTopicsResponse(responses=responses)

@@ -46,14 +46,14 @@ async def _answer(call: Call, request: ListOffsetsRequest) -> ListOffsetsRespons
     found = []
     for topic in request.topics:
         results: list[Any] = []
-        for at in range(0, len(topic.partitions), MOST_AT_ONCE):
-            some = topic.partitions[at : at + MOST_AT_ONCE]
-            if topic.name not in allowed:
-                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                results += [_result(each.partition_index, code) for each in some]
-                continue
-            read = partial(_partitions, topic.name, some, counts)
-            results += await call.services.topics.with_logs(read)
+        if topic.name not in allowed:
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            results = [_result(each.partition_index, code) for each in topic.partitions]
+        else:
+            for at in range(0, len(topic.partitions), MOST_AT_ONCE):
+                some = topic.partitions[at : at + MOST_AT_ONCE]
+                read = partial(_partitions, topic.name, some, counts)
+                results += await call.services.topics.with_logs(read)
         found.append(_Topic(name=topic.name, partitions=results))
     return ListOffsetsResponse(topics=found)
 

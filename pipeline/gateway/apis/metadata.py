@@ -35,15 +35,17 @@ _Topic = MetadataResponse.MetadataResponseTopic
 _NO_ID = UUID(int=0)
 
 
-async def _answer(call: Call, request: MetadataRequest) -> bytes:
+async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
     not_created: set[str] = set()
     if call.services.settings.auto_create_topics_enable and request.allow_auto_topic_creation:
         not_created = await _create_missing(call, request)
     # A topic may have 10,000 partitions, and there may be any number of topics.
-    return await asyncio.to_thread(_body, call, request, not_created)
+    return await asyncio.to_thread(_described, call, request, not_created)
 
 
-def _body(call: Call, request: MetadataRequest, not_created: Container[str]) -> bytes:
+def _described(
+    call: Call, request: MetadataRequest, not_created: Container[str]
+) -> MetadataResponse:
     brokers = call.services.brokers
     counts = call.services.topics.counts()
     # Version 0 has no null: no topics are all topics.
@@ -60,7 +62,7 @@ def _body(call: Call, request: MetadataRequest, not_created: Container[str]) -> 
             _denied(name) if name in not_created else _asked_for(call, name, topic_id, counts)
             for name, topic_id in wanted
         ]
-    response = MetadataResponse(
+    return MetadataResponse(
         brokers=[
             MetadataResponse.MetadataResponseBroker(
                 node_id=each.node_id, host=each.host, port=each.port, rack=None
@@ -71,7 +73,6 @@ def _body(call: Call, request: MetadataRequest, not_created: Container[str]) -> 
         controller_id=brokers.alive()[0].node_id,
         topics=topics,
     )
-    return bytes(response.encode(version=call.version))
 
 
 async def _create_missing(call: Call, request: MetadataRequest) -> set[str]:
@@ -138,4 +139,4 @@ def _topic(call: Call, name: str, count: int) -> Any:
     )
 
 
-API = Api(MetadataRequest, 0, 12, _answer)
+API = Api(MetadataRequest, 0, 12, _answer, aside=True)

@@ -371,36 +371,27 @@ def test_nor_is_a_topic_made_or_grown_by_one(
 READ = AclBinding("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
 
 
+def numbered(acl: AclBinding, pattern_type: str, suffix: str = "") -> dict[str, Any]:
+    """An ACL on the wire: fields of a creation, or, with their suffix, of a filter."""
+    return {
+        f"resource_type{suffix}": code_of(ResourceType, acl.resource_type),
+        f"resource_name{suffix}": acl.resource_name,
+        f"{pattern_type}{suffix}": code_of(PatternType, acl.pattern_type),
+        f"principal{suffix}": acl.principal,
+        f"host{suffix}": acl.host,
+        "operation": code_of(Operation, acl.operation),
+        "permission_type": code_of(Permission, acl.permission),
+    }
+
+
 def creation(acl: AclBinding) -> CreateAclsRequest:
-    return CreateAclsRequest(
-        creations=[
-            CreateAclsRequest.AclCreation(
-                resource_type=code_of(ResourceType, acl.resource_type),
-                resource_name=acl.resource_name,
-                resource_pattern_type=code_of(PatternType, acl.pattern_type),
-                principal=acl.principal,
-                host=acl.host,
-                operation=code_of(Operation, acl.operation),
-                permission_type=code_of(Permission, acl.permission),
-            )
-        ]
-    )
+    of = CreateAclsRequest.AclCreation(**numbered(acl, "resource_pattern_type"))
+    return CreateAclsRequest(creations=[of])
 
 
 def removal(acl: AclBinding) -> DeleteAclsRequest:
-    return DeleteAclsRequest(
-        filters=[
-            DeleteAclsRequest.DeleteAclsFilter(
-                resource_type_filter=code_of(ResourceType, acl.resource_type),
-                resource_name_filter=acl.resource_name,
-                pattern_type_filter=code_of(PatternType, acl.pattern_type),
-                principal_filter=acl.principal,
-                host_filter=acl.host,
-                operation=code_of(Operation, acl.operation),
-                permission_type=code_of(Permission, acl.permission),
-            )
-        ]
-    )
+    of = DeleteAclsRequest.DeleteAclsFilter(**numbered(acl, "pattern_type", "_filter"))
+    return DeleteAclsRequest(filters=[of])
 
 
 @pytest.mark.usefixtures("hasty")

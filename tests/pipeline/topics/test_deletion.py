@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable, Transaction
 
-from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.admin.changes import delete_topic
-from group_coordinator.pipeline.delta import commit_reader, file_commits, table_log
 from group_coordinator.pipeline.delta.file_appender import FileAppender
 from group_coordinator.pipeline.delta.file_commits import FileCommits
 from group_coordinator.pipeline.delta.rewrite import Rewrite
@@ -29,20 +26,7 @@ from tests.pipeline.topics.tables import append, define, opened
 GONE = "UnknownTopicOrPartition"
 
 
-@pytest.fixture(autouse=True, params=["disk", "store"])
-def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where the topic's table lies; a local folder stands for a store."""
-    if request.param == "store":
-        for module in (table_log, file_commits, commit_reader):
-            monkeypatch.setattr(module, "local_folder", lambda _uri: None)
-    return str(request.param)
-
-
-@pytest.fixture
-def clocks() -> Iterator[AheadClocks]:
-    clocks = AheadClocks()
-    with clock.use(clocks):
-        yield clocks
+pytestmark = pytest.mark.usefixtures("place")
 
 
 def rows_of(table: str) -> int:

@@ -6,16 +6,15 @@ Where the log was cleaned up meanwhile its version is free again, and its commit
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.admin.changes import delete_topic
-from group_coordinator.pipeline.delta import commit, commit_reader, file_commits, table_log
+from group_coordinator.pipeline.delta import commit
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import Folder
 from group_coordinator.pipeline.delta.store_log import CLEANED_S
@@ -23,23 +22,6 @@ from group_coordinator.pipeline.topics import LogAppender
 from tests.clocks import AheadClocks
 from tests.pipeline.topics.logs import appender, batch, make, offsets, values
 from tests.pipeline.topics.tables import opened
-
-
-@pytest.fixture(params=["disk", "store"])
-def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Where the topic's table lies; a local folder stands for a store."""
-    if request.param == "store":
-        for module in (table_log, file_commits, commit_reader):
-            monkeypatch.setattr(module, "local_folder", lambda _uri: None)
-    return str(request.param)
-
-
-@pytest.fixture
-def clocks() -> Iterator[AheadClocks]:
-    """Clocks that go on while somebody stands still."""
-    clocks = AheadClocks()
-    with clock.use(clocks):
-        yield clocks
 
 
 def held(
@@ -123,22 +105,27 @@ def test_no_offset_is_given_twice_though_the_log_was_cleaned_up_meanwhile(
     given_once(root)
 
 
-def test_what_a_killed_appender_committed_late_is_written_only_where_its_offsets_are_free(
-    root: str, clocks: AheadClocks, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its client was told nothing, and sends the records again."""
+def kill_late(root: str, clocks: AheadClocks, monkeypatch: pytest.MonkeyPatch, other: int) -> None:
+    """Kill an appender behind its late commit; another one has appended to partition `other`."""
     topic = make(root)
     slow, fast = appender(topic), appender(topic)
     slow.append([batch(0, *numbered("a", 10))])
 
     def meanwhile() -> None:
-        fast.append([batch(0, *numbered("b", 5))])
+        fast.append([batch(other, *numbered("b", 5))])
         go_on(fast, topic.table)
 
     held(monkeypatch, "disk", clocks, meanwhile, killed=True)
     with pytest.raises(KeyboardInterrupt):
         slow.append([batch(0, *numbered("c", 10)), batch(1, "d")])
     trim(topic.table)
+
+
+def test_what_a_killed_appender_committed_late_is_written_only_where_its_offsets_are_free(
+    root: str, clocks: AheadClocks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its client was told nothing, and sends the records again."""
+    kill_late(root, clocks, monkeypatch, other=0)
     given_once(root)
     assert [value for _, value in values(opened(root))] == [
         *numbered("a", 10),
@@ -150,18 +137,7 @@ def test_what_a_killed_appender_committed_late_is_written_only_where_its_offsets
 def test_what_a_killed_appender_committed_late_is_written_where_nobody_came_between(
     root: str, clocks: AheadClocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = make(root)
-    slow, fast = appender(topic), appender(topic)
-    slow.append([batch(0, *numbered("a", 10))])
-
-    def meanwhile() -> None:
-        fast.append([batch(2, *numbered("b", 5))])
-        go_on(fast, topic.table)
-
-    held(monkeypatch, "disk", clocks, meanwhile, killed=True)
-    with pytest.raises(KeyboardInterrupt):
-        slow.append([batch(0, *numbered("c", 10)), batch(1, "d")])
-    trim(topic.table)
+    kill_late(root, clocks, monkeypatch, other=2)
     topics = opened(root)
     assert values(topics) == list(enumerate([*numbered("a", 10), *numbered("c", 10)]))
     assert values(topics, 1) == [(0, "d")]
