@@ -10,6 +10,7 @@ they are asked. Each read that fails is a line of the file beside it, by its kin
 from __future__ import annotations
 
 import errno
+import importlib
 import importlib.abc
 import importlib.util
 import os
@@ -73,11 +74,18 @@ class Reads:
             self._root = ""
 
 
+_READER = "group_coordinator.pipeline.delta.commit_reader"
+
+
 class _Files:
     """An Arrow file system of which each opened file is a read."""
 
     def __init__(self, files: Any, uri: str, reads: Reads) -> None:
         self._files, self._uri, self._reads = files, uri, reads
+
+    def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+        # Spark's workers get one by pickle, and have a hook of their own.
+        return _open_files, (self._uri,)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._files, name)
@@ -89,6 +97,10 @@ class _Files:
             return found(path)
 
         return opened
+
+
+def _open_files(uri: str) -> Any:
+    return importlib.import_module(_READER).open_files(uri)
 
 
 class _Patching(importlib.abc.MetaPathFinder):
@@ -135,7 +147,7 @@ def install(reads: Reads) -> None:
 
     patches: dict[str, Callable[[Any], None]] = {
         "deltalake": patch_deltalake,
-        "group_coordinator.pipeline.delta.commit_reader": patch_reader,
+        _READER: patch_reader,
     }
     sys.meta_path.insert(0, _Patching(patches))
     sys.addaudithook(reads.heard)
