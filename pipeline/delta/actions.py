@@ -1,20 +1,22 @@
 """The actions of a commit, as Delta's protocol names them: one line of JSON each.
 
 A commit is read into `Action`, which has only the fields that somebody here needs, and written from
-dictionaries, which have every field that the protocol requires. Source: Delta's PROTOCOL.md,
+dictionaries, which have every field that the protocol requires. Neither Arrow nor delta-rs is
+imported: commands that only ask DuckDB read logs by this too. Source: Delta's PROTOCOL.md,
 "Actions".
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import msgspec
 
 from group_coordinator.pipeline.clock import clock_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from group_coordinator.pipeline.delta.data_files import DataFile
 
@@ -26,22 +28,48 @@ COMMIT_ID = "txnId"
 EXPECTED = "expectedVersions"
 
 _encode = msgspec.json.Encoder().encode
-T = TypeVar("T")
 
 
 class NotWhole(OSError):
     """A file of a table of which a part was read: a later read may find the rest."""
 
 
-class AddedFile(msgspec.Struct):
-    """What is read of the add, or the remove, of a file."""
+class AddedFile(msgspec.Struct, frozen=True, rename="camel"):
+    """A file that a commit adds; `path` is as the log has it, encoded as a URL. Times in ms.
+
+    `stats` is JSON. `tags`: what else its writer says of it (`pipeline.delta.layout`).
+    """
 
     path: str
-    size: int | None = None
+    size: int = 0
+    modification_time: int = 0
+    partition_values: dict[str, str | None] = {}
+    data_change: bool = True
+    stats: str | None = None
     tags: dict[str, str | None] | None = None
+    deletion_vector: dict[str, Any] | None = None
+
+    @property
+    def file(self) -> str:
+        """The path below the table's root."""
+        return unquote(self.path)
 
 
-class _Transaction(msgspec.Struct, rename="camel"):
+class RemovedFile(msgspec.Struct, frozen=True, rename="camel"):
+    """A file that a commit removes."""
+
+    path: str
+    data_change: bool = True
+
+    @property
+    def file(self) -> str:
+        """The path below the table's root."""
+        return unquote(self.path)
+
+
+class Transaction(msgspec.Struct, frozen=True, rename="camel"):
+    """The version to which an application has come."""
+
     app_id: str
     version: int
 
@@ -50,33 +78,20 @@ class Action(msgspec.Struct, rename="camel"):
     """One line of a commit; exactly one field is set, or none for an action that is not needed."""
 
     add: AddedFile | None = None
-    remove: AddedFile | None = None
-    txn: _Transaction | None = None
+    remove: RemovedFile | None = None
+    txn: Transaction | None = None
+    # Verbatim: a description that was read and written anew is another one to Spark.
     meta_data: dict[str, Any] | None = None
     protocol: dict[str, Any] | None = None
-
-
-class _CommitInfo(msgspec.Struct, rename="camel"):
     # Of any type: another engine may mean something else by the names.
-    engine_info: Any = None
-    num_actions: Any = None
-
-
-class _Info(msgspec.Struct, rename="camel"):
-    commit_info: _CommitInfo = msgspec.field(default_factory=_CommitInfo)
+    commit_info: Any = None
 
 
 _decode_action = msgspec.json.Decoder(Action).decode
-_decode_info = msgspec.json.Decoder(_Info).decode
 
 
 def parse_commit(content: bytes) -> list[Action]:
-    """Return the actions of a commit's content; raises NotWhole."""
-    return decode_commit(content, _decode_action)
-
-
-def decode_commit(content: bytes, decode: Callable[[bytes], T]) -> list[T]:
-    """Return what `decode` makes of each action of a commit's content.
+    """Return the actions of a commit's content.
 
     Raises NotWhole for content that is cut off. At a line's end that is told by the number that our
     commits have of their actions; of other engines' commits, and of earlier releases', it is not
@@ -86,13 +101,14 @@ def decode_commit(content: bytes, decode: Callable[[bytes], T]) -> list[T]:
     if not lines:
         raise NotWhole("a commit is empty")
     try:
-        decoded = [decode(line) for line in lines]
-        info = _decode_info(lines[0]).commit_info
+        actions = [_decode_action(line) for line in lines]
     except msgspec.MsgspecError as error:
         raise NotWhole(f"a commit is cut off: {error}") from error
-    if info.engine_info == ENGINE and info.num_actions not in (None, len(lines)):
-        raise NotWhole(f"a commit has {len(lines)} of {info.num_actions} actions")
-    return decoded
+    info = actions[0].commit_info
+    is_ours = isinstance(info, dict) and info.get("engineInfo") == ENGINE
+    if is_ours and info.get("numActions") not in (None, len(lines)):
+        raise NotWhole(f"a commit has {len(lines)} of {info['numActions']} actions")
+    return actions
 
 
 def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:

@@ -2,26 +2,72 @@
 
 An application is a name in Delta's transaction identifiers, such as a streaming query's id; its
 versions rise with each append, as the query's batch ids do.
+
+A commit outlives the process, killed at any instant. Unless the appender is `flushed`, it is not
+forced to the disk: a machine that loses its power may lose the latest commits, as a Kafka broker
+with its default settings may, or keep a commit whose file is empty (`pipeline.delta.torn`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import functools
+import logging
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline import background
+from group_coordinator.pipeline.delta.commit import Bound, Changes, Move
+from group_coordinator.pipeline.delta.data_files import DataFile, new_path
+from group_coordinator.pipeline.delta.freshness import COMMITTABLE_S, Freshness
+from group_coordinator.pipeline.delta.layout import LayOut, Layout, write_parquet
+from group_coordinator.pipeline.delta.protocol import check_writable
+from group_coordinator.pipeline.delta.stores import open_store
+from group_coordinator.pipeline.delta.writer import TooOld, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+    from pathlib import Path
+
+    from group_coordinator.pipeline.delta.epoch import Epoch
+
+log = logging.getLogger(__name__)
 
 
-class AppendConflict(Failure):
-    """An append that lost against other writers `ATTEMPTS` times; it is not in the table."""
+@functools.lru_cache(maxsize=1)
+def _beside() -> ThreadPoolExecutor:
+    """The threads that write files ahead, of all appenders of the process."""
+    return ThreadPoolExecutor(4, "write-ahead")
 
 
-class Appender(Protocol):
-    """Appends to one table."""
+class Appender:
+    """Appends to one existing table; for one thread.
+
+    With an `epoch` it appends only while the table records no later epoch of that node. With
+    `flushed` an append to a disk has outlived a loss of power when it returns. `lay_out` says how
+    rows become a file (`pipeline.delta.layout`).
+
+    Raises deltalake's TableNotFoundError when it is made, and UnsupportedTable, also by any append,
+    if the table asks for more than is written here (`pipeline.delta.protocol`).
+    """
+
+    def __init__(
+        self,
+        uri: str | Path,
+        epoch: Epoch | None = None,
+        flushed: bool = False,
+        lay_out: LayOut = Layout,
+    ) -> None:
+        self._uri = str(uri)
+        self._epoch = epoch
+        self._flushed = flushed
+        self._lay_out = lay_out
+        self._writer = Writer(self._uri, flushed)
+        self._store = open_store(self._uri)
+        self._ahead: tuple[pa.Table, Future[DataFile], Freshness] | None = None
+        check_writable(self._uri, self._writer.snapshot.features)
 
     def append(self, rows: pa.Table | None, app_id: str | None = None, version: int = 0) -> bool:
         """Append in one commit; False if the application wrote this version, or a later one.
@@ -29,32 +75,97 @@ class Appender(Protocol):
         `rows` None commits only that the application has come to this version. Raises
         AppendConflict when other writers win every attempt, FencedError when the appender has an
         epoch and the table records a later one, CommitStateUnknown when the append may be in the
-        table or not: repeated under the same application and version it is not written twice.
+        table or not: repeated under the same application and version it is not written twice. An
+        append that raised NotFlushed is the last one: each later one raises it, too.
         """
-        ...
+        self._writer.check_flushed()
+        while True:
+            try:
+                return self._append(rows, app_id, version)
+            except TooOld as error:
+                log.warning("%s: its rows are written anew", error)
 
     def write_ahead(self, rows: pa.Table) -> None:
         """Begin to write the file of rows that the next append is given, where that takes long.
 
         If that append finds its version written, no commit names the file, and VACUUM deletes it.
         """
-        ...
+        if self._store.costs.is_remote:
+            begun = Freshness.of_now()
+            self._ahead = rows, background.submit(_beside(), partial(self._write, rows)), begun
 
     def last_version(self, app_id: str) -> int:
         """Return the last version that the application wrote, -1 if none."""
-        ...
+        return self._writer.snapshot.last_version(app_id)
 
     def forget(self) -> None:
         """Read what other writers committed, also those that wrote under an application of ours."""
-        ...
-
-
-class TableAppender(Appender, Protocol):
-    """An appender that knows the files of its table."""
+        self._writer.snapshot.follow()
 
     def file_paths(self) -> Collection[str] | None:
-        """Return the paths of the table's files, as its log has them, from the last look.
+        """Return the paths of the table's files, from the last look.
 
         None if the files do not hold the table's rows as they are: those only delta-rs can tell.
         """
-        ...
+        snapshot = self._writer.snapshot
+        return None if snapshot.features else snapshot.files.keys()
+
+    def _append(self, rows: pa.Table | None, app_id: str | None, version: int) -> bool:
+        if app_id is not None and self.last_version(app_id) >= version:
+            return False
+        begun = Freshness.of_now()
+        added = [] if rows is None else [self._file(rows)]
+        self._writer.may_stand = False
+        try:
+            while True:
+                found = self._writer.commit(self._changes(added, app_id, version), begun)
+                if isinstance(found, int):
+                    return True
+                if self._epoch is not None:
+                    self._epoch.check(self._uri, found[self._epoch.app_id])
+                if app_id is not None and self.last_version(app_id) >= version:
+                    return False
+        finally:
+            # While the commit may be in the table its file must stay. VACUUM deletes a file that no
+            # commit names.
+            if not self._writer.may_stand:
+                self._store.delete([file.path for file in added])
+
+    def _changes(self, added: list[DataFile], app_id: str | None, version: int) -> Changes:
+        moves, bounds = [], []
+        if app_id is not None:
+            expected = self._writer.snapshot.versions([app_id])[app_id]
+            moves.append(Move(app_id, expected, version))
+        if self._epoch is not None:
+            bounds.append(Bound(self._epoch.app_id, self._epoch.number))
+        return Changes(added, moves=moves, bounds=bounds)
+
+    def _file(self, rows: pa.Table) -> DataFile:
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] is rows and ahead[2].is_within(COMMITTABLE_S / 2):
+            return ahead[1].result()
+        return self._write(rows)
+
+    def _write(self, rows: pa.Table) -> DataFile:
+        """Write the rows, which are of one partition, as a file that is not yet the table's."""
+        names = self._writer.snapshot.partition_by
+        values: dict[str, str | None] = {name: str(rows.column(name)[0].as_py()) for name in names}
+        path = new_path(values, "snappy")
+        layout = self._lay_out(rows)
+        buffer = pa.BufferOutputStream()
+        write_parquet(buffer, layout, names)
+        content = buffer.getvalue()
+        modified_ms = self._store.write(path, content, self._flushed)
+        tags = dict(layout.tags)
+        return DataFile(path, content.size, modified_ms, rows.num_rows, values, tags=tags)
+
+
+def raise_epoch(uri: str, epoch: Epoch) -> None:
+    """Record the epoch in the table, which refuses every earlier start of the node from then on.
+
+    The epoch is one commit, so the order of commits decides: what an earlier start committed before
+    it stands, what comes after it is refused. Raises FencedError if the table records a later one.
+    """
+    appender = Appender(uri)
+    if not appender.append(None, epoch.app_id, epoch.number):
+        epoch.check(uri, appender.last_version(epoch.app_id))

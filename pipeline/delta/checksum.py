@@ -2,6 +2,8 @@
 
 Spark that reads a table without a checksum gets protocol and metadata by a query over the log
 whenever there is a new version, which takes 110 to 170 ms; with the checksum it takes 20 ms.
+Spark compares a version checksum's description with the log's, text by text: one that was read and
+written anew would be refused (DELTA_STATE_RECOVER_ERROR) wherever it differs.
 Source: Delta's PROTOCOL.md, "Version Checksum File".
 """
 
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from group_coordinator.pipeline.delta.commit import write_partial
+from group_coordinator.pipeline.delta.disk import write_partial
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.snapshot import Snapshot
@@ -29,22 +31,21 @@ def checksum_path(folder: Path, version: int) -> Path:
     return folder / f"{version:020}.crc"
 
 
-def write_checksum(folder: Path, snapshot: Snapshot) -> None:
-    """Write the checksum of the snapshot's version; `folder` is the log's.
+def write_checksum(uri: str, snapshot: Snapshot) -> None:
+    """Write the checksum of the snapshot's version of a table in a local folder.
 
-    There is none without the table's description. One that cannot be written is logged: the commit
-    stands, and the next reader is slower.
+    One that cannot be written is logged: the commit stands, and the next reader is slower.
     """
-    if snapshot.description is None:
-        return
+    sizes = snapshot.files.values()
     checksum = {
-        "tableSizeBytes": snapshot.bytes,
-        "numFiles": len(snapshot.files),
+        "tableSizeBytes": sum(sizes),
+        "numFiles": len(sizes),
         "numMetadata": 1,
         "numProtocol": 1,
-        "metadata": snapshot.description["metaData"],
-        "protocol": snapshot.description["protocol"],
+        "metadata": snapshot.meta_data,
+        "protocol": snapshot.protocol,
     }
+    folder = Path(uri, "_delta_log")
     try:
         partial = write_partial(folder, _encode(checksum))
         os.replace(partial, checksum_path(folder, snapshot.version))

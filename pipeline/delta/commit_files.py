@@ -20,8 +20,9 @@ from pyarrow.fs import FileSystem
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.delta.actions import parse_commit
-from group_coordinator.pipeline.delta.commit_reader import is_in_store, read_commit
+from group_coordinator.pipeline.delta.commit_reader import read_commit
 from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
+from group_coordinator.pipeline.delta.store_files import is_in_store
 
 # Which row groups of a file are wanted, by its commit's version and its tags; None: the tags do not
 # say, so that all are.
@@ -85,10 +86,9 @@ def _read(files: FileSystem, wanted: Wanted | None, version: int) -> list[NewFil
     flags = [None if wanted is None else wanted(version, add.tags) for add in adds]
     if all(each is not None and not any(each) for each in flags):
         return []
-    sizes = [_SMALL_BYTES if add.size is None else add.size for add in adds]
-    is_ahead = is_in_store(files) and sum(sizes) <= _SMALL_BYTES
+    is_ahead = is_in_store(files) and sum(add.size for add in adds) <= _SMALL_BYTES
     return [
-        NewFile(add.path, each, _opener(files, add.path, is_ahead))
+        NewFile(add.file, each, _opener(files, add.file, is_ahead))
         for add, each in zip(adds, flags, strict=True)
     ]
 

@@ -5,7 +5,7 @@ A look at the next commit is one attempt to open a file, whatever the table's si
 
 from __future__ import annotations
 
-from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileSelector, FileSystem
 
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.freshness import Freshness
@@ -13,34 +13,23 @@ from group_coordinator.pipeline.delta.log import (
     NOTE,
     LastCheckpoint,
     LogGone,
+    commit_name,
     decode_last_checkpoint,
     listed_checkpoint,
 )
-from group_coordinator.pipeline.delta.object_store import StoreFiles
-from group_coordinator.pipeline.delta.store_log import CLEANED_S
-from group_coordinator.pipeline.delta.table import local_folder
+from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.store_files import is_in_store
 
 # How often a reader that finds no commit asks whether it was cleaned up, s.
 GONE_CHECK_S = 1.0
-
-
-def open_files(uri: str) -> FileSystem:
-    """Return the file system of a table, with the table at its root."""
-    folder = local_folder(uri)
-    if folder is None:
-        return PyFileSystem(StoreFiles(uri))
-    return SubTreeFileSystem(str(folder), LocalFileSystem())
-
-
-def is_in_store(files: FileSystem) -> bool:
-    """Whether a file system of `open_files` is a store's, where each look is a request."""
-    return isinstance(files, PyFileSystem)
+# No clean-up of a log in a store deletes a commit that is younger, s.
+CLEANED_S = ObjectStore.costs.freed_s
 
 
 def read_commit(files: FileSystem, version: int) -> bytes | None:
     """Return the content of a version's commit, None if there is no such version yet."""
     # No writer commits nothing: an empty file is one that is being written in place.
-    return _read(files, f"_delta_log/{version:020}.json") or None
+    return _read(files, f"_delta_log/{commit_name(version)}") or None
 
 
 def noted_checkpoint(files: FileSystem) -> LastCheckpoint | None:

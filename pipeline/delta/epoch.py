@@ -26,9 +26,9 @@ class Epoch(msgspec.Struct, frozen=True):
         """The transaction identifier whose version is the node's latest epoch."""
         return f"coordinator-epoch-{self.node_id}"
 
-    def check(self, table: str, latest: int) -> None:
+    def check(self, table: str, latest: int | None) -> None:
         """Raise FencedError if `latest`, the epoch that the table records, is a later one."""
-        if latest > self.number:
+        if latest is not None and latest > self.number:
             raise FencedError(table, self, latest)
 
 

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from group_coordinator.pipeline.delta.commit_reader import is_in_store
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.side_by_side import side_by_side
+from group_coordinator.pipeline.delta.store_files import is_in_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

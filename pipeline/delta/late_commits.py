@@ -27,31 +27,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from group_coordinator.pipeline.delta.actions import (
-    EXPECTED,
-    Action,
-    decode_commit,
-    parse_commit,
-)
+from group_coordinator.pipeline.delta.actions import EXPECTED, Action, parse_commit
 from group_coordinator.pipeline.delta.commit import Commit
-from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.log import commit_path
-from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.delta.table_log import FolderLog, commit_after
+from group_coordinator.pipeline.delta.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from deltalake import DeltaTable
-
 log = logging.getLogger(__name__)
 
 _PLAIN = ("add", "txn", "commitInfo")
-
-
-class _Brought(Exception):
-    """Somebody else has brought the commit meanwhile."""
 
 
 def late_commits(log_folder: Path, versions: Sequence[int]) -> list[int]:
@@ -72,12 +59,13 @@ def bring(table: Path, version: int) -> int | None:
     """Commit again what a late commit holds; return as which version, None if it is there already.
 
     The late commit is deleted, or kept under another name if it is no append. Raises LogGone,
-    CommitStateUnknown, DeltaError and OSError; then it is tried again.
+    CommitStateUnknown, and other OSErrors; then it is tried again.
     """
     log_folder = table / "_delta_log"
     late = commit_path(log_folder, version)
     content = late.read_bytes()
-    lines: list[dict[str, Any]] = decode_commit(content, msgspec.json.decode)
+    actions = parse_commit(content)
+    lines: list[dict[str, Any]] = [msgspec.json.decode(line) for line in content.splitlines()]
     if any(name not in _PLAIN for line in lines for name in line):
         log.error(
             "version %d of %s is lost: it came after the log was cleaned up beyond it, and does "
@@ -87,12 +75,7 @@ def bring(table: Path, version: int) -> int | None:
         )
         late.rename(log_folder / f".late-{late.name}")
         return None
-    actions = parse_commit(content)
-    handle = open_delta(str(table))
-    expected = _expected(lines)
-    brought = None
-    if not _has(handle, table, actions, expected):
-        brought = _commit(log_folder, handle.version(), lines, actions, expected)
+    brought = _bring(table, lines, actions)
     late.unlink()
     if brought is not None:
         log.warning(
@@ -104,63 +87,46 @@ def bring(table: Path, version: int) -> int | None:
     return brought
 
 
-def _expected(lines: Sequence[dict[str, Any]]) -> dict[str, int | None]:
+def _bring(table: Path, lines: list[dict[str, Any]], actions: list[Action]) -> int | None:
+    expected = _expected(actions)
+    rest = [line for line in lines if "commitInfo" not in line]
+    snapshot = Snapshot(str(table))
+    while True:
+        snapshot.follow()
+        if _has(snapshot, table, actions, expected):
+            return None
+        commit = Commit(rest, expected=expected)
+        try:
+            snapshot.log.create(commit, snapshot.version + 1)
+        except FileExistsError:
+            continue
+        return snapshot.version + 1
+
+
+def _expected(actions: Sequence[Action]) -> dict[str, int | None]:
     """The versions that the commit stands behind; none of another engine's commit."""
-    infos = (line.get("commitInfo") for line in lines)
+    infos = (action.commit_info for action in actions)
     ours = (info for info in infos if isinstance(info, dict) and EXPECTED in info)
     return next((info[EXPECTED] for info in ours), {})
 
 
 def _has(
-    handle: DeltaTable, table: Path, actions: Sequence[Action], expected: Mapping[str, int | None]
+    snapshot: Snapshot, table: Path, actions: Sequence[Action], expected: Mapping[str, int | None]
 ) -> bool:
     """Whether the table has the commit's files or transactions, or it counts as not written.
 
     It does where its files are gone, and where a version that it stands behind is another one.
     """
-    there = {file.path for file in data_files(handle)}
-    paths = [action.add.path for action in actions if action.add is not None]
-    if any(path in there or not (table / path).exists() for path in paths):
+    paths = [action.add.file for action in actions if action.add is not None]
+    if any(path in snapshot.files or not (table / path).exists() for path in paths):
         return True
     if expected:
-        return any(
-            handle.transaction_version(app_id) != version for app_id, version in expected.items()
-        )
+        return snapshot.versions(expected) != expected
     written = [
-        (handle.transaction_version(action.txn.app_id), action.txn.version)
+        (snapshot.last_version(action.txn.app_id), action.txn.version)
         for action in actions
         if action.txn is not None
     ]
     if paths:
         return any(newest == version for newest, version in written)
-    return any(newest is not None and newest >= version for newest, version in written)
-
-
-def _commit(
-    log_folder: Path,
-    version: int,
-    lines: Sequence[dict[str, Any]],
-    actions: Sequence[Action],
-    expected: Mapping[str, int | None],
-) -> int | None:
-    paths = {action.add.path for action in actions if action.add is not None}
-    app_ids = {action.txn.app_id for action in actions if action.txn is not None}
-    app_ids |= expected.keys()
-    at = version
-
-    def check(others: list[Action]) -> None:
-        nonlocal at
-        at += 1
-        for other in others:
-            if other.add is not None and other.add.path in paths:
-                raise _Brought
-            if other.txn is not None and other.txn.app_id in app_ids:
-                raise _Brought
-
-    commit = Commit([line for line in lines if "commitInfo" not in line], is_blind_append=True)
-    commit.expect(expected)
-    try:
-        commit_after(FolderLog(log_folder), version, commit, check)
-    except _Brought:
-        return None
-    return at + 1
+    return any(newest >= version for newest, version in written)

@@ -8,30 +8,26 @@ from __future__ import annotations
 
 from copy import copy
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
-import msgspec
-import pyarrow.parquet as pq
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.actions import decode_commit
-from group_coordinator.pipeline.delta.commit_reader import (
-    GoneCheck,
-    noted_checkpoint,
-    open_files,
-    read_commit,
-)
-from group_coordinator.pipeline.delta.file_actions import FileAction, LiveFile
-from group_coordinator.pipeline.delta.log import LogGone
-from group_coordinator.pipeline.delta.parquet_file import read_whole
+from group_coordinator.pipeline.delta.actions import Action, parse_commit
+from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
+from group_coordinator.pipeline.delta.log import LogGone, open_log
+from group_coordinator.pipeline.delta.protocol import writer_features
+from group_coordinator.pipeline.delta.replay import TableState, from_checkpoint
+from group_coordinator.pipeline.delta.snapshot import read_checkpoint
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyarrow.fs import FileSystem
 
+    from group_coordinator.pipeline.delta.actions import AddedFile
 
-_decode_action = msgspec.json.Decoder(FileAction).decode
-_COLUMNS = ["add", "txn"]
+_COLUMNS = ("add", "txn", "metaData", "protocol")
 
 
 class Change(Struct, frozen=True):
@@ -40,7 +36,7 @@ class Change(Struct, frozen=True):
     `everything`: the table was read anew, and has the files in `added` and no others.
     """
 
-    added: list[LiveFile]
+    added: list[AddedFile]
     removed: list[str]
     transactions: dict[str, int]
     everything: bool = False
@@ -49,14 +45,17 @@ class Change(Struct, frozen=True):
 class LiveFiles:
     """A place in a table's log: from its beginning, or its newest Delta checkpoint, on.
 
-    `version` is the newest one that is behind it. A table of ours has plain Delta checkpoints of
-    one file; one in another form is refused by a Failure. For one thread.
+    `version` is the newest one that is behind it, `features` what the table asks of its writers
+    there. A table of ours has plain Delta checkpoints of one file; one in another form is refused
+    by a Failure. For one thread.
     """
 
     def __init__(self, uri: str) -> None:
         self.files: FileSystem = open_files(uri)
         self.version = -1
+        self.features: tuple[str, ...] = ()
         self._uri = uri
+        self._description = _state()
         self._check_gone = GoneCheck(self.files)
 
     def look(self) -> tuple[Change, LiveFiles] | None:
@@ -80,46 +79,36 @@ class LiveFiles:
             except LogGone:
                 return self._load()
             return None
-        change = _change(decode_commit(content, _decode_action))
-        return change, self._behind(self.version + 1)
+        actions = parse_commit(content)
+        return _change(actions), self._behind(self.version + 1, actions)
 
-    def _behind(self, version: int) -> LiveFiles:
+    def _behind(self, version: int, actions: Sequence[Action]) -> LiveFiles:
         behind = copy(self)
         behind.version = version
+        described = [a for a in actions if a.meta_data is not None or a.protocol is not None]
+        if described:
+            behind._description = copy(self._description)
+            for action in described:
+                behind._description.take(action)
+            behind.features = writer_features(behind._description)
         return behind
 
     def _load(self) -> tuple[Change, LiveFiles] | None:
-        noted = noted_checkpoint(self.files)
-        if noted is None:
+        state = from_checkpoint(open_log(self._uri), read_checkpoint(_COLUMNS), _state)
+        if state.version < 0:
             return None
-        path = f"_delta_log/{noted.version:020}.checkpoint.parquet"
-        try:
-            with read_whole(path), self.files.open_input_file(path) as file:
-                rows = pq.read_table(file, columns=_COLUMNS)
-        except FileNotFoundError as error:
-            raise Failure(f"{self._uri} has no plain Delta checkpoint: {error}") from error
-        added = [
-            LiveFile(
-                unquote(row["path"]),
-                row["size"],
-                row["modificationTime"],
-                dict(row["partitionValues"] or ()),
-                row["stats"],
-            )
-            for row in rows.column("add").drop_null().to_pylist()
-        ]
-        transactions = {
-            row["appId"]: row["version"] for row in rows.column("txn").drop_null().to_pylist()
-        }
-        return Change(added, [], transactions, everything=True), self._behind(noted.version)
+        description = [Action(meta_data=state.meta_data), Action(protocol=state.protocol)]
+        change = Change([*state.files.values()], [], state.transactions, everything=True)
+        return change, self._behind(state.version, description)
 
 
-def _change(actions: list[FileAction]) -> Change:
-    added = [
-        msgspec.structs.replace(action.add, path=unquote(action.add.path))
-        for action in actions
-        if action.add is not None
-    ]
-    removed = [unquote(action.remove.path) for action in actions if action.remove is not None]
-    transactions = {a.txn.app_id: a.txn.version for a in actions if a.txn is not None}
-    return Change(added, removed, transactions)
+def _state() -> TableState[AddedFile]:
+    return TableState(lambda added: added, lambda _app_id: True)
+
+
+def _change(actions: list[Action]) -> Change:
+    return Change(
+        [action.add for action in actions if action.add is not None],
+        [action.remove.file for action in actions if action.remove is not None],
+        {each.txn.app_id: each.txn.version for each in actions if each.txn is not None},
+    )

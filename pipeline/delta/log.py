@@ -1,35 +1,66 @@
-"""Reading the log of a table in a local folder, commit by commit.
+"""A table's log: each commit is read by one look and created once, on a disk and in a store alike.
 
-The next commit costs one attempt to open a file. No snapshot of the table is read: a writer that
-needs one before every attempt loses against writers that need none.
+In Delta's protocol a version belongs to the writer that creates its file, and only one can
+(`pipeline.delta.store.Store.create`). The next commit costs one attempt to open a file. No snapshot
+of the table is read: a writer that needs one before every attempt loses against writers that need
+none.
+
+A version's name is free as well once its commit was cleaned up. A writer that stood still between
+its look at the log and its commit, while others went on and the log was cleaned up beyond it,
+creates a commit that no reader sees. A clean-up keeps the newest Delta checkpoint's version and all
+later ones. So a commit is certainly in the log if the newest checkpoint, as noted *after* the
+commit, is older. That its predecessor is there proves nothing: it may be late itself, of another
+writer that stood still. In a store, where each look is a request, the note is asked only by who has
+not seen the log's end lately (`Costs.freed_s`).
+
+A commit says which versions of transaction identifiers it depends on. So whoever finds it late can
+tell whether somebody came between (`pipeline.delta.late_commits`).
 """
 
 from __future__ import annotations
 
-import os
+import logging
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from group_coordinator.pipeline.delta.actions import Action, parse_commit
-from group_coordinator.pipeline.delta.table import ATTEMPTS, back_off
+from group_coordinator.pipeline.delta.actions import Action, NotWhole, parse_commit
+from group_coordinator.pipeline.delta.freshness import Freshness
+from group_coordinator.pipeline.delta.store import NotFlushed, Outcome, Store
+from group_coordinator.pipeline.delta.stores import open_store
+from group_coordinator.pipeline.delta.table import (
+    ATTEMPTS,
+    back_off,
+    local_folder,
+    log_names,
+    open_delta,
+)
 from group_coordinator.pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from group_coordinator.pipeline.delta.commit import Commit
+
+log = logging.getLogger(__name__)
+
+# Where a log notes its newest Delta checkpoint.
+NOTE = "_last_checkpoint"
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
+# The contents of so many commits, each of at most so many bytes, are kept for Delta checkpoints.
+_RECENT, _RECENT_BYTES = 1_000, 16_384
 
 
 class LogGone(Exception):
     """The log was cleaned up beyond the version that is to be read next."""
 
 
-def commit_path(folder: Path, version: int) -> Path:
-    """Return the path of a version's commit; `folder` is the log's."""
-    return folder / f"{version:020}.json"
+class CommitStateUnknown(OSError):
+    """Whether a commit is in the table could not be found out; its data files must stay.
 
-
-# Where a log notes its newest Delta checkpoint.
-NOTE = "_last_checkpoint"
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
+    Source of the name: Apache Iceberg's CommitStateUnknownException.
+    """
 
 
 class LastCheckpoint(msgspec.Struct):
@@ -39,16 +70,216 @@ class LastCheckpoint(msgspec.Struct):
     size: int
 
 
-def last_checkpoint(folder: Path) -> LastCheckpoint | None:
-    """Return the newest Delta checkpoint by the log's own note of it, None without a note.
+def log_uri(uri: str) -> str:
+    """Return where the log of a table lies."""
+    return f"{uri.rstrip('/')}/_delta_log"
 
-    What a note cannot tell, as while Spark writes it in place, the log's listing does.
+
+def commit_name(version: int) -> str:
+    """Return the name of a version's commit in the log."""
+    return f"{version:020}.json"
+
+
+def checkpoint_name(version: int) -> str:
+    """Return the name of a version's Delta checkpoint, of one file, in the log."""
+    return f"{version:020}.checkpoint.parquet"
+
+
+def commit_path(folder: Path, version: int) -> Path:
+    """Return the path of a version's commit; `folder` is the log's."""
+    return folder / commit_name(version)
+
+
+class Log:
+    """The log of the table at `uri`, which is the root of `store`; for one thread.
+
+    `recent`: the contents of the latest commits that were read or created here, by their versions,
+    where reading them again is a request.
     """
-    try:
-        content = (folder / NOTE).read_bytes()
-    except FileNotFoundError:
-        return None
-    return decode_last_checkpoint(content) or listed_checkpoint(os.listdir(folder))
+
+    def __init__(self, uri: str, store: Store) -> None:
+        self.uri = uri
+        self.store = store
+        self.recent: dict[int, bytes] = {}
+        self._end = Freshness()
+        self._is_behind = False
+
+    @property
+    def knows_end(self) -> bool:
+        """Whether what this log has told last is young enough to commit after it."""
+        return self._end.is_within(self.store.costs.freed_s)
+
+    def next_commit(self, version: int) -> list[Action] | None:
+        """Return the actions of the commit after `version`, None if `version` is the newest.
+
+        Raises LogGone if that commit was cleaned up, Failure if it stays empty or if the table is
+        gone, NotWhole and other OSErrors.
+        """
+        content = self.next_content(version)
+        if content is None:
+            return None
+        try:
+            return parse_commit(content)
+        except NotWhole as error:
+            raise NotWhole(
+                f"version {version + 1} of {self.uri} cannot be read: {error}"
+            ) from error
+
+    def next_content(self, version: int) -> bytes | None:
+        """Return the content of the commit after `version`; see `next_commit`."""
+        if self._is_behind:
+            self._is_behind = False
+            raise LogGone(f"{self.uri} was cleaned up beyond version {version}")
+        asked = Freshness.now()
+        content = self._read(version + 1)
+        if content is None and not self.knows_end:
+            asked = Freshness.now()
+            # A clean-up deletes a commit only after it wrote a later Delta checkpoint. So the
+            # checkpoint is looked at after the commit: a commit that is missing because of a
+            # clean-up is never taken for one that nobody has written yet.
+            if self._is_cleaned_beyond(version + 1, self.store.costs.is_remote):
+                # The commit and the checkpoint may both have been written since the first look.
+                content = self._read(version + 1)
+                if content is None:
+                    raise LogGone(f"{self.uri} no longer has version {version + 1}")
+        self._end.renew(asked)
+        if content is not None:
+            self._keep(version + 1, content)
+        return content
+
+    def create(self, commit: Commit, version: int) -> None:
+        """Create the commit of a version, which follows what `next_commit` has told last.
+
+        Raises FileExistsError if the version is another writer's, CommitStateUnknown if it may be
+        this commit or may not or if the log was cleaned up beyond it meanwhile, NotFlushed, and
+        another OSError if this commit is certainly not there.
+        """
+        asked = Freshness.now()
+        commit.may_stand = True
+        try:
+            created = self.store.create(commit_name(version), commit.content, commit.flushed)
+        except NotFlushed:
+            raise
+        except OSError:
+            commit.may_stand = False
+            raise
+        if created.outcome is Outcome.TAKEN:
+            commit.may_stand = False
+            raise FileExistsError(
+                f"version {version} of {self.uri} is another writer's"
+            ) from created.why
+        if created.outcome is Outcome.UNKNOWN:
+            raise CommitStateUnknown(
+                f"it is not known whether version {version} of {self.uri} was written: "
+                f"{created.why}"
+            ) from created.why
+        if not self.knows_end and self._may_be_late(version) and not self._has(commit):
+            # Where this commit is now, no reader of the table looks; nor must this one.
+            self._is_behind = True
+            raise CommitStateUnknown(
+                f"it is not known whether version {version} of {self.uri} was written: the "
+                "log was cleaned up beyond it meanwhile"
+            )
+        self._end.renew(asked)
+        self._keep(version, commit.content)
+
+    def last_checkpoint(self) -> LastCheckpoint | None:
+        """Return the newest Delta checkpoint by the log's own note of it, None without a note.
+
+        What a note cannot tell, as while Spark writes it in place, the log's listing does.
+        """
+        content = self.store.read(NOTE)
+        if content is None:
+            return None
+        return decode_last_checkpoint(content) or listed_checkpoint(
+            each.path for each in self.store.list()
+        )
+
+    def _read(self, version: int) -> bytes | None:
+        for attempt in range(ATTEMPTS):
+            content = self.store.read(commit_name(version))
+            if content is None or content:
+                return content
+            if self.store.costs.is_remote:
+                break
+            # No writer commits nothing: a writer that creates the file in place has not filled it
+            # yet. A store has no half-written objects.
+            back_off(attempt)
+        raise Failure(f"version {version} of {self.uri} is empty")
+
+    def _is_cleaned_beyond(self, version: int, checks_there: bool) -> bool:
+        """Whether the log may have been cleaned up to this version or a later one.
+
+        Raises Failure if the table is gone and `checks_there`: a store has no folders, so the PUT
+        of a commit succeeds all the same.
+        """
+        checkpoint = self.last_checkpoint()
+        if checkpoint is not None:
+            return checkpoint.version >= version
+        # Before the first Delta checkpoint no commit is cleaned up.
+        if checks_there and version and self.store.read(commit_name(version - 1)) is None:
+            raise Failure(f"{self.uri} has no version {version - 1}: the table is gone")
+        return False
+
+    def _may_be_late(self, version: int) -> bool:
+        try:
+            return self._is_cleaned_beyond(version, checks_there=True)
+        except (OSError, Failure) as error:
+            log.warning("whether version %d of %s is late: %s", version, self.uri, error)
+            return True
+
+    def _has(self, commit: Commit) -> bool:
+        """Whether the table has what a commit did; False where that cannot be told.
+
+        Files tell, since no other commit adds them. Of a commit without files nothing tells, nor do
+        identifiers: another writer may have come to the same version.
+        """
+        if not commit.added and not commit.removed:
+            return False
+        # Commands that only read import neither.
+        from deltalake.exceptions import DeltaError
+
+        from group_coordinator.pipeline.delta.data_files import data_files
+
+        try:
+            there = {file.path for file in data_files(open_delta(self.uri))}
+        except (DeltaError, OSError) as error:
+            log.warning("whether a commit is in %s cannot be asked: %s", self.uri, error)
+            return False
+        if commit.added:
+            return not commit.added.isdisjoint(there)
+        return commit.removed.isdisjoint(there)
+
+    def _keep(self, version: int, content: bytes) -> None:
+        if not self.store.costs.is_remote:
+            return
+        if len(content) <= _RECENT_BYTES:
+            self.recent[version] = content
+        if len(self.recent) > _RECENT:
+            del self.recent[next(iter(self.recent))]
+
+
+def open_log(uri: str) -> Log:
+    """Return the log of a table."""
+    return Log(uri, open_store(log_uri(uri)))
+
+
+def is_table(uri: str) -> bool:
+    """Whether there is a Delta table; two requests to a store at most.
+
+    delta-rs would list the log, and stop all threads of the process until the list has come.
+    """
+    folder = local_folder(uri)
+    if folder is not None:
+        return any(log_names(folder))
+    log = open_store(log_uri(uri))
+    # Version 0 is cleaned up only once there is a Delta checkpoint.
+    return any(log.read(name) is not None for name in (commit_name(0), NOTE))
+
+
+def last_checkpoint(folder: Path) -> LastCheckpoint | None:
+    """Return the newest Delta checkpoint of a log in a local folder; see `Log.last_checkpoint`."""
+    return open_log(str(folder.parent)).last_checkpoint()
 
 
 def listed_checkpoint(names: Iterable[str]) -> LastCheckpoint | None:
@@ -64,43 +295,3 @@ def decode_last_checkpoint(content: bytes) -> LastCheckpoint | None:
         return msgspec.json.decode(content, type=LastCheckpoint)
     except msgspec.MsgspecError:
         return None
-
-
-def next_commit(folder: Path, version: int) -> list[Action] | None:
-    """Return the actions of the commit after `version`, None if `version` is the newest.
-
-    Raises LogGone if that commit was cleaned up, and Failure if it stays empty.
-    """
-    content = next_content(folder, version)
-    return None if content is None else parse_commit(content)
-
-
-def next_content(folder: Path, version: int) -> bytes | None:
-    """Return the content of the commit after `version`; see `next_commit`."""
-    commit = commit_path(folder, version + 1)
-    content = _read(commit)
-    if content is None:
-        # A clean-up deletes a commit only after it wrote a later Delta checkpoint. So the
-        # checkpoint is looked at after the commit: a commit that is missing because of a clean-up
-        # is never taken for one that nobody has written yet.
-        checkpoint = last_checkpoint(folder)
-        if checkpoint is None or checkpoint.version <= version:
-            return None
-        # The commit and the checkpoint may both have been written since the first look.
-        content = _read(commit)
-        if content is None:
-            raise LogGone(f"{folder} no longer has version {version + 1}")
-    return content
-
-
-def _read(commit: Path) -> bytes | None:
-    for attempt in range(ATTEMPTS):
-        try:
-            content = commit.read_bytes()
-        except FileNotFoundError:
-            return None
-        if content:
-            return content
-        # No writer commits nothing: a writer that creates the file in place has not filled it yet.
-        back_off(attempt)
-    raise Failure(f"{commit} is empty")

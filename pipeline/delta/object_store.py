@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import io
+import itertools
 import logging
 import os
 import threading
@@ -25,21 +25,23 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, unquote, urlparse
 
 import obstore
-import pyarrow as pa
-from msgspec import Struct
 from obstore.exceptions import BaseError
 from obstore.store import LocalStore, from_url
-from pyarrow.fs import FileInfo, FileSelector, FileSystemHandler, FileType
 
-from group_coordinator.pipeline.clock import monotonic, sleep
+from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
+from group_coordinator.pipeline.delta.store import Costs, Created, Listed, Outcome, settle
 from group_coordinator.pipeline.delta.store_errors import StoreError, meant
+from group_coordinator.pipeline.delta.table import back_off
 from group_coordinator.pipeline.errors import Failure, first_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from obstore import GetResult
-    from obstore.store import ClientConfig, ObjectStore, RetryConfig
+    from obstore.store import ClientConfig, RetryConfig
+    from obstore.store import ObjectStore as Client
+
+    from group_coordinator.pipeline.delta.store import Buffer
 
 log = logging.getLogger(__name__)
 
@@ -66,29 +68,26 @@ _EMPTY_RANGE = "416"
 # repetitions: less than a coordinator's `progress.timeout.ms`. One that has not, such as a server
 # whose name was mistyped, is not.
 PATIENCE_S = 45.0
+# After so many attempts to create an object its name is read: whether it is there, and whether the
+# store answers at all.
+_REPEATS = 4
+# From this attempt on `back_off` waits up to 250 ms.
+_LATE = 7
 _PAUSE_S = 0.5
 _Asked = ParamSpec("_Asked")
 _Answer = TypeVar("_Answer")
 
 
-class Listed(Struct, frozen=True):
-    """An object of a list: its path below the folder, its size in bytes and its time, ms."""
-
-    path: str
-    size: int
-    modified_ms: int
-
-
 def _again(
-    do: Callable[Concatenate[Folder, _Asked], _Answer],
-) -> Callable[Concatenate[Folder, _Asked], _Answer]:
+    do: Callable[Concatenate[ObjectStore, _Asked], _Answer],
+) -> Callable[Concatenate[ObjectStore, _Asked], _Answer]:
     """Do it again if it failed, which may be: what is done twice has the same effect as once.
 
     The library's own time for repetitions is over at once in a process that stood still meanwhile.
     """
 
     @functools.wraps(do)
-    def doing(folder: Folder, /, *arguments: _Asked.args, **named: _Asked.kwargs) -> _Answer:
+    def doing(folder: ObjectStore, /, *arguments: _Asked.args, **named: _Asked.kwargs) -> _Answer:
         until = monotonic() + PATIENCE_S
         first = True
         while True:
@@ -103,11 +102,16 @@ def _again(
     return doing
 
 
-class Folder:
-    """The objects below one URI; paths are relative to it. For any number of threads.
+class ObjectStore:
+    """The objects below one URI; see `Store`. For any number of threads.
 
     A local folder is a store as well, so that tests need no other one.
     """
+
+    # No clean-up of a log in a store deletes a commit that is younger than `freed_s`:
+    # `delta.logRetentionDuration` of every table of ours is ten minutes and more, and a consumed
+    # table's log is trimmed an hour later (`pipeline.delta.checkpoint`).
+    costs = Costs(is_remote=True, freed_s=60.0)
 
     def __init__(self, uri: str) -> None:
         url = urlparse(uri if "://" in uri else f"file://{quote(uri)}")
@@ -116,9 +120,9 @@ class Folder:
         self._store = self.bucket.store
         self._prefix = f"{unquote(url.path).strip('/')}/".lstrip("/")
 
-    def __reduce__(self) -> tuple[type[Folder], tuple[str]]:
+    def __reduce__(self) -> tuple[type[ObjectStore], tuple[str]]:
         # Another process has its own connections, which all its folders of the bucket share.
-        return Folder, (self.uri,)
+        return ObjectStore, (self.uri,)
 
     @_again
     def read(self, path: str) -> bytes | None:
@@ -150,7 +154,36 @@ class Folder:
         with self.bucket.asked(path):
             return bytes(obstore.get_range(self._store, self._prefix + path, start=start, end=end))
 
-    def create(self, path: str, content: bytes) -> None:
+    def create(self, path: str, content: bytes, flushed: bool = False) -> Created:  # noqa: ARG002
+        """See `Store`: nothing in a store is to be forced.
+
+        A PUT whose answer is lost may have been done or not, and may still be done later. It is
+        repeated with the same content until the store answers: either it creates the object now,
+        or it is refused by what is there, and the content of that tells whose it is.
+        """
+        may_be_done = False
+        until = monotonic() + PATIENCE_S
+        for attempt in itertools.count(1):
+            try:
+                self.put_absent(path, content)
+            except OSError as error:
+                if isinstance(error, PermissionError) and not may_be_done:
+                    raise
+                may_be_done = True
+                log.debug("%s/%s: %s", self.uri, path, error)
+                is_told = isinstance(error, (FileExistsError, PermissionError))
+                if is_told or attempt % _REPEATS == 0:
+                    # A store that is silent is waited for here.
+                    created = settle(self, path, content, error)
+                    is_free = created == (Outcome.UNKNOWN, error)
+                    if not is_free or is_told or monotonic() >= until:
+                        return created
+                back_off(_LATE + attempt)
+            else:
+                return Created(Outcome.MADE)
+        raise AssertionError("the last attempt returns or raises")
+
+    def put_absent(self, path: str, content: bytes) -> None:
         """Create an object; raises FileExistsError if it is there. One conditional PUT.
 
         A PUT that the store did, and whose answer was lost, may be repeated within this call, and
@@ -162,10 +195,11 @@ class Folder:
             )
 
     @_again
-    def write(self, path: str, content: bytes) -> None:
-        """Create or replace an object."""
+    def write(self, path: str, content: Buffer, flushed: bool = False) -> int:  # noqa: ARG002
+        """See `Store`."""
         with self.bucket.asked(path):
-            obstore.put(self._store, self._prefix + path, content)
+            obstore.put(self._store, self._prefix + path, bytes(content))
+        return clock_ms()
 
     @_again
     def upload(self, local: Path, path: str) -> None:
@@ -227,7 +261,7 @@ class Folder:
 class _Bucket:
     """A bucket or a container with its connections, and whether it answers."""
 
-    def __init__(self, store: ObjectStore) -> None:
+    def __init__(self, store: Client) -> None:
         self.store = store
         self.has_answered = False
         self._silent_since: float | None = None
@@ -235,7 +269,7 @@ class _Bucket:
 
     @contextlib.contextmanager
     def asked(self, path: str) -> Iterator[None]:
-        """Ask for something at a path; raises as `Folder` does. Says when answers fail to come."""
+        """Ask for something at a path; raises as `ObjectStore` does. Says when answers fail."""
         try:
             yield
         except (BaseError, FileNotFoundError, ValueError) as error:
@@ -284,141 +318,3 @@ def _allows_http(uri: str) -> bool:
         return True
     cloud = "AWS" if scheme in ("s3", "s3a") else "AZURE"
     return os.environ.get(f"{cloud}_ALLOW_HTTP", "").lower() in ("true", "1")
-
-
-# --- for pyarrow --------------------------------------------------------------------------------
-
-
-class StoreFiles(FileSystemHandler):  # type: ignore[misc]
-    """A folder of an object store as pyarrow's file system; a small file costs one request."""
-
-    def __init__(self, uri: str) -> None:
-        self._folder = Folder(uri)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StoreFiles) and other._folder.uri == self._folder.uri
-
-    def __hash__(self) -> int:
-        return hash(self._folder.uri)
-
-    def get_type_name(self) -> str:
-        """The name of this kind of file system."""
-        return "object-store"
-
-    def normalize_path(self, path: str) -> str:
-        """Paths are as they are."""
-        return path
-
-    def open_input_stream(self, path: str) -> pa.NativeFile:
-        """Open a file to be read from its beginning; it is read at once."""
-        content = self._folder.read(path)
-        if content is None:
-            raise FileNotFoundError(f"{self._folder.uri}/{path} is not there")
-        return pa.BufferReader(content)
-
-    def open_input_file(self, path: str) -> pa.NativeFile:
-        """Open a file to be read in any order."""
-        first, size = self._folder.read_first(path)
-        if len(first) == size:
-            return pa.BufferReader(first)
-        return pa.PythonFile(_LargeFile(self._folder, path, first, size), mode="r")
-
-    def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:  # noqa: ARG002
-        """Open a file that is there once it is closed."""
-        return pa.PythonFile(_NewFile(self._folder, path), mode="w")
-
-    def get_file_info(self, paths: Sequence[str]) -> list[FileInfo]:
-        """Tell what is at each path; a request for each."""
-        return [self._info(path, self._folder.look_up(path)) for path in paths]
-
-    def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
-        """Tell of all files below a folder; there are no folders."""
-        below = f"{selector.base_dir.strip('/')}/".lstrip("/")
-        return [self._info(each.path, each) for each in self._folder.list(below)]
-
-    def delete_file(self, path: str) -> None:
-        """Delete a file."""
-        self._folder.delete([path])
-
-    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:  # noqa: ARG002
-        """Delete all files below a folder."""
-        below = f"{path.strip('/')}/".lstrip("/")
-        self._folder.delete([each.path for each in self._folder.list(below)])
-
-    def delete_root_dir_contents(self) -> None:
-        """Delete all files."""
-        self.delete_dir_contents("")
-
-    def delete_dir(self, path: str) -> None:
-        """Delete all files below a folder: a folder is nothing else."""
-        self.delete_dir_contents(path)
-
-    def create_dir(self, path: str, recursive: bool) -> None:
-        """Do nothing: a store has no folders."""
-
-    def move(self, src: str, dest: str) -> None:
-        """Refuse: a store cannot rename."""
-        raise NotImplementedError(f"{src} cannot be renamed to {dest}: a store copies")
-
-    def copy_file(self, src: str, dest: str) -> None:
-        """Copy a file through this process."""
-        content = self._folder.read(src)
-        if content is None:
-            raise FileNotFoundError(f"{self._folder.uri}/{src} is not there")
-        self._folder.write(dest, content)
-
-    def open_append_stream(self, path: str, metadata: object) -> pa.NativeFile:
-        """Refuse: a store has no appends."""
-        raise NotImplementedError(f"{path}: a store's objects cannot be appended to")
-
-    @staticmethod
-    def _info(path: str, found: Listed | None) -> FileInfo:
-        if found is None:
-            return FileInfo(path, FileType.NotFound)
-        modified_ns = found.modified_ms * 1_000_000
-        return FileInfo(path, FileType.File, size=found.size, mtime_ns=modified_ns)
-
-
-class _LargeFile(io.RawIOBase):
-    """An object whose first bytes were read; the others are asked for as they are wanted."""
-
-    def __init__(self, folder: Folder, path: str, first: bytes, size: int) -> None:
-        super().__init__()
-        self._folder, self._path, self._first, self._size = folder, path, first, size
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
-    def size(self) -> int:
-        return self._size
-
-    def read(self, size: int = -1, /) -> bytes:
-        end = self._size if size < 0 else min(self._size, self._at + size)
-        start, self._at = self._at, max(self._at, end)
-        if end <= len(self._first):
-            return self._first[start:end]
-        return self._folder.read_range(self._path, start, end) if start < end else b""
-
-
-class _NewFile(io.BytesIO):
-    """What is written becomes an object when it is closed."""
-
-    def __init__(self, folder: Folder, path: str) -> None:
-        super().__init__()
-        self._folder, self._path = folder, path
-
-    def close(self) -> None:
-        if not self.closed:
-            self._folder.write(self._path, self.getvalue())
-        super().close()

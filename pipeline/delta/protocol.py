@@ -1,26 +1,26 @@
 """What a table asks of its writers and readers beyond plain files, by Delta's names.
 
-The commits and checksums that this package writes itself are those of a table without any of the
-features below; the files that it reads itself are taken as they are. A table with a feature is
-written by delta-rs, which implements the feature or refuses the commit by its name.
+The commits and checksums that this package writes are those of a table without any of the features
+below; the files that it reads itself are taken as they are. A table of ours with a feature, which
+somebody has altered, is refused by the feature's name.
 Source: Delta's PROTOCOL.md, "Requirements for Writers" and "Writer Version Requirements".
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from deltalake import DeltaTable
 
+    from group_coordinator.pipeline.delta.replay import TableState
+
 APPEND_ONLY = "appendOnly"
-# Features that ask nothing of an append as it is written here.
-_IMPLEMENTED = {APPEND_ONLY}
+CHANGE_DATA_FEED = "changeDataFeed"
 # The last versions of the protocol in which every feature that is in use is told by the table's
 # properties or its schema, as below.
 _READER_VERSION, _WRITER_VERSION = 1, 5
@@ -28,6 +28,14 @@ _COLUMN_FEATURES = {
     "delta.invariants": "invariants",
     "delta.generationExpression": "generatedColumns",
     "delta.identity.start": "identityColumns",
+}
+# Features that a table uses only if its properties or its schema say so.
+_TOLD = {
+    APPEND_ONLY,
+    CHANGE_DATA_FEED,
+    "checkConstraints",
+    "columnMapping",
+    *_COLUMN_FEATURES.values(),
 }
 
 
@@ -38,27 +46,29 @@ class UnsupportedTable(Failure):
         super().__init__(f"the table at {table} asks for {', '.join(features)}")
 
 
-def writer_features(handle: DeltaTable) -> tuple[str, ...]:
+def writer_features(table: TableState[Any]) -> tuple[str, ...]:
     """Return the features that a writer of the table must implement, sorted; () for a plain table.
 
-    A column that must not be null counts as one of `invariants`.
+    A column that must not be null counts as one of `invariants`. A feature that the protocol lists
+    and that nothing in the table's description uses asks nothing of a writer.
     """
-    protocol = handle.protocol()
-    properties = handle.metadata().configuration
-    found = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
-    if protocol.writer_features is None and protocol.min_writer_version > _WRITER_VERSION:
-        found.add(f"writer version {protocol.min_writer_version}")
+    protocol = table.protocol or {}
+    listed = protocol.get("writerFeatures")
+    found = {*(listed or ()), *(protocol.get("readerFeatures") or ())} - _TOLD
+    if listed is None and protocol.get("minWriterVersion", 0) > _WRITER_VERSION:
+        found.add(f"writer version {protocol['minWriterVersion']}")
+    properties = table.properties
     if any(name.startswith("delta.constraints.") for name in properties):
         found.add("checkConstraints")
-    if _is_on(properties, "delta.enableChangeDataFeed"):
-        found.add("changeDataFeed")
+    if is_on(properties, "delta.enableChangeDataFeed"):
+        found.add(CHANGE_DATA_FEED)
     if properties.get("delta.columnMapping.mode", "none") != "none":
         found.add("columnMapping")
-    for field in _fields(json.loads(handle.schema().to_json())):
+    for field in _fields({"fields": table.fields}):
         found |= {_COLUMN_FEATURES[name] for name in field["metadata"] if name in _COLUMN_FEATURES}
         if not field["nullable"]:
             found.add("invariants")
-    return tuple(sorted(found - _IMPLEMENTED))
+    return tuple(sorted(found))
 
 
 def check_readable(handle: DeltaTable) -> None:
@@ -74,13 +84,21 @@ def check_readable(handle: DeltaTable) -> None:
         raise UnsupportedTable(handle.table_uri, named)
 
 
-def check_removable(handle: DeltaTable) -> None:
-    """Raise UnsupportedTable if rows of the table must not be removed."""
-    if _is_on(handle.metadata().configuration, "delta.appendOnly"):
-        raise UnsupportedTable(handle.table_uri, (APPEND_ONLY,))
+def check_writable(uri: str, features: Iterable[str], rewrites_rows: bool = False) -> None:
+    """Raise UnsupportedTable if a table with these features may not be written here.
+
+    The change data feed of a commit that only adds files, or only removes them, is read from these;
+    a commit that `rewrites_rows` would have to write it.
+    """
+    asked = set(features)
+    if not rewrites_rows:
+        asked.discard(CHANGE_DATA_FEED)
+    if asked:
+        raise UnsupportedTable(uri, tuple(sorted(asked)))
 
 
-def _is_on(properties: dict[str, str], name: str) -> bool:
+def is_on(properties: Mapping[str, str], name: str) -> bool:
+    """Whether a property of a table is true."""
     return properties.get(name, "false").lower() == "true"
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from group_coordinator.pipeline.delta.commit_reader import open_files
 from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
 
 

@@ -2,31 +2,96 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.delta.actions import Action
-from group_coordinator.pipeline.delta.arrow import to_table
-from group_coordinator.pipeline.delta.data_files import DataFile
-from group_coordinator.pipeline.delta.description import read_description
-from group_coordinator.pipeline.delta.log import LogGone
-from group_coordinator.pipeline.delta.protocol import writer_features
-from group_coordinator.pipeline.delta.table import local_folder, open_delta
-from group_coordinator.pipeline.delta.table_log import TableLog, open_log
+import pyarrow.parquet as pq
+from deltalake.exceptions import TableNotFoundError
+
+from group_coordinator.pipeline.delta.actions import Action, AddedFile, Transaction
+from group_coordinator.pipeline.delta.log import LogGone, checkpoint_name, open_log
+from group_coordinator.pipeline.delta.parquet_file import read_whole
+from group_coordinator.pipeline.delta.protocol import is_on, writer_features
+from group_coordinator.pipeline.delta.replay import TableState, replay
+from group_coordinator.pipeline.delta.store_files import open_files
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from group_coordinator.pipeline.delta.log import Log
+    from group_coordinator.pipeline.delta.replay import ReadCheckpoint
+
+_COLUMNS = ("add.path", "add.size", "txn", "metaData", "protocol")
+# Delta's maps, which Arrow has as lists of pairs.
+_MAPS = ("configuration", "options", "partitionValues", "tags")
 
 
 class Snapshot:
     """A table's version, files, transactions and description; for one thread.
 
-    delta-rs reads the table once. From then on `follow` reads one file for each commit that others
-    made, whatever the table's size.
+    The log is read from the newest Delta checkpoint on once. From then on `follow` reads one file
+    for each commit that others made, whatever the table's size.
     """
 
-    def __init__(self, uri: str | Path) -> None:
-        """Read the table at a URI or in a folder; raises deltalake's TableNotFoundError."""
-        self._uri = str(uri)
-        self.log: TableLog = open_log(self._uri)
-        self._load()
+    def __init__(self, uri: str) -> None:
+        """Read the table; raises deltalake's TableNotFoundError, Failure and OSError."""
+        self.uri = uri
+        self.log = open_log(uri)
+        # How often the table was described anew, as by an ALTER TABLE, since this was made.
+        self.described = 0
+        # Only the identifiers that were asked for are kept: a table may have very many others.
+        self._asked: set[str] = set()
+        self._state = self._read()
+        self.features = self._features()
+
+    @property
+    def version(self) -> int:
+        """The table's version."""
+        return self._state.version
+
+    @property
+    def files(self) -> Mapping[str, int]:
+        """The sizes of the table's files, bytes, by their paths below its root."""
+        return self._state.files
+
+    @property
+    def partition_by(self) -> list[str]:
+        """The names of the partition columns."""
+        return self._state.partition_by
+
+    @property
+    def is_append_only(self) -> bool:
+        """Whether no row of the table may be removed."""
+        return is_on(self._state.properties, "delta.appendOnly")
+
+    @property
+    def meta_data(self) -> dict[str, Any] | None:
+        """The table's metaData action, as its log has it."""
+        return self._state.meta_data
+
+    @property
+    def protocol(self) -> dict[str, Any] | None:
+        """The table's protocol action, as its log has it."""
+        return self._state.protocol
+
+    def versions(self, app_ids: Collection[str]) -> dict[str, int | None]:
+        """Return the versions to which applications have come, None for one that never wrote.
+
+        Those that nobody has asked for yet are read together.
+        """
+        unknown = set(app_ids) - self._asked
+        if unknown:
+            read = read_checkpoint(("txn",))
+            found = replay(self.log, read, lambda: TableState(lambda _: 0, unknown.__contains__))
+            self._state.transactions.update(found.transactions)
+            self._asked |= unknown
+        return {each: self._state.transactions.get(each) for each in app_ids}
+
+    def last_version(self, app_id: str) -> int:
+        """Return the version to which an application has come, -1 if it never wrote."""
+        found = self.versions([app_id])[app_id]
+        return -1 if found is None else found
 
     def follow(self) -> None:
         """Take in what others committed since the last look."""
@@ -34,75 +99,87 @@ class Snapshot:
             try:
                 actions = self.log.next_commit(self.version)
             except LogGone:
-                self._load()
+                # All is read before anything of it is taken in: a version beside the transactions
+                # of an earlier one would let an epoch write that the table has fenced off.
+                state = self._read()
+                self.described += state.description != self._state.description
+                self._state = state
+                self.features = self._features()
                 continue
             if actions is None:
                 return
-            if any(_needs_load(each) for each in actions):
-                self._load()
-                continue
-            self.version += 1
-            for action in actions:
-                self._apply(action)
+            self.advance(actions)
 
-    def advance(self, added: DataFile | None, app_id: str | None, version: int) -> None:
-        """Take in a commit of our own: the file that it added, and the transaction, if any."""
-        self.version += 1
-        if added is not None:
-            self._add(added.path, added.size)
-        if app_id is not None:
-            self._transactions[app_id] = version
+    def advance(self, actions: Iterable[Action]) -> None:
+        """Take in the next commit."""
+        for action in actions:
+            self._state.take(action)
+            if action.meta_data is not None or action.protocol is not None:
+                self.described += 1
+                self.features = self._features()
+        self._state.version += 1
 
-    def last_version(self, app_id: str) -> int:
-        """Return the last version that the application wrote, -1 if none."""
-        if app_id not in self._transactions:
-            version = open_delta(self._uri).transaction_version(app_id)
-            self._transactions[app_id] = -1 if version is None else version
-        return self._transactions[app_id]
+    def _features(self) -> tuple[str, ...]:
+        """What the table asks of its writers."""
+        return writer_features(self._state)
 
-    def _load(self) -> None:
-        # All is read before anything of it is taken in: a version beside the transactions of an
-        # earlier one would let an epoch write that the table has fenced off.
-        handle = open_delta(self._uri)
-        version = handle.version()
-        files = to_table(handle.get_add_actions(flatten=True)).select(["path", "size_bytes"])
-        partition_by = list(handle.metadata().partition_columns)
-        features = writer_features(handle)
-        folder = local_folder(self._uri)
-        description = None
-        if folder is not None:
-            description = read_description(folder / "_delta_log", version)
-        self.version: int = version
-        # The files' sizes, bytes, by their paths as the log has them.
-        self.files: dict[str, int] = dict(zip(*files.to_pydict().values(), strict=True))
-        self.bytes: int = sum(self.files.values())
-        self.partition_by: list[str] = partition_by
-        # What the table asks of its writers.
-        self.features: tuple[str, ...] = features
-        # The table's metaData and protocol actions; None if the log could not tell them, and for a
-        # table that is not in a local folder: they are for its checksum.
-        self.description: dict[str, Any] | None = description
-        self._transactions: dict[str, int] = {}
-
-    def _apply(self, action: Action) -> None:
-        if action.add is not None:
-            self._add(action.add.path, action.add.size or 0)
-        if action.remove is not None:
-            self._remove(action.remove.path)
-        # Only the applications that were asked for are kept: a table may have very many others.
-        if action.txn is not None and action.txn.app_id in self._transactions:
-            self._transactions[action.txn.app_id] = action.txn.version
-
-    def _add(self, path: str, size: int) -> None:
-        # A writer that changes what the log says of a file adds that file again.
-        self._remove(path)
-        self.files[path] = size
-        self.bytes += size
-
-    def _remove(self, path: str) -> None:
-        self.bytes -= self.files.pop(path, 0)
+    def _read(self) -> TableState[int]:
+        state = replay(
+            self.log,
+            read_checkpoint(_COLUMNS),
+            lambda: TableState(lambda added: added.size, self._asked.__contains__),
+        )
+        if state.version < 0:
+            raise TableNotFoundError(f"no Delta table at {self.uri}")
+        return state
 
 
-def _needs_load(action: Action) -> bool:
-    """Whether the action changes the table's description."""
-    return action.meta_data is not None or action.protocol is not None
+def read_checkpoint(columns: Sequence[str]) -> ReadCheckpoint:
+    """Return what reads these columns of a Delta checkpoint, by Arrow."""
+
+    def read(log: Log, version: int) -> Iterator[Action]:
+        path = f"_delta_log/{checkpoint_name(version)}"
+        with read_whole(path), open_files(log.uri).open_input_file(path) as file:
+            # Not `read_table`, which makes columns of their own of fields.
+            rows = pq.ParquetFile(file).read(columns=list(columns))
+        return _actions(rows)
+
+    return read
+
+
+def _actions(rows: pa.Table) -> Iterator[Action]:
+    for name in rows.column_names:
+        for row in rows.column(name).drop_null().to_pylist():
+            value = _plain(row)
+            if name == "add":
+                yield Action(add=_added(value))
+            elif name == "txn":
+                yield Action(txn=Transaction(value["appId"], value["version"]))
+            elif name == "metaData":
+                yield Action(meta_data=value)
+            elif name == "protocol":
+                yield Action(protocol=value)
+
+
+def _added(value: dict[str, Any]) -> AddedFile:
+    return AddedFile(
+        value["path"],
+        value.get("size", 0),
+        value.get("modificationTime", 0),
+        value.get("partitionValues", {}),
+        stats=value.get("stats"),
+        deletion_vector=value.get("deletionVector"),
+    )
+
+
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    """Return an action of a checkpoint's row as a commit has it: maps as objects, no nulls."""
+    plain: dict[str, Any] = {}
+    for name, field in value.items():
+        if name in _MAPS:
+            plain[name] = dict(field or ())
+        elif isinstance(field, dict):
+            plain[name] = _plain(field)
+        elif field is not None:
+            plain[name] = field
+    return plain

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import uuid
 
-from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.errors import WrongCall
 
@@ -32,7 +32,7 @@ def check_store(uri: str) -> None:
     """
     if local_folder(uri) is not None:
         return
-    folder = Folder(uri)
+    folder = ObjectStore(uri)
     name = _NAME.format(uuid.uuid4())
     _create(folder, name, b"1")
     # The answer to the first one may have been lost, and its repetition refused by what it created.
@@ -48,9 +48,9 @@ def check_store(uri: str) -> None:
         )
 
 
-def _create(folder: Folder, name: str, content: bytes) -> bool:
+def _create(folder: ObjectStore, name: str, content: bytes) -> bool:
     try:
-        folder.create(name, content)
+        folder.put_absent(name, content)
     except FileExistsError:
         return False
     return True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.errors import Failure
 
 # By how much the two may differ, ms: far more than clocks that are kept right do, and far less than

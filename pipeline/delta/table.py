@@ -34,22 +34,6 @@ def local_folder(uri: str) -> Path | None:
     return None if url.scheme else Path(uri)
 
 
-def is_table(uri: str) -> bool:
-    """Whether there is a Delta table; two requests to a store at most.
-
-    delta-rs would list the log, and stop all threads of the process until the list has come.
-    """
-    folder = local_folder(uri)
-    if folder is not None:
-        return any(log_names(folder))
-    # Of a table in a local folder nobody waits for the import of a store's client, 30 ms of CPU.
-    from group_coordinator.pipeline.delta.object_store import Folder
-
-    log = Folder(f"{uri.rstrip('/')}/_delta_log")
-    # Version 0 is cleaned up only once there is a Delta checkpoint.
-    return any(log.read(name) is not None for name in (f"{0:020}.json", "_last_checkpoint"))
-
-
 def open_delta(uri: str) -> DeltaTable:
     """Open a table through delta-rs; raises deltalake's TableNotFoundError."""
     from deltalake import DeltaTable

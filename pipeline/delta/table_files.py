@@ -18,30 +18,21 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.commit import Changes, Move
 from group_coordinator.pipeline.delta.data_files import DataFile, data_files, new_path
+from group_coordinator.pipeline.delta.disk import flush
 from group_coordinator.pipeline.delta.engine import quoted
-from group_coordinator.pipeline.delta.flush import flush
-from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.parquet_file import why_damaged
-from group_coordinator.pipeline.delta.protocol import (
-    check_readable,
-    check_removable,
-    writer_features,
-)
-from group_coordinator.pipeline.delta.rewrite import (
-    Rewrite,
-    RewriteConflict,
-    commit_elsewhere,
-    commit_to_log,
-)
+from group_coordinator.pipeline.delta.protocol import check_readable
 from group_coordinator.pipeline.delta.side_by_side import side_by_side
 from group_coordinator.pipeline.delta.table import local_folder, refresh
-from group_coordinator.pipeline.delta.table_log import TableLog, open_log
+from group_coordinator.pipeline.delta.writer import RewriteConflict, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalake import DeltaTable, Transaction
+    from deltalake import DeltaTable
 
     from group_coordinator.pipeline.delta.engine import Engine
 
@@ -61,10 +52,8 @@ class TableFiles:
         self._scratch = scratch
         self._copies: dict[str, Path] = {}
         self._folder = local_folder(handle.table_uri)
-        # The log where this process may write to the log itself.
-        self._log: TableLog | None = None
-        if not writer_features(handle):
-            self._log = open_log(handle.table_uri)
+        # Flushed: the files that a rewrite replaces will be deleted.
+        self._writer = Writer(handle.table_uri, flushed=True)
         self._partition_by: list[str] = list(handle.metadata().partition_columns)
         schema = pa.schema(handle.schema().to_arrow())
         fields = [field for field in schema if field.name not in self._partition_by]
@@ -131,7 +120,7 @@ class TableFiles:
         if self._folder is not None:
             self._force(target)
         if self._folder is None:
-            Folder(self.handle.table_uri).upload(target, path)
+            ObjectStore(self.handle.table_uri).upload(target, path)
             target.unlink()
         return DataFile(path, size, modified_ms or clock_ms(), records, dict(partition or {}))
 
@@ -139,28 +128,23 @@ class TableFiles:
         self,
         removed: Sequence[DataFile],
         added: Sequence[DataFile],
-        transactions: Sequence[Transaction] = (),
+        transactions: Mapping[str, int] | None = None,
         data_change: bool = True,
     ) -> None:
         """Commit the removal of files and the addition of others, at once.
 
-        `data_change` False says that the rows are the same. Raises RewriteConflict, and
-        UnsupportedTable if rows would be removed from an append-only table.
+        `transactions`: the versions to which identifiers come. `data_change` False says that the
+        rows are the same. Raises RewriteConflict, and UnsupportedTable if rows would be removed
+        from an append-only table, or if the table asks for more than is written here.
         """
-        if removed and data_change:
-            check_removable(self.handle)
-        # The commit looks for conflicts from the handle's version on, and an earlier rewrite has
-        # moved the handle past what others removed before it.
-        for path in self.gone(removed):
-            raise RewriteConflict(self.handle.table_uri, f"{path} was removed")
-        expected = {
-            each.app_id: self.handle.transaction_version(each.app_id) for each in transactions
-        }
-        rewrite = Rewrite(removed, added, transactions, data_change, expected)
-        if self._log is not None and rewrite.is_plain:
-            commit_to_log(self._log, self.handle.table_uri, self.handle.version(), rewrite)
-        else:
-            commit_elsewhere(self.handle, rewrite)
+        # As of the version whose files were read.
+        moves = [
+            Move(name, self.handle.transaction_version(name), to)
+            for name, to in (transactions or {}).items()
+        ]
+        found = self._writer.commit(Changes(added, removed, moves, data_change=data_change))
+        if not isinstance(found, int):
+            raise RewriteConflict(self.handle.table_uri, f"its transactions came to {dict(found)}")
         refresh(self.handle)
 
     def gone(self, files: Sequence[DataFile]) -> list[str]:
@@ -183,7 +167,7 @@ class TableFiles:
         if copy is None:
             copy = self._scratch / "read" / file.path
             copy.parent.mkdir(parents=True, exist_ok=True)
-            Folder(self.handle.table_uri).download(file.path, copy)
+            ObjectStore(self.handle.table_uri).download(file.path, copy)
             self._copies[file.path] = copy
         return copy
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from group_coordinator.pipeline.delta.commit_files import NewFile, Wanted, new_files
-from group_coordinator.pipeline.delta.commit_reader import GoneCheck, open_files
+from group_coordinator.pipeline.delta.commit_reader import GoneCheck
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.parquet_file import (
     UNREAD,
@@ -24,6 +24,7 @@ from group_coordinator.pipeline.delta.parquet_file import (
     read_whole,
     why_undecodable,
 )
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import newest_version
 
 

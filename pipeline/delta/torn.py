@@ -33,8 +33,7 @@ from group_coordinator.pipeline.delta.actions import (
     encode_commit,
     parse_commit,
 )
-from group_coordinator.pipeline.delta.commit import write_partial
-from group_coordinator.pipeline.delta.flush import flush
+from group_coordinator.pipeline.delta.disk import flush, write_partial
 from group_coordinator.pipeline.delta.log import commit_path, last_checkpoint
 from group_coordinator.pipeline.errors import Failure
 

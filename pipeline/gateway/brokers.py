@@ -18,7 +18,7 @@ from zlib import crc32
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.lease import AwakeClock, SignWatch, renew
@@ -57,7 +57,7 @@ class Brokers:
         self._root = root
         self._lock = threading.Lock()
         ensure_table(root, GATEWAYS)
-        self._appender = open_appender(table_uri(root, GATEWAYS))
+        self._appender = Appender(table_uri(root, GATEWAYS))
         self._events: list[GatewayEvent] = []
         # Of the time in which this one could not look nothing counts against the others.
         self._signs = SignWatch(LEASE_S * 1000, AwakeClock(2 * LOOK_EVERY_S, monotonic))

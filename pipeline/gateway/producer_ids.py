@@ -8,8 +8,8 @@ Source: Apache Kafka, ProducerIdManager, whose blocks have 1000 ids, too.
 
 from __future__ import annotations
 
-from group_coordinator.pipeline.delta.commit import CommitStateUnknown
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.log import CommitStateUnknown
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.schemas.tables import GATEWAYS
 
@@ -22,7 +22,7 @@ class ProducerIds:
 
     def __init__(self, root: str) -> None:
         ensure_table(root, GATEWAYS)
-        self._appender = open_appender(table_uri(root, GATEWAYS))
+        self._appender = Appender(table_uri(root, GATEWAYS))
         self._next = self._end = 0
 
     def take(self) -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from group_coordinator.pipeline.delta.log import is_table
 from group_coordinator.pipeline.delta.plain_table import read_plain_table
-from group_coordinator.pipeline.delta.table import is_table, local_folder
+from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.tables.segment_stats import decode_bounds, log_end_id, partition_of
 from group_coordinator.schemas.rows import TOPIC_TABLES, TopicTable
 

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import TableNotFoundError
 
-from group_coordinator.pipeline.delta.commit_reader import GoneCheck, open_files
+from group_coordinator.pipeline.delta.commit_reader import GoneCheck
 from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.tail import Position, appended
 from group_coordinator.pipeline.tables.store import table_uri

@@ -7,16 +7,12 @@ telling so.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Struct
-
-from group_coordinator.pipeline.delta.table import local_folder, log_names
+from group_coordinator.pipeline.delta.log import LogGone, is_table, open_log
+from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from group_coordinator.pipeline.delta.plain_table import Ask
 
 # The columns of the rows, in DuckDB's types; `since` in ms.
@@ -33,18 +29,6 @@ GROUP BY topics.topic
 """
 
 
-class _Added(Struct, rename="camel"):
-    data_change: bool = True
-
-
-class _Action(Struct, rename="camel"):
-    add: _Added | None = None
-    commit_info: dict[str, Any] | None = None
-
-
-_decode = msgspec.json.Decoder(_Action).decode
-
-
 def read_unindexed(ask: Ask) -> list[tuple[str, int]]:
     """Return each topic with the time, ms, of the first commit of rows that are not indexed.
 
@@ -55,7 +39,7 @@ def read_unindexed(ask: Ask) -> list[tuple[str, int]]:
     for topic, uri, version, indexed_at in ask(_INDEXED):
         try:
             since = _first_new_rows(uri, version)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, LogGone, Failure):
             since = indexed_at
         if since is not None:
             found.append((topic, since))
@@ -64,30 +48,14 @@ def read_unindexed(ask: Ask) -> list[tuple[str, int]]:
 
 def _first_new_rows(uri: str, version: int) -> int | None:
     """When the first commit after a version that has new rows was made; None without one."""
-    for content in _commits_after(uri, version):
-        actions = [_decode(line) for line in content.splitlines() if line]
+    if not is_table(uri):
+        raise FileNotFoundError(f"{uri} has no log")
+    log = open_log(uri)
+    while (actions := log.next_commit(version)) is not None:
         # OPTIMIZE adds files as well, and no rows.
         if any(each.add is not None and each.add.data_change for each in actions):
-            times = [(each.commit_info or {}).get("timestamp") for each in actions]
+            infos = [each.commit_info for each in actions if isinstance(each.commit_info, dict)]
+            times = [info.get("timestamp") for info in infos]
             return max((each for each in times if isinstance(each, int)), default=0)
+        version += 1
     return None
-
-
-def _commits_after(uri: str, version: int) -> Iterator[bytes]:
-    """The commits after a version that the log still has, in order."""
-    folder = local_folder(uri)
-    if folder is None:
-        # Imported for a table elsewhere: it needs Arrow and a store's client.
-        from group_coordinator.pipeline.delta.commit_reader import open_files, read_commit
-
-        files = open_files(uri)
-        while (content := read_commit(files, version + 1)) is not None:
-            yield content
-            version += 1
-        return
-    names = sorted(log_names(folder))
-    if not names:
-        raise FileNotFoundError(f"{folder} has no log")
-    # Each begins with its version; beside commits there are Delta checkpoints.
-    later = (name for name in names if name[20:] == ".json" and int(name[:20]) > version)
-    yield from ((folder / "_delta_log" / name).read_bytes() for name in later)

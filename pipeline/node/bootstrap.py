@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import Transaction, write_deltalake
+from deltalake import write_deltalake
 
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta.table import open_delta
@@ -32,7 +32,7 @@ from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping
 
     from group_coordinator.coordinator.group.partition import PartitionSet
     from group_coordinator.pipeline.delta.data_files import DataFile
@@ -50,7 +50,7 @@ def prepare_bootstrap(
     root: str,
     uri: str,
     partition_set: PartitionSet | None = None,
-    transactions: Sequence[Transaction] = (),
+    transactions: Mapping[str, int] | None = None,
     ours: CoordinatorSettings = DEFAULTS,
 ) -> Bootstrap:
     """Write what the tables hold as events to the table at `uri`, replacing what is there.
@@ -65,11 +65,8 @@ def prepare_bootstrap(
         ahead.read_on()
         write_deltalake(uri, PACKED_SCHEMA.empty_table(), mode="overwrite", schema_mode="overwrite")
         bootstrap = Bootstrap(uri, open_delta(uri).version() + 1, ahead.version + 1)
-        begins = [
-            Transaction(_BEGINS, bootstrap.version),
-            Transaction(_REQUESTS_BEGIN, bootstrap.first_version),
-        ]
-        append_bootstrap(ahead, uri, partition_set, [*begins, *transactions])
+        begins = {_BEGINS: bootstrap.version, _REQUESTS_BEGIN: bootstrap.first_version}
+        append_bootstrap(ahead, uri, partition_set, begins | dict(transactions or {}))
     log.info("took over from the tables in %.1f s", monotonic() - began)
     return bootstrap
 
@@ -92,7 +89,7 @@ def append_bootstrap(
     ahead: ReadAhead,
     uri: str,
     partition_set: PartitionSet | None,
-    transactions: Sequence[Transaction] = (),
+    transactions: Mapping[str, int] | None = None,
     last_row: tuple[str, str] | None = None,
 ) -> None:
     """Append what loads the groups of partitions, then the requests that wait for them.

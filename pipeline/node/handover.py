@@ -17,11 +17,11 @@ import logging
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import Transaction
 
 from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
-from group_coordinator.pipeline.delta.open import open_appender
-from group_coordinator.pipeline.delta.table import is_table, open_delta
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.log import is_table
+from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.node.bootstrap import (
     DEFAULTS,
     append_bootstrap,
@@ -84,7 +84,7 @@ def begin_afresh(
     The bootstrap holds the claims up to `epoch`. `partition_set` None is every partition.
     """
     engine.delete_checkpoint(checkpoint)
-    claims = [Transaction(CLAIMS, epoch)]
+    claims = {CLAIMS: epoch}
     return prepare_bootstrap(root, bootstrap_uri, partition_set, claims, ours)
 
 
@@ -113,10 +113,8 @@ def bring_in(
         before = dict.fromkeys(partition_set.partitions, version)
         selection = select(bootstrap_uri, kept, partition_set.of, before)
         last_row = change_row(Change(run, selection))
-    transactions = [Transaction(CLAIMS, epoch)]
-    transactions += [
-        Transaction(_passed_over(partition), version) for partition in partition_set.partitions
-    ]
+    transactions = {CLAIMS: epoch}
+    transactions |= {_passed_over(partition): version for partition in partition_set.partitions}
     append_bootstrap(ahead, bootstrap_uri, partition_set, transactions, last_row)
     return version
 
@@ -135,7 +133,7 @@ def select(
 
 def newest_claim(bootstrap_uri: str) -> int:
     """Return the epoch of the newest claim that a bootstrap has what loads its groups of."""
-    return open_appender(bootstrap_uri).last_version(CLAIMS)
+    return Appender(bootstrap_uri).last_version(CLAIMS)
 
 
 def bootstrap_end(bootstrap_uri: str) -> int:
@@ -188,4 +186,4 @@ def wake(bootstrap_uri: str) -> None:
 def _append(bootstrap_uri: str, rows: Sequence[tuple[str, str]]) -> None:
     if rows:
         groups, texts = zip(*rows, strict=True)
-        open_appender(bootstrap_uri).append(pa.table([groups, texts], schema=PACKED_SCHEMA))
+        Appender(bootstrap_uri).append(pa.table([groups, texts], schema=PACKED_SCHEMA))

@@ -33,7 +33,7 @@ from urllib.parse import urlparse
 
 from deltalake import write_deltalake
 
-from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
 
@@ -129,5 +129,5 @@ def _delete_tables(folder: str) -> None:
     if tables is not None:
         shutil.rmtree(tables, ignore_errors=True)
         return
-    store = Folder(folder)
+    store = ObjectStore(folder)
     store.delete([each.path for each in store.list()])

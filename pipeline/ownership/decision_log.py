@@ -22,12 +22,11 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.ownership import STARTED, ClusterState, fold
-from group_coordinator.pipeline.delta.appender import TableAppender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.arrow import to_table
-from group_coordinator.pipeline.delta.commit_reader import open_files
 from group_coordinator.pipeline.delta.file_rows import read_files
-from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.delta.patience import Patience
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.ownership.lease_ids import lease_app_id
 from group_coordinator.pipeline.tables.store import open_table, table_uri
 from group_coordinator.schemas.records import CoordinatorEvent
@@ -66,7 +65,7 @@ class DecisionLog:
         self._root = root
         self._timeout_ms = (config or GroupCoordinatorConfig()).offsets_commit_timeout_ms
         uri = table_uri(root, COORDINATORS)
-        self._appender: TableAppender = open_appender(uri)
+        self._appender: Appender = Appender(uri)
         # Asked for once, its versions are those of the files that `file_paths` tells.
         self._appender.last_version(DECISIONS)
         self._files = open_files(uri)

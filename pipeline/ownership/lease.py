@@ -15,7 +15,7 @@ from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.lease_ids import lease_app_id
 from group_coordinator.pipeline.tables.store import table_uri
@@ -179,7 +179,7 @@ class LeaseRenewal:
         gets_on: Callable[[], bool] = lambda: True,
     ) -> None:
         self._gets_on = gets_on
-        self._appender = open_appender(table_uri(root, COORDINATORS))
+        self._appender = Appender(table_uri(root, COORDINATORS))
         self._app_id = lease_app_id(node_id)
         self._clock = clock
         self._is_said = False

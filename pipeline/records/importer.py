@@ -21,7 +21,6 @@ from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.epoch import Epoch
-from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.hold import holding_partitions
 from group_coordinator.pipeline.records.record_file import (
@@ -100,7 +99,7 @@ def _open_log(root: str, settings: Settings, epoch: Epoch) -> tuple[OffsetsLog, 
     handle = open_table(root, OFFSETS_TOPIC)
     ours = settings.coordinator
     log = OffsetsLog(handle, ours.segment_bytes, ours.segment_ms, clock_ms)
-    return log, open_appender(table_uri(root, OFFSETS_TOPIC), epoch)
+    return log, Appender(table_uri(root, OFFSETS_TOPIC), epoch)
 
 
 def _readable(records: Read, num_partitions: int, tally: Tally) -> Iterator[tuple[Record, int]]:

@@ -36,7 +36,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.group.batch import BatchSettings
-from group_coordinator.pipeline.delta.open import open_appender, raise_epoch
+from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
@@ -102,7 +102,7 @@ class PinnedSettings:
         ensure_table(folder, self._table)
         if epoch is not None:
             raise_epoch(self._uri, epoch)
-        self._appender = open_appender(self._uri, epoch)
+        self._appender = Appender(self._uri, epoch)
         self._planned = planned
         self._offset_of_batch = offset_of_batch
         self._next: BatchSettings | None = None

@@ -11,8 +11,7 @@ from py4j.protocol import Py4JError
 from group_coordinator.pipeline.clock import monotonic, sleep
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.log_trim import trim_log
-from group_coordinator.pipeline.delta.store_trim import trim_store_log
-from group_coordinator.pipeline.delta.table import local_folder, open_delta
+from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.stream.event_source import read_events
 from group_coordinator.pipeline.stream.offset import offset_of
@@ -145,11 +144,8 @@ class Serving:
 
     def trim(self, version: int) -> int:
         """Delete the log of `requests` before a version; returns how many files."""
-        folder = local_folder(self._requests)
         try:
-            if folder is None:
-                return trim_store_log(self._requests, version)
-            return trim_log(folder.resolve(), version)
+            return trim_log(self._requests, version)
         except (LogGone, DeltaError, OSError) as error:
             # A log that stays long only makes reading slower. If the root is gone, the query fails
             # and says so.

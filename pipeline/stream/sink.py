@@ -23,8 +23,8 @@ import pyarrow as pa
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.batch import GroupOutput
 from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.epoch import Epoch
-from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
@@ -75,7 +75,7 @@ class Sink:
         self._epoch = epoch
         self._pinned = pinned
         self._appenders = {
-            table.name: open_appender(table_uri(root, table), epoch, settings.log_flush_enable)
+            table.name: Appender(table_uri(root, table), epoch, settings.log_flush_enable)
             for table in WRITTEN
         }
         self._log = OffsetsLog(

@@ -16,8 +16,8 @@ import pyarrow as pa
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.followed import Followed
-from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import (
     Absent,
@@ -86,7 +86,7 @@ def _change(
     by: str | None,
     check: Callable[[], None],
 ) -> list[AclBinding]:
-    appender = open_appender(table_uri(root, ACLS))
+    appender = Appender(table_uri(root, ACLS))
     while True:
         # The version is read before the rows: a change that is committed between the two reads
         # takes the version, and this one is decided again.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.tables.request_lanes import in_lanes
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.schemas.tables import REQUESTS, to_requests
@@ -21,7 +21,7 @@ def open_requests(uri: str) -> Appender:
 
     Its files tell which offsets partitions they are about (`pipeline.tables.request_lanes`).
     """
-    return open_appender(uri, lay_out=in_lanes)
+    return Appender(uri, lay_out=in_lanes)
 
 
 class RequestLog:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 from deltalake import DeltaTable
 
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.log import is_table
+from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.store_check import check_store
-from group_coordinator.pipeline.delta.table import is_table, local_folder, open_delta
+from group_coordinator.pipeline.delta.table import local_folder, open_delta
 from group_coordinator.pipeline.delta.torn import TornTable, check_whole
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.columns import add_missing_columns
@@ -146,7 +147,7 @@ class Absent:
 
     def __init__(self, root: str, table: Table) -> None:
         self._root, self._table = root, table
-        self._first: Folder | None = None
+        self._first: ObjectStore | None = None
 
     def is_there(self) -> bool:
         """Whether the table is there."""
@@ -157,7 +158,7 @@ class Absent:
             return True
         uri = table_uri(self._root, self._table)
         if local_folder(uri) is None:
-            self._first = Folder(uri)
+            self._first = ObjectStore(uri)
         return False
 
 

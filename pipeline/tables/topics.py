@@ -19,7 +19,7 @@ from collections.abc import Callable
 from deltalake.exceptions import TableNotFoundError
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import ensure_table, has_table, read_table, table_uri
 from group_coordinator.schemas.rows import TopicChange
@@ -157,7 +157,7 @@ def _existing(root: str, name: str, newest: dict[str, TopicChange]) -> int:
 
 def _change(root: str, name: str, decide: _Decide, prepare: Callable[[int], None]) -> None:
     try:
-        appender = open_appender(table_uri(root, TOPICS))
+        appender = Appender(table_uri(root, TOPICS))
     except TableNotFoundError as error:
         raise UnknownTopic(f"there is no catalogue of topics under {root}") from error
     while True:

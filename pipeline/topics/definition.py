@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 from msgspec import structs
 
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.protocol import UnsupportedTable
 from group_coordinator.pipeline.delta.table import local_folder, open_delta
 from group_coordinator.pipeline.errors import first_line
@@ -121,7 +121,7 @@ def _define(
     root: str, topic: TopicTable, partitions: int, check: Callable[[], None] = lambda: None
 ) -> TopicTable:
     """Create a topic with its definition; returns the definition with its time."""
-    appender = open_appender(table_uri(root, TOPIC_TABLES))
+    appender = Appender(table_uri(root, TOPIC_TABLES))
 
     def define(at: int) -> None:
         nonlocal topic
@@ -145,7 +145,7 @@ def mark_deleted(root: str, name: str, created: int) -> None:
     for topic in read_definitions(root):
         if topic.topic == name and topic.at == created and topic.config is not None:
             try:
-                open_appender(topic.table).append(None, DELETED, 1)
+                Appender(topic.table).append(None, DELETED, 1)
             except (TableNotFoundError, UnsupportedTable) as error:
                 log.warning("topic %s is deleted without its table: %s", name, first_line(error))
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec import Struct
 
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.followed import Followed
-from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import Absent, ensure_table, table_uri
 from group_coordinator.schemas.rows import TopicIndexEntry
@@ -250,7 +250,7 @@ class Index:
         self.topic(topic_id).check_follow(entries)
         if self._appender is None:
             ensure_table(self._root, TOPIC_INDEX)
-            self._appender = open_appender(table_uri(self._root, TOPIC_INDEX))
+            self._appender = Appender(table_uri(self._root, TOPIC_INDEX))
         rows = to_arrow(TOPIC_INDEX, entries)
         return self._appender.append(rows, f"topic-index/{topic_id}", entries[0].sequence)
 

@@ -16,20 +16,24 @@ Source of what is refused: Apache Kafka, UnifiedLog.append and ProducerAppendInf
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import Transaction
 from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
+from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import clock_ms, monotonic
-from group_coordinator.pipeline.delta.commit import CommitStateUnknown
+from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, checkpoint
+from group_coordinator.pipeline.delta.commit import Changes, Commit, Move
 from group_coordinator.pipeline.delta.data_files import DataFile, new_path, row_group_rows
-from group_coordinator.pipeline.delta.file_commits import FileCommits
 from group_coordinator.pipeline.delta.freshness import COMMITTABLE_S, Freshness
-from group_coordinator.pipeline.delta.rewrite import Rewrite, RewriteConflict
+from group_coordinator.pipeline.delta.log import CommitStateUnknown, LogGone, open_log
+from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.protocol import check_writable
+from group_coordinator.pipeline.delta.stores import open_store
 from group_coordinator.pipeline.delta.table import back_off
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.segment_stats import log_end_id
@@ -54,6 +58,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+# How many commits a log keeps, however young they are: whoever opens the table lists them, and
+# 36,000 take 470 ms. A reader that is further behind reads the table anew.
+MOST_COMMITS = 36_000
 # How long it is tried to find out whether a commit stands, s.
 _SETTLE_S = 10.0
 _HEADERS = TOPIC_RECORDS.schema.field("headers").type
@@ -169,8 +176,8 @@ class LogAppender:
         self._topic = topic
         self._is_append_time = is_append_time
         self._segments = Segments(topic.table)
-        self._commits = FileCommits(topic.table)
-        self._folders: set[int] = set()
+        self._log = open_log(topic.table)
+        self._store = open_store(topic.table)
         # Of producers that the log does not know: the first batch that could not be written. Its
         # client sends it again, and has sent the next one.
         self._unwritten: dict[tuple[int, int, int], int] = {}
@@ -276,12 +283,7 @@ class LogAppender:
             write_statistics=_BOUNDED,
         )
         content = sink.getvalue()
-        files = self._segments.live.files
-        if partition not in self._folders:
-            files.create_dir(f"partition={partition}")
-            self._folders.add(partition)
-        with files.open_output_stream(path) as stream:
-            stream.write(content)
+        modified_ms = self._store.write(path, content)
         known = [
             ProducerBatch(
                 batch.producer_id,
@@ -295,7 +297,7 @@ class LogAppender:
         ]
         bounds = (base, base + len(times), min(times), max(times))
         stats = encode_segment_stats(len(times), bounds, merged(known))
-        file = DataFile(path, content.size, clock_ms(), len(times), values, stats)
+        file = DataFile(path, content.size, modified_ms, len(times), values, stats)
         return _Written(base, file, begun)
 
     def _rows(
@@ -320,11 +322,10 @@ class LogAppender:
         if self._may_stand:
             # A store may make a commit after it said that it failed.
             return
-        for each in written.values():
-            try:
-                self._segments.live.files.delete_file(each.file.path)
-            except OSError as error:
-                log.info("%s is left behind: %s", each.file.path, error)
+        try:
+            self._store.delete([each.file.path for each in written.values()])
+        except OSError as error:
+            log.info("files of %s are left behind: %s", self._topic.table, error)
 
     # --- the commit -------------------------------------------------------------------------------
 
@@ -334,26 +335,40 @@ class LogAppender:
             log.warning("records of %s were not committed for half an hour", self._topic.topic)
             return False
         files = [each.file for each in written.values()]
-        ends = [Transaction(log_end_id(number), plan.ends[number]) for number in written]
-        expected = {
+        ends = {
             log_end_id(number): self._segments.partition(number).log_end or None
             for number in written
         }
-        expected[DELETED] = None
+        moves = [
+            Move(app_id, expected, plan.ends[number])
+            for (app_id, expected), number in zip(ends.items(), written, strict=True)
+        ]
         self._await(files)
+        live = self._segments.live
+        check_writable(self._topic.table, live.features)
+        commit = Commit(
+            Changes(files, moves=moves).actions(), flushed=False, expected={**ends, DELETED: None}
+        )
         try:
-            self._commits.commit(
-                self._segments.live.version, Rewrite((), files, ends, expected=expected)
-            )
-        except RewriteConflict as error:
+            if not self._log.knows_end and self._log.next_content(live.version) is not None:
+                return False
+            # Behind what was looked at: of others that came since, one has this version.
+            self._log.create(commit, live.version + 1)
+        except (FileExistsError, LogGone) as error:
             log.debug("%s is appended to again: %s", self._topic.topic, error)
             return False
         except CommitStateUnknown as error:
             log.warning("%s", error)
             self._may_stand = True
             return self._settle(files)
-        self._commits.checkpoint(self._segments.live.version + 1)
+        self._follow_up(live.version + 1)
         return True
+
+    def _follow_up(self, version: int) -> None:
+        """Begin to write the Delta checkpoint of a version where one is due, and trim the log."""
+        if version % CHECKPOINT_EVERY == 0:
+            work = partial(_keep_short, self._topic.table, version, dict(self._log.recent))
+            background.run("checkpoint", work)
 
     def _settle(self, files: Sequence[DataFile]) -> bool:
         """Whether a commit of these files, whose outcome is not known, stands.
@@ -381,6 +396,14 @@ class LogAppender:
 
     def _await(self, files: Sequence[DataFile]) -> None:
         self._segments.await_files(frozenset(file.path for file in files))
+
+
+def _keep_short(table: str, version: int, known: Mapping[int, bytes]) -> None:
+    checkpoint(table, version, known, cleans_up=False)
+    try:
+        trim_log(table, version - MOST_COMMITS)
+    except (OSError, DeltaError, LogGone) as error:
+        log.warning("the log of %s was not trimmed: %s", table, error)
 
 
 def _headers(batches: Sequence[NewBatch], count: int) -> pa.Array:

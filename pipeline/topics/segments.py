@@ -32,7 +32,7 @@ from group_coordinator.pipeline.topics.producer_state import ProducerBatch, Prod
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from group_coordinator.pipeline.delta.file_actions import LiveFile
+    from group_coordinator.pipeline.delta.actions import AddedFile
     from group_coordinator.pipeline.delta.live_files import Change
 
 
@@ -203,10 +203,10 @@ class Segments:
         """Whether an awaited file was in a commit that `poll` has read."""
         return self._has_come
 
-    def _new_of(self, change: Change) -> list[LiveFile]:
+    def _new_of(self, change: Change) -> list[AddedFile]:
         """The files of a change that are not known; of those that it removes, those too."""
         known = () if change.everything else self._places.keys() - set(change.removed)
-        return [file for file in change.added if file.path not in known]
+        return [file for file in change.added if file.file not in known]
 
     def _take(self, change: Change, added: list[tuple[int, Segment]]) -> None:
         """Take in a change, with the segments of its new files; raises nothing."""
@@ -231,11 +231,11 @@ class Segments:
                 partition = self.partition(ended)
                 partition.log_end = max(partition.log_end, version)
 
-    def _segment(self, file: LiveFile) -> tuple[int, Segment]:
+    def _segment(self, file: AddedFile) -> tuple[int, Segment]:
         stats = _decode_stats(file.stats) if file.stats else _Stats()
-        bounds = stats.segment or self._read_bounds(file.path)
+        bounds = stats.segment or self._read_bounds(file.file)
         data_file = DataFile(
-            file.path,
+            file.file,
             file.size,
             file.modification_time,
             stats.num_records,

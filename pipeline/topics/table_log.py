@@ -6,7 +6,7 @@ names: the rows behind them have no offsets that would follow from those before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import msgspec
@@ -14,10 +14,11 @@ from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.actions import decode_commit
-from group_coordinator.pipeline.delta.commit_reader import GoneCheck, open_files, read_commit
+from group_coordinator.pipeline.delta.actions import parse_commit
+from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.topics.errors import CannotFollow, InvalidTable, TableReplaced
 
@@ -29,44 +30,6 @@ if TYPE_CHECKING:
 _HARMLESS = {"timestampNtz", "vacuumProtocolCheck"}
 # How often a reader that finds no new commit looks whether the table was replaced, s.
 REPLACED_CHECK_S = 1.0
-
-
-class _Add(Struct, rename="camel"):
-    path: str
-    modification_time: int = 0
-    data_change: bool = True
-    partition_values: dict[str, str | None] = {}
-    deletion_vector: dict[str, Any] | None = None
-
-
-class _Remove(Struct, rename="camel"):
-    data_change: bool = True
-
-
-class _Protocol(Struct, rename="camel"):
-    min_reader_version: int = 1
-    reader_features: list[str] | None = None
-
-
-class _MetaData(Struct):
-    id: str
-
-
-class _CommitInfo(Struct, rename="camel"):
-    timestamp: int | None = None
-    in_commit_timestamp: int | None = None
-    operation: str = "an unnamed operation"
-
-
-class _Action(Struct, rename="camel"):
-    add: _Add | None = None
-    remove: _Remove | None = None
-    protocol: _Protocol | None = None
-    meta_data: _MetaData | None = None
-    commit_info: _CommitInfo | None = None
-
-
-_decode_action = msgspec.json.Decoder(_Action).decode
 
 
 class AddedFile(Struct, frozen=True):
@@ -144,14 +107,15 @@ class TableLog:
     # --- the checks -------------------------------------------------------------------------------
 
     def _commit(self, version: int, content: bytes) -> Commit:
-        actions = decode_commit(content, _decode_action)
-        info = next((a.commit_info for a in actions if a.commit_info is not None), _CommitInfo())
+        actions = parse_commit(content)
+        info = next((a.commit_info for a in actions if isinstance(a.commit_info, dict)), {})
         for action in actions:
-            if action.meta_data is not None and action.meta_data.id != self._table_id:
-                raise self._replaced(action.meta_data.id)
+            if action.meta_data is not None and action.meta_data.get("id") != self._table_id:
+                raise self._replaced(str(action.meta_data.get("id")))
             if action.protocol is not None:
                 refused = unreadable(
-                    action.protocol.min_reader_version, action.protocol.reader_features
+                    action.protocol.get("minReaderVersion", 1),
+                    action.protocol.get("readerFeatures"),
                 )
                 if refused:
                     raise CannotFollow(
@@ -159,12 +123,14 @@ class TableLog:
                         "whose files do not hold its rows as they are: the topic ends before it"
                     )
             if action.remove is not None and action.remove.data_change:
+                operation = info.get("operation", "an unnamed operation")
                 raise CannotFollow(
-                    f"version {version} of {self._uri} ({info.operation}) removes or changes rows: "
+                    f"version {version} of {self._uri} ({operation}) removes or changes rows: "
                     "the topic is served up to the version before; `topics reindex` begins it anew "
                     "with the rows that the table has now, at offsets after all present ones"
                 )
-        timestamp = info.in_commit_timestamp or info.timestamp
+        times = [info.get("inCommitTimestamp"), info.get("timestamp")]
+        timestamp = next((time for time in times if isinstance(time, int) and time), None)
         added = []
         for add in (action.add for action in actions if action.add is not None):
             if not add.data_change:
@@ -177,7 +143,7 @@ class TableLog:
                 )
             values = _encode_values(add.partition_values)
             committed_at = max(0, timestamp or add.modification_time)
-            added.append(AddedFile(unquote(add.path), values, committed_at))
+            added.append(AddedFile(add.file, values, committed_at))
         return Commit(version, added)
 
     def _check_present(self, version: int) -> None:

@@ -32,7 +32,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deltalake import Transaction
 from msgspec import Struct
 
 from group_coordinator.pipeline.delta.checkpoint import clean_log
@@ -281,7 +280,7 @@ class _Run:
         added = self._history.write(self._engine, query)
         if added is None:
             return 0
-        self._history.rewrite([], [added], [Transaction(TRANSACTION, self._number)])
+        self._history.rewrite([], [added], {TRANSACTION: self._number})
         return added.records or 0
 
     def write_survivors(self, cleaned: Sequence[DataFile]) -> list[DataFile]:
@@ -296,7 +295,7 @@ class _Run:
             {SEGMENT: str(CLEAN_SEGMENT)},
         )
         survivors = [] if added is None else [added]
-        self._topic.rewrite(cleaned, survivors, [Transaction(TRANSACTION, self._number)])
+        self._topic.rewrite(cleaned, survivors, {TRANSACTION: self._number})
         return survivors
 
 

@@ -42,8 +42,9 @@ from group_coordinator.pipeline.delta.data_files import (
     data_files,
 )
 from group_coordinator.pipeline.delta.engine import Engine, UnfitRows
+from group_coordinator.pipeline.delta.log import is_table
 from group_coordinator.pipeline.delta.store_clock import check_clock
-from group_coordinator.pipeline.delta.table import is_table, local_folder, open_delta
+from group_coordinator.pipeline.delta.table import local_folder, open_delta
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.tables.store import table_uri

@@ -27,7 +27,6 @@ from deltalake.exceptions import DeltaError
 from msgspec import structs
 
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.commit_reader import open_files
 from group_coordinator.pipeline.delta.data_files import (
     ROW_GROUP_BYTES,
     count_bytes,
@@ -35,6 +34,7 @@ from group_coordinator.pipeline.delta.data_files import (
     data_files,
 )
 from group_coordinator.pipeline.delta.store_clock import check_clock
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import local_folder, open_delta
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.errors import Failure, first_line

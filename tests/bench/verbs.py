@@ -25,7 +25,7 @@ from msgspec import Struct
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
 from group_coordinator.schemas.errors import ErrorCode
@@ -190,7 +190,7 @@ def _write_idle(root: str) -> None:
         ),
     ]
     columns = {"segment": pa.array([0, 0]), "log_offset": pa.array([1 << 40, 1 + (1 << 40)])}
-    open_appender(table_uri(root, OFFSETS_TOPIC)).append(to_arrow(OFFSETS_TOPIC, given, columns))
+    Appender(table_uri(root, OFFSETS_TOPIC)).append(to_arrow(OFFSETS_TOPIC, given, columns))
 
 
 # --- Kafka's own tool -----------------------------------------------------------------------------

@@ -17,16 +17,16 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta import object_store, store_log
-from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta import object_store
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.checkpoint import checkpoint
 from group_coordinator.pipeline.delta.data_files import data_files
-from group_coordinator.pipeline.delta.object_store import Folder
-from group_coordinator.pipeline.delta.open import open_appender
-from group_coordinator.pipeline.delta.store_appender import StoreAppender
+from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store_check import UnfitStore, check_store
 from group_coordinator.pipeline.delta.store_clock import ClockSkew, check_clock
 from group_coordinator.pipeline.delta.store_errors import StoreError, StoreRefusal
-from group_coordinator.pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.delta.tail import Tail
@@ -79,7 +79,7 @@ def now_and_then(fault: str, share: float) -> Callable[[Asked], str]:
 
 
 def test_only_one_of_many_creates_a_key(uri):
-    folder = Folder(uri)
+    folder = ObjectStore(uri)
     for number in range(20):
         won: list[int] = []
 
@@ -100,7 +100,7 @@ def test_only_one_of_many_creates_a_key(uri):
 
 
 def test_an_append_is_two_puts_and_a_look_one_get(proxy, uri):
-    appender = open_appender(uri)
+    appender = Appender(uri)
     appender.append(numbers(0))
     tail = Tail(open_files(uri), 1, ["n"])
     assert tail.poll() is None
@@ -123,7 +123,7 @@ def test_an_append_is_two_puts_and_a_look_one_get(proxy, uri):
 @pytest.mark.parametrize("fault", [LOSE_ANSWER, FAIL_AFTER, REFUSE, CONFLICT])
 @pytest.mark.parametrize("what", ["commit", "file"])
 def test_an_append_whose_request_fails_once_is_there_once(proxy, uri, fault, what):
-    appender = open_appender(uri)
+    appender = Appender(uri)
     appender.append(numbers(0), "query", 0)
     proxy.fault = once(
         fault, lambda asked: asked.verb == "PUT" and is_commit(asked) == (what == "commit")
@@ -138,7 +138,7 @@ def test_an_append_whose_request_fails_once_is_there_once(proxy, uri, fault, wha
 def test_a_commit_whose_answer_hangs_is_repeated_and_found(proxy, uri, monkeypatch):
     monkeypatch.setitem(object_store.CLIENT, "timeout", timedelta(seconds=1))
     object_store.bucket_of.cache_clear()
-    appender = open_appender(uri)
+    appender = Appender(uri)
     proxy.fault = once(HANG, is_commit)
     assert appender.append(numbers(1))
     assert rows(uri) == [1]
@@ -151,9 +151,8 @@ def test_a_store_that_answers_nothing_any_more_is_an_error_and_the_rows_are_writ
     monkeypatch.setitem(object_store.CLIENT, "timeout", timedelta(seconds=1))
     monkeypatch.setitem(object_store.RETRY, "max_retries", 1)
     monkeypatch.setattr(object_store, "PATIENCE_S", 1.0)
-    monkeypatch.setattr(store_log, "PATIENCE_S", 1.0)
     object_store.bucket_of.cache_clear()
-    appender = open_appender(uri)
+    appender = Appender(uri)
     appender.append(numbers(0), "query", 0)
     proxy.fault = lambda _asked: HANG
     with pytest.raises(StoreError):
@@ -171,7 +170,7 @@ def test_of_many_appends_beside_each_other_none_is_lost_or_doubled(proxy, uri, f
     tail = Tail(open_files(uri), 0, ["n"])
 
     def write(first: int) -> None:
-        appender = persistent(StoreAppender, uri)
+        appender = persistent(Appender, uri)
         for number in range(first, first + 20):
             # What is not acknowledged is written again, under the same name.
             persistent(appender.append, numbers(number), f"writer-{first}", number)
@@ -194,7 +193,7 @@ def test_of_many_appends_beside_each_other_none_is_lost_or_doubled(proxy, uri, f
 
 def test_files_are_rewritten_beside_appends(proxy, uri, tmp_path):
     proxy.fault = now_and_then(LOSE_ANSWER, 0.1)
-    appender = persistent(open_appender, uri)
+    appender = persistent(Appender, uri)
     for number in range(10):
         persistent(appender.append, numbers(number), "query", number)
     files = persistent(TableFiles, persistent(open_delta, uri), tmp_path)
@@ -208,7 +207,7 @@ def test_files_are_rewritten_beside_appends(proxy, uri, tmp_path):
 
 
 def test_what_is_not_there_is_deleted_like_what_is(uri):
-    folder = Folder(uri)
+    folder = ObjectStore(uri)
     folder.write("a", b"1")
     folder.write("c", b"1")
     folder.delete(["a", "b", "c"])
@@ -216,7 +215,7 @@ def test_what_is_not_there_is_deleted_like_what_is(uri):
 
 
 def test_of_an_empty_object_nothing_is_read(uri):
-    folder = Folder(uri)
+    folder = ObjectStore(uri)
     folder.write("empty", b"")
     assert folder.read_first("empty") == (b"", 0)
     assert folder.read("empty") == b""
@@ -233,7 +232,7 @@ def test_a_store_that_ignores_the_condition_is_refused(proxy, root):
     with proxy.counting() as counted:
         check_store(root)
     assert counted == {"PUT": 2, "DELETE": 1}
-    assert Folder(root).list() == []
+    assert ObjectStore(root).list() == []
 
 
 # The server of GCS knows no keys, and says of a missing bucket what it says of a missing object.
@@ -242,14 +241,14 @@ def test_a_wrong_key_is_said_to_be_one(proxy, server, root, monkeypatch):
     for name, value in server.wrong_key().items():
         monkeypatch.setenv(name, value)
     with pytest.raises(StoreRefusal, match=r"403 Forbidden, [A-Za-z]+: .*[Ss]ignature") as refused:
-        Folder(root).read("anything")
+        ObjectStore(root).read("anything")
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("server", ["s3", "adls"], indirect=True)
 def test_a_bucket_that_is_not_there_is_no_empty_one(proxy, server: Server):
     with pytest.raises(StoreRefusal, match=r"404 .*(NoSuchBucket|ContainerNotFound)"):
-        Folder(server.uri("t", bucket="nobucket")).read("anything")
+        ObjectStore(server.uri("t", bucket="nobucket")).read("anything")
 
 
 def test_a_store_that_is_silent_for_a_while_is_asked_until_it_answers(
@@ -258,7 +257,7 @@ def test_a_store_that_is_silent_for_a_while_is_asked_until_it_answers(
     caplog.set_level("INFO")
     monkeypatch.setitem(object_store.RETRY, "max_retries", 1)
     object_store.bucket_of.cache_clear()
-    appender = open_appender(uri)
+    appender = Appender(uri)
     appender.append(numbers(0), "query", 0)
     refusals = 30
     left = [REFUSE] * refusals
@@ -277,17 +276,17 @@ def test_a_store_that_never_answered_is_not_waited_for(proxy, root, monkeypatch)
     object_store.bucket_of.cache_clear()
     proxy.fault = lambda _asked: REFUSE
     with proxy.counting() as counted, pytest.raises(StoreError, match="503 Service Unavailable"):
-        Folder(root).read("anything")
+        ObjectStore(root).read("anything")
     assert counted == {"GET": 2}
 
 
 def test_a_consumed_log_is_trimmed_and_its_table_read_on(proxy, uri, request):
-    appender = open_appender(uri)
+    appender = Appender(uri)
     for number in range(6):
         appender.append(numbers(number))
-    checkpoint_in_store(uri, 6, cleans_up=False, known={})
+    checkpoint(uri, 6, {}, cleans_up=False)
     with proxy.counting() as counted:
-        assert trim_store_log(uri, 4, age_ms=-1000) == 4
+        assert trim_log(uri, 4, grace_s=-1) == 4
     # GCS deletes one object at a time.
     deletions = 4 if "gcs" in request.node.callspec.id else 1
     assert counted == {"GET": 1, "HEAD": 1, "LIST": 1, "DELETE": deletions}

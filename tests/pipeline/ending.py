@@ -40,7 +40,7 @@ from group_coordinator.pipeline.client import (
     RequestClient,
     RequestProducer,
 )
-from group_coordinator.pipeline.delta.local_appender import CHECKPOINT_EVERY
+from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY
 from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent
 
 REQUESTS = 1_000

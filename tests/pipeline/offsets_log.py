@@ -8,7 +8,7 @@ import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
@@ -62,7 +62,7 @@ class Log:
         self.uri = table_uri(root, OFFSETS_TOPIC)
         folder = local_folder(self.uri)
         assert folder is not None
-        self.appender = LocalAppender(folder)
+        self.appender = Appender(folder)
         self.segment = 0
         self.records: list[Record] = []
 

@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from group_coordinator.pipeline.client import ProducerSettings, RequestProducer
-from group_coordinator.pipeline.delta.local_appender import CHECKPOINT_EVERY
+from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY
 from group_coordinator.pipeline.topics import create_table_topic
 from tests.ends import check_end
 from tests.pipeline.ending import REQUESTS, heartbeat

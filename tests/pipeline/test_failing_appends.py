@@ -17,9 +17,10 @@ import pytest
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.coordinator.ownership import CLAIMED
-from group_coordinator.pipeline.delta.commit import CommitStateUnknown, NotFlushed
+from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.delta.open import open_appender, raise_epoch
+from group_coordinator.pipeline.delta.log import CommitStateUnknown
+from group_coordinator.pipeline.delta.store import NotFlushed
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
@@ -89,7 +90,7 @@ class Rows(Writer):
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
-        self._appender = open_appender(table_uri(root, RESPONSES), flushed=self.is_flushed)
+        self._appender = Appender(table_uri(root, RESPONSES), flushed=self.is_flushed)
 
     @classmethod
     def begin(cls, root: str) -> None:
@@ -335,7 +336,7 @@ def test_a_start_that_was_fenced_appends_nothing_whichever_read_fails(
         shutil.copytree(base, root)
         uri = table_uri(root, RESPONSES)
         raise_epoch(uri, Epoch(1, 4))
-        fenced = open_appender(uri, Epoch(1, 4))
+        fenced = Appender(uri, Epoch(1, 4))
         raise_epoch(uri, Epoch(1, 5))
         with failing_reads(root, fails, kind) as reads:
             for number in range(3):

@@ -21,8 +21,8 @@ from deltalake.exceptions import DeltaError
 from group_coordinator.coordinator.ownership import CLAIMED, STARTED
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.snapshot import Snapshot
@@ -127,7 +127,7 @@ class Responses(Follower):
 
     @classmethod
     def _append(cls, root: str, *names: str) -> None:
-        writer = LocalAppender(Path(table_uri(root, RESPONSES)))
+        writer = Appender(Path(table_uri(root, RESPONSES)))
         for name in names:
             writer.append(to_arrow(RESPONSES, [response(name)]))
 
@@ -256,7 +256,7 @@ class Appends(Follower):
 
     @classmethod
     def _append(cls, root: str, *numbers: int) -> None:
-        writer = LocalAppender(Path(table_uri(root, RESPONSES)))
+        writer = Appender(Path(table_uri(root, RESPONSES)))
         for number in numbers:
             assert writer.append(to_arrow(RESPONSES, [response(str(number))]), "app", number)
 
@@ -428,7 +428,7 @@ def until_quiet(follower: Follower, states: Sequence[object] = ()) -> None:
 def trim(folder: Path) -> None:
     """Leave of the log what comes from its newest checkpoint on: others have read it."""
     clean_log(open_delta(str(folder)))
-    trim_log(folder, open_delta(str(folder)).version(), grace_s=0)
+    trim_log(str(folder), open_delta(str(folder)).version(), grace_s=0)
 
 
 @pytest.mark.slow

@@ -34,9 +34,9 @@ for module in pkgutil.iter_modules(package.__path__):
     importlib.import_module(f"{package.__name__}.{module.name}")
 """
 APPEND = """
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
 deltalake.DeltaTable.create(argument, pyarrow.schema([("n", pyarrow.int64())]))
-open_appender(argument).append(None, "application", 1)
+Appender(argument).append(None, "application", 1)
 """
 READ_DECISIONS = """
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
@@ -99,7 +99,7 @@ def test_no_module_imports_spark_or_pandas(package: str, loaded: dict[str, Any])
 
 def test_opening_a_table_for_appends_does_not_import_pandas_either(loaded: dict[str, Any]) -> None:
     ours, heavy = loaded["append"]
-    assert "group_coordinator.pipeline.delta.open" in ours
+    assert "group_coordinator.pipeline.delta.appender" in ours
     assert heavy == []
 
 

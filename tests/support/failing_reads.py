@@ -26,8 +26,9 @@ import pytest
 from deltalake.exceptions import DeltaError
 from obstore.exceptions import GenericError
 
-from group_coordinator.pipeline.delta import commit_reader, object_store, store_log
-from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta import commit_reader, object_store, store_files
+from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.store import Costs
 from group_coordinator.pipeline.delta.store_errors import StoreError, StoreRefusal
 from group_coordinator.pipeline.delta.table import local_folder
 
@@ -158,7 +159,7 @@ def count_reads(patch: pytest.MonkeyPatch, kind: int) -> None:
     """
     patch.setattr(commit_reader, "GONE_CHECK_S", 0.0)
     patch.setattr(commit_reader, "CLEANED_S", 0.0)
-    patch.setattr(store_log, "CLEANED_S", 0.0)
+    patch.setattr(ObjectStore, "costs", Costs(is_remote=True, freed_s=0.0))
     if kind in STORE_KINDS:
         _count_requests(patch)
     else:
@@ -175,13 +176,13 @@ def _count_requests(patch: pytest.MonkeyPatch) -> None:
             patch.setattr(module, "local_folder", lambda _uri: None)
     patch.setattr(object_store, "_PAUSE_S", 0.0)
     for name in _READS:
-        patch.setattr(Folder, name, _counted(getattr(Folder, name)))
+        patch.setattr(ObjectStore, name, _counted(getattr(ObjectStore, name)))
 
 
 def _counted(ask: Callable[..., Any]) -> Callable[..., Any]:
     """A way of asking a store, of which each use is a read."""
 
-    def asking(folder: Folder, path: object = "", *rest: Any, **named: Any) -> Any:
+    def asking(folder: ObjectStore, path: object = "", *rest: Any, **named: Any) -> Any:
         reads = _now
         if not isinstance(reads, FailingReads) or not reads.breaks_off(f"{folder.uri}/{path}"):
             return ask(folder, path, *rest, **named)
@@ -316,7 +317,7 @@ def _reads_only(mode: str | None, flags: int) -> bool:
 
 def count_files(patch: pytest.MonkeyPatch) -> None:
     """Have the file systems that readers open from now on count the files that they open."""
-    original: Callable[[str], Any] = commit_reader.open_files
+    original: Callable[[str], Any] = store_files.open_files
 
     def open_files(uri: str) -> Any:
         return _Files(original(uri), uri, _Current())

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent, Response
@@ -53,7 +53,7 @@ def append(root: str, table: Table, *rows: object, **columns: object) -> None:
         arrow = to_events(list(rows))
     else:
         arrow = to_arrow(table, list(rows), columns)
-    open_appender(table_uri(root, table)).append(arrow)
+    Appender(table_uri(root, table)).append(arrow)
 
 
 def request(request_id: str, sent_at: int = 0) -> RequestEvent:
@@ -179,7 +179,7 @@ def an_offset_that_falls(root: str) -> None:
 def a_writer_that_owns_nothing(root: str) -> None:
     append(root, COORDINATORS, CoordinatorEvent(clock_ms(), 0, "claimed", 2, partition=0))
     arrow = to_arrow(OFFSETS_TOPIC, [commit("r", 0)], {"segment": pa.array([0], pa.int64())})
-    open_appender(table_uri(root, OFFSETS_TOPIC)).append(arrow, "small", 1)
+    Appender(table_uri(root, OFFSETS_TOPIC)).append(arrow, "small", 1)
 
 
 def expired_while_it_heartbeats(root: str) -> None:

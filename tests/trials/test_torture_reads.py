@@ -16,7 +16,7 @@ from tests.trials.torture.reads import hooked
 READER = """
 import pickle, sys
 from pathlib import Path
-from group_coordinator.pipeline.delta.commit_reader import open_files, read_commit
+from group_coordinator.pipeline.delta.store_files import open_files, read_commit
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.log import next_content
 

@@ -28,7 +28,6 @@ from group_coordinator.pipeline.client import (
 from group_coordinator.pipeline.client.accumulator import Accumulator
 from group_coordinator.pipeline.client.producer import backoff_ms
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.schemas.messages import JoinGroupRequest, RequestEvent
 from group_coordinator.schemas.tables import MOST_NUMBERED
 from tests.pipeline.rows import heartbeat, rows, version
@@ -38,7 +37,7 @@ NEVER_MS = 600_000
 SOON_S = 20.0
 
 
-def producer(root: str, open_log: Callable[[str], Appender] = open_appender, **values: Any):
+def producer(root: str, open_log: Callable[[str], Appender] = Appender, **values: Any):
     values = {"linger.ms": 0, "delivery.timeout.ms": 2 * NEVER_MS, **values}
     return RequestProducer(root, parse_producer(values), open_log)
 
@@ -47,7 +46,7 @@ class Scripted:
     """An appender that does what the test says before, or after, it appends."""
 
     def __init__(self, uri: str) -> None:
-        self.inner = open_appender(uri)
+        self.inner = Appender(uri)
         self.attempts: list[tuple[str | None, int, list[str]]] = []
         self.before: Callable[[], None] = lambda: None
         self.after: Callable[[], None] = lambda: None

@@ -27,8 +27,8 @@ from group_coordinator.pipeline.client import (
     response_reader,
 )
 from group_coordinator.pipeline.delta.actions import add_action, encode_commit
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_files import DataFile
-from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.schemas.messages import (
     JoinGroupResponse,
     JoinGroupResponseMember,
@@ -67,7 +67,7 @@ def reader(root: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ResponseReade
 
 
 def answer(root: str, *answers: Response) -> None:
-    open_appender(f"{root}/responses").append(to_arrow(RESPONSES, list(answers)))
+    Appender(f"{root}/responses").append(to_arrow(RESPONSES, list(answers)))
 
 
 # --- rows ---------------------------------------------------------------------------------------

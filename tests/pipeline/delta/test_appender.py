@@ -11,10 +11,10 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta import file_appender, local_appender
-from group_coordinator.pipeline.delta.appender import AppendConflict
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
-from group_coordinator.pipeline.delta.remote_appender import RemoteAppender
+from group_coordinator.pipeline.delta import writer
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.log import Log
+from group_coordinator.pipeline.delta.writer import AppendConflict
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, RESPONSES, to_arrow
 from tests.pipeline.rows import commit_record, response
@@ -34,9 +34,9 @@ def ids(folder: Path) -> list[str]:
     return sorted(DeltaTable(str(folder)).to_pyarrow_table().column("request_id").to_pylist())
 
 
-@pytest.fixture(params=[LocalAppender, RemoteAppender])
-def appender(request, folder):
-    return request.param(folder if request.param is LocalAppender else str(folder))
+@pytest.fixture
+def appender(folder):
+    return Appender(folder)
 
 
 def test_rows_arrive_and_a_version_counts_once(appender, folder):
@@ -68,18 +68,10 @@ def test_an_append_says_when_the_application_wrote(appender, folder):
     assert before <= written["lastUpdated"] <= clock_ms()
 
 
-def test_both_ways_share_one_ledger(folder):
-    assert LocalAppender(folder).append(batch("a"), "query", 0)
-    assert not RemoteAppender(str(folder)).append(batch("b"), "query", 0)
-    assert RemoteAppender(str(folder)).append(batch("c"), "query", 1)
-    assert not LocalAppender(folder).append(batch("d"), "query", 1)
-    assert ids(folder) == ["a", "c"]
-
-
 @pytest.mark.slow
 def test_appends_of_several_writers_all_arrive(folder):
     def write(name: str) -> None:
-        mine = LocalAppender(folder)
+        mine = Appender(folder)
         for i in range(20):
             mine.append(batch(f"{name}{i}"))
 
@@ -93,7 +85,7 @@ def test_appends_of_several_writers_all_arrive(folder):
 
 
 def test_a_rewrite_beside_an_append_is_no_conflict(folder):
-    appender = LocalAppender(folder)
+    appender = Appender(folder)
     appender.append(batch("a"))
     appender.append(batch("b"))
     DeltaTable(str(folder)).optimize.compact()
@@ -103,7 +95,7 @@ def test_a_rewrite_beside_an_append_is_no_conflict(folder):
 
 
 def test_a_writer_that_slept_while_the_log_was_cleaned_does_not_write_into_the_past(folder):
-    sleeper, busy = LocalAppender(folder), LocalAppender(folder)
+    sleeper, busy = Appender(folder), Appender(folder)
     for i in range(5):
         busy.append(batch(str(i)))
     DeltaTable(str(folder)).create_checkpoint()
@@ -115,25 +107,25 @@ def test_a_writer_that_slept_while_the_log_was_cleaned_does_not_write_into_the_p
 
 
 def test_a_checkpoint_is_written_now_and_then(folder, monkeypatch):
-    monkeypatch.setattr(local_appender, "CHECKPOINT_EVERY", 2)
-    started: list[tuple[Path, int]] = []
-    monkeypatch.setattr(local_appender, "checkpoint", lambda *of: started.append(of))
-    appender = LocalAppender(folder)
+    monkeypatch.setattr(writer, "CHECKPOINT_EVERY", 2)
+    started: list[tuple[str, int]] = []
+    monkeypatch.setattr(writer, "checkpoint", lambda *of: started.append(of[:2]))
+    appender = Appender(folder)
     for i in range(4):
         appender.append(batch(str(i)))
-    assert started == [(folder, 2), (folder, 4)]
+    assert started == [(str(folder), 2), (str(folder), 4)]
 
 
 def test_losing_every_attempt_is_an_error(folder, monkeypatch):
-    monkeypatch.setattr(file_appender, "ATTEMPTS", 3)
-    monkeypatch.setattr(file_appender, "back_off", lambda _attempt: None)
-    appender = LocalAppender(folder)
+    monkeypatch.setattr(writer, "ATTEMPTS", 3)
+    monkeypatch.setattr(writer, "back_off", lambda _attempt: None)
+    appender = Appender(folder)
 
     def taken(*_: object) -> None:
         raise FileExistsError
 
-    monkeypatch.setattr(file_appender.Commit, "create", taken)
-    with pytest.raises(AppendConflict, match=r"3 appends to .*responses lost"):
+    monkeypatch.setattr(Log, "create", taken)
+    with pytest.raises(AppendConflict, match=r"3 commits to .*responses lost"):
         appender.append(batch("a"))
 
 
@@ -141,7 +133,7 @@ def test_a_partition_is_a_folder(tmp_path):
     ensure_table(str(tmp_path), OFFSETS_TOPIC)
     folder = tmp_path / "offsets_topic"
     columns = {"log_offset": pa.array([0]), "segment": pa.array([4])}
-    LocalAppender(folder).append(to_arrow(OFFSETS_TOPIC, [commit_record(0, 1)], columns))
+    Appender(folder).append(to_arrow(OFFSETS_TOPIC, [commit_record(0, 1)], columns))
     assert len(list((folder / "segment=4").glob("*.parquet"))) == 1
     (row,) = DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
     assert (row["segment"], row["offset_commit"]["offset"]) == (4, 1)

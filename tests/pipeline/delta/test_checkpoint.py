@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import checkpoint
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.schemas.tables import RESPONSES, to_arrow
 from tests.ends import check_end
@@ -29,8 +29,8 @@ def batch(request_id: str) -> pa.Table:
 
 
 def test_a_checkpoint_keeps_every_row(folder):
-    LocalAppender(folder).append(batch("a"))
-    checkpoint(folder, 1)
+    Appender(folder).append(batch("a"))
+    checkpoint(str(folder), 1, {}, False)
     assert list((folder / "_delta_log").glob("*.checkpoint.parquet"))
     rows = DeltaTable(str(folder)).to_pyarrow_table()
     assert rows.column("request_id").to_pylist() == ["a"]
@@ -41,9 +41,9 @@ def append_at(when: str, folder: Path) -> None:
     program = (
         "import atexit, sys\n"
         "from pathlib import Path\n"
-        "from group_coordinator.pipeline.delta import local_appender\n"
-        "local_appender.CHECKPOINT_EVERY = 1\n"
-        "appender = local_appender.LocalAppender(Path(sys.argv[1]))\n"
+        "from group_coordinator.pipeline.delta import appender, writer\n"
+        "writer.CHECKPOINT_EVERY = 1\n"
+        "appender = appender.Appender(Path(sys.argv[1]))\n"
         f"{when}(lambda: appender.append(None, 'producer', 1))\n"
     )
     ended = subprocess.run(
@@ -71,18 +71,18 @@ def test_a_large_table_is_checkpointed_less_often(folder, monkeypatch):
         found = (folder / "_delta_log").glob("*.checkpoint.parquet")
         return sorted(int(path.name.partition(".")[0]) for path in found)
 
-    appender = LocalAppender(folder)
+    appender = Appender(folder)
     for version in range(1, 13):
         appender.append(batch(str(version)))
-        checkpoint(folder, version)
+        checkpoint(str(folder), version, {}, False)
     # They name the files of their version, the protocol and the metadata: 3, 4, 6, 9 and 13.
     assert checkpoints() == [1, 2, 4, 7, 11]
 
 
 def test_a_checkpoint_that_nobody_can_read_about_is_written_anew(folder):
-    LocalAppender(folder).append(batch("a"))
-    checkpoint(folder, 1)
+    Appender(folder).append(batch("a"))
+    checkpoint(str(folder), 1, {}, False)
     (folder / "_delta_log" / "_last_checkpoint").write_text("{")
-    LocalAppender(folder).append(batch("b"))
-    checkpoint(folder, 2)
+    Appender(folder).append(batch("b"))
+    checkpoint(str(folder), 2, {}, False)
     assert (folder / "_delta_log" / f"{2:020}.checkpoint.parquet").exists()

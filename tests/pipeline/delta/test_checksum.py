@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.schemas.tables import RESPONSES, to_arrow
 from tests.pipeline.delta.feature_tables import create, protocol
@@ -31,7 +31,7 @@ def newest_checksum(folder: Path) -> str:
 
 
 def test_a_checksum_says_how_many_files_and_bytes(folder):
-    appender = LocalAppender(folder)
+    appender = Appender(folder)
     for i in range(3):
         appender.append(batch(str(i)))
     log = folder / "_delta_log"
@@ -43,7 +43,7 @@ def test_a_checksum_says_how_many_files_and_bytes(folder):
 
 
 def test_other_properties_are_read_anew(folder):
-    appender = LocalAppender(folder)
+    appender = Appender(folder)
     DeltaTable(str(folder)).alter.set_table_properties({"delta.checkpointInterval": "7"})
     appender.append(batch("a"))
     described = json.loads(newest_checksum(folder))["metadata"]["configuration"]
@@ -73,18 +73,18 @@ def test_the_description_is_the_log_s_word_for_word(tmp_path, from_checkpoint):
     told = {key: value for line in first for key, value in json.loads(line).items()}
     numbers = pa.table({"n": pa.array([1], pa.int64())})
     if from_checkpoint:
-        LocalAppender(table).append(numbers)
+        Appender(table).append(numbers)
         DeltaTable(str(table)).create_checkpoint()
         (log / f"{0:020}.json").unlink()
         (log / f"{1:020}.json").unlink()
-    LocalAppender(table).append(numbers)
+    Appender(table).append(numbers)
     checksum = json.loads(newest_checksum(table))
     assert checksum["metadata"] == told["metaData"]
     assert checksum["protocol"] == told["protocol"]
 
 
 def test_a_comment_that_comes_while_the_table_is_open_is_in_the_next_checksum(folder):
-    appender = LocalAppender(folder)
+    appender = Appender(folder)
     DeltaTable(str(folder)).alter.set_table_description("answers")
     appender.append(batch("a"))
     assert json.loads(newest_checksum(folder))["metadata"]["description"] == "answers"

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.appender import Appender
 from tests.frames import assert_same_rows
 
 pytestmark = pytest.mark.spark
@@ -20,7 +20,7 @@ def test_a_table_with_a_comment_can_be_described_after_an_append(
     spark = spark_with_delta
     table = f"delta.`{tmp_path}`"
     spark.sql(f"CREATE TABLE {table} (n BIGINT COMMENT 'a number', p STRING) USING delta")
-    appender = LocalAppender(tmp_path)
+    appender = Appender(tmp_path)
     spark.sql(f"COMMENT ON TABLE {table} IS 'what was counted'")
     rows = pa.table({"n": pa.array([1], pa.int64()), "p": ["a"]})
     appender.append(rows)

@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from pyarrow.fs import PyFileSystem
 
 from group_coordinator.pipeline.delta import commit_files
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
-from group_coordinator.pipeline.delta.object_store import StoreFiles
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.store_files import StoreFiles
 from group_coordinator.pipeline.delta.tail import Position, appended
 
 
@@ -54,7 +54,7 @@ Append = Callable[[int], None]
 def append(tmp_path: Path) -> Append:
     """Appends so many commits of one row each; the rows are numbered."""
     DeltaTable.create(str(tmp_path), pa.schema([("n", pa.int64())]))
-    appender = LocalAppender(tmp_path)
+    appender = Appender(tmp_path)
     count = 0
 
     def append(commits: int) -> None:

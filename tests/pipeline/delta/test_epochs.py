@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
-from group_coordinator.pipeline.delta.open import raise_epoch
-from group_coordinator.pipeline.delta.remote_appender import RemoteAppender
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.store import WRITTEN, ensure_tables, table_uri
@@ -23,13 +19,6 @@ from tests.pipeline.rows import commit_record, output, rows
 from tests.waiting import wait_until
 
 EPOCH_0, EPOCH_1 = Epoch(1, 0), Epoch(1, 1)
-KINDS = {"local": lambda uri, epoch: LocalAppender(Path(uri), epoch), "remote": RemoteAppender}
-
-
-@pytest.fixture(params=sorted(KINDS))
-def open_at(request: pytest.FixtureRequest) -> Any:
-    """Opens an appender of an epoch, by the driver's own commits or by delta-rs."""
-    return KINDS[request.param]
 
 
 @pytest.fixture
@@ -46,19 +35,19 @@ def written(uri: str) -> list[int]:
     return sorted(DeltaTable(uri).to_pyarrow_table().column("n").to_pylist())
 
 
-def test_a_later_epoch_stops_the_earlier_writer(table: str, open_at: Any) -> None:
-    earlier: Appender = open_at(table, EPOCH_0)
+def test_a_later_epoch_stops_the_earlier_writer(table: str) -> None:
+    earlier: Appender = Appender(table, EPOCH_0)
     raise_epoch(table, Epoch(1, 0))
     assert earlier.append(numbers(1), "q", 0)
     raise_epoch(table, Epoch(1, 1))
     with pytest.raises(FencedError, match="epoch 1 has taken over from node 1"):
         earlier.append(numbers(2), "q", 1)
-    assert open_at(table, EPOCH_1).append(numbers(3), "q", 1)
+    assert Appender(table, EPOCH_1).append(numbers(3), "q", 1)
     assert written(table) == [1, 3]
 
 
 def test_a_fenced_append_leaves_no_file_behind(table: str) -> None:
-    earlier = LocalAppender(Path(table), EPOCH_0)
+    earlier = Appender(Path(table), EPOCH_0)
     raise_epoch(table, Epoch(1, 1))
     with pytest.raises(FencedError):
         earlier.append(numbers(2))
@@ -72,9 +61,9 @@ def test_an_epoch_cannot_go_back(table: str) -> None:
         raise_epoch(table, Epoch(1, 1))
 
 
-def test_the_fence_falls_between_two_commits_of_a_busy_writer(table: str, open_at: Any) -> None:
+def test_the_fence_falls_between_two_commits_of_a_busy_writer(table: str) -> None:
     """Whatever the instant: all commits before the fence stand, and none comes after it."""
-    appender: Appender = open_at(table, EPOCH_0)
+    appender: Appender = Appender(table, EPOCH_0)
     acknowledged: list[int] = []
     fenced = threading.Event()
 

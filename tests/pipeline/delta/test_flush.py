@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from group_coordinator.pipeline.delta import checkpoint, commit, local_appender, table_files
+from group_coordinator.pipeline.delta import checkpoint, disk, table_files
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.engine import Engine
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
@@ -40,10 +40,10 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         yield lambda: flush(path)
 
     real_link = os.link
-    monkeypatch.setattr(commit, "opened_to_flush", opened_to_flush)
-    for module in (checkpoint, commit, local_appender, table_files):
+    monkeypatch.setattr(disk, "opened_to_flush", opened_to_flush)
+    for module in (checkpoint, disk, table_files):
         monkeypatch.setattr(module, "flush", flush)
-    monkeypatch.setattr(commit.os, "link", link)
+    monkeypatch.setattr(disk.os, "link", link)
     return found
 
 
@@ -59,7 +59,7 @@ def rows(segment: int) -> pa.Table:
 
 
 def test_data_is_on_the_disk_before_its_commit_and_the_commit_before_the_answer(folder, steps):
-    appender = LocalAppender(folder, flushed=True)
+    appender = Appender(folder, flushed=True)
     new_segment = ["flush table", "flush .parquet", "flush segment=1"]
     commit = ["flush .tmp", "link .json", "flush _delta_log"]
     appender.append(rows(1))
@@ -73,25 +73,27 @@ def test_a_commit_that_could_not_be_forced_is_not_acknowledged_nor_is_any_after_
     folder, monkeypatch
 ):
     """A second fsync may say that all is well: what the first one lost it does not write again."""
-    appender = LocalAppender(folder, flushed=True)
-    opened_to_flush = commit.opened_to_flush
+    appender = Appender(folder, flushed=True)
+    opened_to_flush = disk.opened_to_flush
 
     @contextmanager
-    def broken(_path: Path) -> Iterator[Callable[[], None]]:
+    def broken(path: Path) -> Iterator[Callable[[], None]]:
         def fail() -> None:
-            monkeypatch.setattr(commit, "opened_to_flush", opened_to_flush)
+            if path.name != "_delta_log":
+                return
+            monkeypatch.setattr(disk, "opened_to_flush", opened_to_flush)
             raise OSError(errno.EIO, "Input/output error")
 
         yield fail
 
-    monkeypatch.setattr(commit, "opened_to_flush", broken)
+    monkeypatch.setattr(disk, "opened_to_flush", broken)
     for _ in range(2):
-        with pytest.raises(commit.NotFlushed, match="may not outlive a loss of power"):
+        with pytest.raises(disk.NotFlushed, match="may not outlive a loss of power"):
             appender.append(rows(1), "app", 1)
         appender.forget()
-    with pytest.raises(commit.NotFlushed):
+    with pytest.raises(disk.NotFlushed):
         appender.append(rows(2), "app", 2)
-    again = LocalAppender(folder, flushed=True)
+    again = Appender(folder, flushed=True)
     assert not again.append(rows(1), "app", 1), "it is in the log"
     assert again.append(rows(2), "app", 2)
     assert DeltaTable(str(folder)).to_pyarrow_table().num_rows == 2
@@ -99,7 +101,7 @@ def test_a_commit_that_could_not_be_forced_is_not_acknowledged_nor_is_any_after_
 
 def test_a_log_that_cannot_be_opened_to_be_forced_gets_no_commit(folder, monkeypatch):
     """Afterwards nobody would know whether the commit is on the disk."""
-    appender = LocalAppender(folder, flushed=True)
+    appender = Appender(folder, flushed=True)
     before = sorted(folder.rglob("*"))
     open_file = os.open
 
@@ -118,12 +120,12 @@ def test_a_log_that_cannot_be_opened_to_be_forced_gets_no_commit(folder, monkeyp
 
 
 def test_nothing_is_forced_unless_it_is_asked_for(folder, steps):
-    LocalAppender(folder).append(rows(1))
+    Appender(folder).append(rows(1))
     assert steps == ["link .json"]
 
 
 def test_a_rewrite_is_always_forced_because_the_rows_that_it_replaces_go(folder, steps, tmp_path):
-    LocalAppender(folder).append(rows(1))
+    Appender(folder).append(rows(1))
     steps.clear()
     with Engine(64 << 20, 1, tmp_path) as engine:
         files = TableFiles(DeltaTable(str(folder)), tmp_path)
@@ -145,10 +147,10 @@ def test_a_rewrite_is_always_forced_because_the_rows_that_it_replaces_go(folder,
 def test_a_delta_checkpoint_is_on_the_disk_before_the_commits_that_it_replaces_go(
     folder, steps, monkeypatch
 ):
-    LocalAppender(folder).append(rows(1))
+    Appender(folder).append(rows(1))
     steps.clear()
     monkeypatch.setattr(DeltaTable, "cleanup_metadata", lambda _: steps.append("clean up"))
-    checkpoint.checkpoint(folder, 1)
+    checkpoint.checkpoint(str(folder), 1, {}, cleans_up=False)
     assert steps == ["flush .parquet", "flush _last_checkpoint", "flush _delta_log", "clean up"]
 
 

@@ -10,10 +10,10 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from group_coordinator.pipeline.delta import late_commits
-from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.epoch import Epoch
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
-from group_coordinator.pipeline.delta.log import commit_path
+from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log, commit_path
 from group_coordinator.pipeline.delta.log_trim import trim_log
 
 
@@ -26,7 +26,7 @@ def rows(table: Path) -> list[int]:
 
 
 def append(table: Path, *values: int) -> None:
-    appender = LocalAppender(table)
+    appender = Appender(table)
     for n in values:
         appender.append(numbers(n))
 
@@ -39,7 +39,7 @@ def table(tmp_path: Path) -> Path:
     append(table, 1, 2, 3, 4, 5)
     DeltaTable(str(table)).create_checkpoint()
     append(table, 6)
-    assert trim_log(table, 6, grace_s=0)
+    assert trim_log(str(table), 6, grace_s=0)
     return table
 
 
@@ -64,13 +64,13 @@ def by_delta_rs(table: Path) -> None:
 def test_what_came_late_is_brought_and_its_place_is_cleaned(table: Path, caplog) -> None:
     come_late(table, 2, by_delta_rs)
     assert rows(table) == [1, 2, 3, 4, 5, 6]
-    trim_log(table, 6, grace_s=0)
+    trim_log(str(table), 6, grace_s=0)
     assert rows(table) == [1, 2, 3, 4, 5, 6, 70, 71]
     assert DeltaTable(str(table)).version() == 7
     assert not commit_path(table / "_delta_log", 2).exists()
     (line,) = caplog.messages
     assert line.endswith("came after the log was cleaned up beyond it: it is version 7 now")
-    trim_log(table, 6, grace_s=0)
+    trim_log(str(table), 6, grace_s=0)
     assert DeltaTable(str(table)).version() == 7
 
 
@@ -80,21 +80,21 @@ def test_what_was_brought_before_is_not_brought_again(table: Path, monkeypatch) 
     with monkeypatch.context() as killed:
         killed.setattr(Path, "unlink", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            trim_log(table, 6, grace_s=0)
-    trim_log(table, 6, grace_s=0)
+            trim_log(str(table), 6, grace_s=0)
+    trim_log(str(table), 6, grace_s=0)
     assert rows(table) == [1, 2, 3, 4, 5, 6, 70, 71]
 
 
 def test_two_who_bring_at_once_bring_once(table: Path, monkeypatch) -> None:
     come_late(table, 2, by_delta_rs)
-    create = Commit.create
+    create = Log.create
 
-    def other_first(self: Commit, folder: Path, version: int) -> None:
-        monkeypatch.setattr(Commit, "create", create)
+    def other_first(self: Log, commit: Commit, version: int) -> None:
+        monkeypatch.setattr(Log, "create", create)
         assert late_commits.bring(table, 2) == 7
-        create(self, folder, version)
+        create(self, commit, version)
 
-    monkeypatch.setattr(Commit, "create", other_first)
+    monkeypatch.setattr(Log, "create", other_first)
     with pytest.raises(FileNotFoundError):
         late_commits.bring(table, 2)
     assert rows(table) == [1, 2, 3, 4, 5, 6, 70, 71]
@@ -110,8 +110,8 @@ def test_what_its_writer_wrote_again_is_not_brought(table: Path, version: int) -
             str(copy), numbers(7), mode="append", commit_properties=properties
         ),
     )
-    LocalAppender(table).append(numbers(7), "app", version)
-    trim_log(table, 6, grace_s=0)
+    Appender(table).append(numbers(7), "app", version)
+    trim_log(str(table), 6, grace_s=0)
     assert rows(table) == [1, 2, 3, 4, 5, 6, 7]
 
 
@@ -129,15 +129,15 @@ def test_a_batch_of_another_engine_s_stream_is_brought_though_the_stream_went_on
     )
     following = CommitProperties(app_transactions=[Transaction("stream", 6)])
     write_deltalake(str(table), numbers(8), mode="append", commit_properties=following)
-    trim_log(table, 6, grace_s=0)
+    trim_log(str(table), 6, grace_s=0)
     assert rows(table) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
 def test_what_a_writer_of_ours_wrote_again_is_not_brought_though_it_went_on(table: Path) -> None:
-    come_late(table, 2, lambda copy: LocalAppender(copy).append(numbers(7), "app", 5))
+    come_late(table, 2, lambda copy: Appender(copy).append(numbers(7), "app", 5))
     for version in (5, 6):
-        LocalAppender(table).append(numbers(7), "app", version)
-    trim_log(table, 6, grace_s=0)
+        Appender(table).append(numbers(7), "app", version)
+    trim_log(str(table), 6, grace_s=0)
     assert rows(table) == [1, 2, 3, 4, 5, 6, 7, 7]
 
 
@@ -149,66 +149,66 @@ def test_what_stood_behind_another_version_is_brought_only_if_nobody_came_betwee
 ) -> None:
     """Versions have gaps: 9 follows 3, as the batches of a query that had none in between."""
     append_as(table, "app", 3)
-    come_late(table, 2, lambda copy: LocalAppender(copy).append(numbers(7), "app", 9))
+    come_late(table, 2, lambda copy: Appender(copy).append(numbers(7), "app", 9))
     if wrote is not None:
         append_as(table, "app", wrote)
-    trim_log(table, 6, grace_s=0)
+    trim_log(str(table), 6, grace_s=0)
     assert (7 in rows(table)) is brought
     assert not commit_path(table / "_delta_log", 2).exists()
 
 
 def test_what_its_application_wrote_first_of_all_is_brought(table: Path) -> None:
-    come_late(table, 2, lambda copy: LocalAppender(copy, Epoch(1, 3)).append(numbers(7), "app", 0))
-    trim_log(table, 6, grace_s=0)
+    come_late(table, 2, lambda copy: Appender(copy, Epoch(1, 3)).append(numbers(7), "app", 0))
+    trim_log(str(table), 6, grace_s=0)
     assert rows(table) == [1, 2, 3, 4, 5, 6, 7]
 
 
 def append_as(table: Path, app_id: str, version: int) -> None:
-    assert LocalAppender(table).append(None, app_id, version)
+    assert Appender(table).append(None, app_id, version)
 
 
 @pytest.mark.parametrize("raised", [False, True])
 def test_what_a_fenced_epoch_wrote_is_not_brought(table: Path, raised: bool) -> None:
     epoch = Epoch(1, 3)
     append_as(table, epoch.app_id, 3)
-    come_late(table, 2, lambda copy: LocalAppender(copy, epoch).append(numbers(7)))
+    come_late(table, 2, lambda copy: Appender(copy, epoch).append(numbers(7)))
     if raised:
         append_as(table, epoch.app_id, 4)
-    trim_log(table, 6, grace_s=0)
+    trim_log(str(table), 6, grace_s=0)
     assert (7 in rows(table)) is not raised
 
 
 def test_nor_is_it_if_it_is_fenced_while_it_is_brought(table: Path, monkeypatch) -> None:
     epoch = Epoch(1, 3)
-    come_late(table, 2, lambda copy: LocalAppender(copy, epoch).append(numbers(7)))
-    create = Commit.create
+    come_late(table, 2, lambda copy: Appender(copy, epoch).append(numbers(7)))
+    create = Log.create
 
-    def later_start(self: Commit, folder: Path, version: int) -> None:
-        monkeypatch.setattr(Commit, "create", create)
+    def later_start(self: Log, commit: Commit, version: int) -> None:
+        monkeypatch.setattr(Log, "create", create)
         append_as(table, epoch.app_id, 4)
-        create(self, folder, version)
+        create(self, commit, version)
 
-    monkeypatch.setattr(Commit, "create", later_start)
-    trim_log(table, 6, grace_s=0)
+    monkeypatch.setattr(Log, "create", later_start)
+    trim_log(str(table), 6, grace_s=0)
     assert 7 not in rows(table)
 
 
 def test_what_is_brought_stands_behind_the_same_versions(table: Path) -> None:
     """Who brings it may stand still as well."""
     append_as(table, "app", 3)
-    come_late(table, 2, lambda copy: LocalAppender(copy).append(numbers(7), "app", 9))
-    trim_log(table, 6, grace_s=0)
+    come_late(table, 2, lambda copy: Appender(copy).append(numbers(7), "app", 9))
+    trim_log(str(table), 6, grace_s=0)
     (info,) = DeltaTable(str(table)).history(1)
     assert info["expectedVersions"] == {"app": 3}
 
 
 def test_what_is_no_append_is_named_and_kept_aside(table: Path, caplog) -> None:
     come_late(table, 2, lambda copy: DeltaTable(str(copy)).delete("n = 3"))
-    trim_log(table, 6, grace_s=0)
+    trim_log(str(table), 6, grace_s=0)
     assert rows(table) == [1, 2, 3, 4, 5, 6]
     assert caplog.messages[0].startswith(f"version 2 of {table} is lost")
     assert len(list((table / "_delta_log").glob(".late-*2.json"))) == 1
-    trim_log(table, 6, grace_s=0)
+    trim_log(str(table), 6, grace_s=0)
     assert len(caplog.messages) == 1
 
 
@@ -221,7 +221,7 @@ def test_what_an_interrupted_clean_up_left_is_not_late(table: Path, tmp_path: Pa
         commit_path(log, version).unlink()
     assert late_commits.late_commits(log, [5, 6, 7, 10, 11, 12, 13, 14, 15, 16]) == []
     before = rows(table)
-    assert trim_log(table, 20, grace_s=0)
+    assert trim_log(str(table), 20, grace_s=0)
     assert (rows(table), DeltaTable(str(table)).version()) == (before, 16)
 
 
@@ -232,8 +232,8 @@ def test_a_store_that_fails_leaves_it_for_the_next_time(table: Path, monkeypatch
         raise CommitStateUnknown("no answer")
 
     with monkeypatch.context() as failing:
-        failing.setattr(Commit, "create", fail)
+        failing.setattr(Log, "create", fail)
         with pytest.raises(CommitStateUnknown):
-            trim_log(table, 6, grace_s=0)
-    trim_log(table, 6, grace_s=0)
+            trim_log(str(table), 6, grace_s=0)
+    trim_log(str(table), 6, grace_s=0)
     assert rows(table) == [1, 2, 3, 4, 5, 6, 70, 71]

@@ -12,9 +12,9 @@ from deltalake import DeltaTable, write_deltalake
 
 from group_coordinator.pipeline.delta import tail
 from group_coordinator.pipeline.delta.actions import parse_commit
-from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.layout import Layout
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.tail import Position, Wanted, appended, follow
 
 SCHEMA = pa.schema({"key": pa.string(), "number": pa.int64()})
@@ -60,7 +60,7 @@ def read(
 
 
 def test_a_reader_opens_the_files_that_have_something_for_it(uri: str) -> None:
-    appender = open_appender(uri, lay_out=by_key)
+    appender = Appender(uri, lay_out=by_key)
     for keys in (("a", "b"), ("c",), ("a",), ("c", "d")):
         appender.append(rows(*keys))
     write_deltalake(uri, rows("a"), mode="append")  # another writer's file has no tag
@@ -79,7 +79,7 @@ def test_a_reader_opens_the_files_that_have_something_for_it(uri: str) -> None:
 
 
 def test_wanted_row_groups_are_read_at_once_and_the_others_not_at_all(uri: str) -> None:
-    open_appender(uri, lay_out=by_key).append(rows("c", "a", "b", "c", "d"))
+    Appender(uri, lay_out=by_key).append(rows("c", "a", "b", "c", "d"))
     assert pq.read_metadata(file_of(uri, 1)).num_row_groups == 4
     assert read(uri, wants("a", "c")) == [(["a", "c", "c"], Position(1, 3)), (None, Position(2))]
     everything = [(["a", "b", "c", "c", "d"], Position(1, 4)), (None, Position(2))]
@@ -87,14 +87,14 @@ def test_wanted_row_groups_are_read_at_once_and_the_others_not_at_all(uri: str) 
 
 
 def test_no_more_is_read_at_once_than_its_bound(uri: str, monkeypatch) -> None:
-    open_appender(uri, lay_out=by_key).append(rows("a", "b", "c"))
+    Appender(uri, lay_out=by_key).append(rows("a", "b", "c"))
     monkeypatch.setattr(tail, "_AT_ONCE_BYTES", 1)
     assert [keys for keys, _ in read(uri, wants("a", "c"))] == [["a"], ["c"], None]
 
 
 def test_reading_begins_and_ends_wherever_it_was_planned_to(uri: str) -> None:
     """The positions count row groups that are not wanted, too: whoever reads on may want them."""
-    open_appender(uri, lay_out=by_key).append(rows("a", "b", "b", "c", "c", "d"))
+    Appender(uri, lay_out=by_key).append(rows("a", "b", "b", "c", "c", "d"))
     whole = ["a", "b", "b", "c", "c", "d"]
     places = [Position(1, group, row) for group, row in ((0, 0), (1, 0), (1, 1), (2, 0), (2, 1))]
     places += [Position(1, 3), Position(1, 4), Position(2)]
@@ -111,8 +111,8 @@ def test_reading_begins_and_ends_wherever_it_was_planned_to(uri: str) -> None:
 
 def test_a_tail_has_the_columns_of_all_files_that_it_reads(uri: str) -> None:
     tail_of_it = follow(uri, ["key", "number"])
-    open_appender(uri, lay_out=lambda found: Layout(found.select(["key"]))).append(rows("a"))
-    open_appender(uri).append(rows("b"))
+    Appender(uri, lay_out=lambda found: Layout(found.select(["key"]))).append(rows("a"))
+    Appender(uri).append(rows("b"))
     found = tail_of_it.poll()
     assert found is not None
     assert found.to_pydict() == {"key": ["a", "b"], "number": [None, 0]}
@@ -122,12 +122,12 @@ def test_a_tag_of_other_row_groups_than_the_file_has_counts_for_nothing(uri: str
     def wrong(found: pa.Table) -> Layout:
         return by_key(found)._replace(row_groups=[len(found)])
 
-    open_appender(uri, lay_out=wrong).append(rows("a", "b"))
+    Appender(uri, lay_out=wrong).append(rows("a", "b"))
     assert read(uri, wants("a"))[0] == (["a", "b"], Position(1, 1))
 
 
 def test_a_part_of_a_commit_that_is_passed_over_ends_where_it_was_planned_to_end(uri: str) -> None:
-    open_appender(uri, lay_out=by_key).append(rows("a", "a"))
+    Appender(uri, lay_out=by_key).append(rows("a", "a"))
     end = Position(1, 0, 1)
     assert read(uri, wants("a"), end=end) == [(["a"], end)]
     assert read(uri, wants("b"), end=end) == [(None, end)]

@@ -8,21 +8,23 @@ import pytest
 
 from group_coordinator.pipeline.delta import commit_reader
 from group_coordinator.pipeline.delta.actions import NotWhole, txn_action
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown
-from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.late_commits import bring
 from group_coordinator.pipeline.delta.live_files import LiveFiles
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.log import (
     NOTE,
+    CommitStateUnknown,
+    Log,
     LogGone,
     commit_path,
     last_checkpoint,
-    next_commit,
+    open_log,
 )
 from group_coordinator.pipeline.delta.log_trim import trim_log
-from group_coordinator.pipeline.delta.store_log import StoreLog
+from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.tail import Tail
 from group_coordinator.pipeline.errors import Failure
@@ -41,7 +43,7 @@ def folder(tmp_path) -> Path:
 
 
 def append(folder: Path, *names: str) -> None:
-    appender = LocalAppender(folder)
+    appender = Appender(folder)
     for name in names:
         appender.append(to_arrow(RESPONSES, [response(name)]))
 
@@ -53,7 +55,7 @@ def log(folder: Path) -> Path:
 def trim(folder: Path) -> None:
     """Leave of the log what comes from its newest checkpoint on."""
     clean_log(open_delta(str(folder)))
-    trim_log(folder, open_delta(str(folder)).version(), grace_s=0)
+    trim_log(str(folder), open_delta(str(folder)).version(), grace_s=0)
 
 
 def test_a_commit_is_missed_also_while_the_one_before_it_is_still_there(folder):
@@ -66,19 +68,19 @@ def test_a_commit_is_missed_also_while_the_one_before_it_is_still_there(folder):
     assert checkpoint is not None
     assert checkpoint.version == 5
     with pytest.raises(LogGone, match="no longer has version 4"):
-        next_commit(log(folder), 3)
-    assert next_commit(log(folder), 5) is None
+        open_log(str(folder)).next_commit(3)
+    assert open_log(str(folder)).next_commit(5) is None
 
 
 def test_a_commit_that_comes_with_a_checkpoint_while_one_looks_is_found(folder, monkeypatch):
-    def last(of: Path) -> object:
+    def last(of: Log) -> object:
         monkeypatch.undo()
         append(folder, "d")
         clean_log(open_delta(str(folder)))
-        return last_checkpoint(of)
+        return of.last_checkpoint()
 
-    monkeypatch.setattr("group_coordinator.pipeline.delta.log.last_checkpoint", last)
-    actions = next_commit(log(folder), 3)
+    monkeypatch.setattr(Log, "last_checkpoint", last)
+    actions = open_log(str(folder)).next_commit(3)
     assert actions is not None
     assert any(action.add is not None for action in actions)
 
@@ -90,7 +92,7 @@ def test_a_commit_that_is_being_written_in_place_is_waited_for(folder, monkeypat
     monkeypatch.setattr(
         "group_coordinator.pipeline.delta.log.back_off", lambda _: place.write_bytes(content)
     )
-    actions = next_commit(log(folder), 3)
+    actions = open_log(str(folder)).next_commit(3)
     assert actions is not None
     assert [action.txn.app_id for action in actions if action.txn is not None] == ["spark"]
 
@@ -98,16 +100,16 @@ def test_a_commit_that_is_being_written_in_place_is_waited_for(folder, monkeypat
 def test_a_commit_that_stays_empty_is_named(folder, monkeypatch):
     commit_path(log(folder), 4).write_bytes(b"")
     monkeypatch.setattr("group_coordinator.pipeline.delta.log.back_off", lambda _: None)
-    with pytest.raises(Failure, match=r"4\.json is empty"):
-        next_commit(log(folder), 3)
+    with pytest.raises(Failure, match=r"version 4 of .* is empty"):
+        open_log(str(folder)).next_commit(3)
 
 
 def read_next(folder: Path, version: int) -> None:
-    next_commit(log(folder), version)
+    open_log(str(folder)).next_commit(version)
 
 
 def read_next_in_store(folder: Path, version: int) -> None:
-    StoreLog(str(folder)).next_commit(version)
+    Log(str(folder), ObjectStore(str(log(folder)))).next_commit(version)
 
 
 def read_tail(folder: Path, version: int) -> None:
@@ -159,9 +161,9 @@ def test_a_commit_below_a_checkpoint_of_which_the_note_cannot_be_read_may_be_lat
     # Another writer's, which is late itself.
     commit_path(log(folder), 1).write_bytes(before)
     damage(log(folder) / NOTE)
-    late = Commit([txn_action("app", 1)], is_blind_append=True)
+    late = Commit([txn_action("app", 1)])
     with pytest.raises(CommitStateUnknown):
-        late.create(log(folder), 2)
+        open_log(str(folder)).create(late, 2)
 
 
 @pytest.mark.parametrize("read", READERS)
@@ -179,7 +181,7 @@ def test_a_commit_of_which_a_part_was_read_is_read_again(folder, read, end):
 def test_what_another_engine_calls_the_number_of_its_actions_is_its_own(folder):
     info = b'{"commitInfo":{"engineInfo":"other","numActions":7}}'
     commit_path(log(folder), 4).write_bytes(info)
-    actions = next_commit(log(folder), 3)
+    actions = open_log(str(folder)).next_commit(3)
     assert actions is not None
     assert len(actions) == 1
 

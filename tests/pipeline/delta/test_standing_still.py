@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta.file_commits import FileCommits
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.freshness import COMMITTABLE_S
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
-from group_coordinator.pipeline.delta.rewrite import Rewrite, RewriteConflict
+from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 from group_coordinator.pipeline.topics import log_appender
 from tests.clocks import AheadClocks
@@ -40,7 +40,7 @@ def test_rows_whose_file_may_be_gone_are_written_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, which: str
 ) -> None:
     DeltaTable.create(str(tmp_path), pa.schema([("n", pa.int64())]))
-    appender = LocalAppender(tmp_path)
+    appender = Appender(tmp_path)
     appender.append(numbers(1))
     clocks, follow = AheadClocks(), Snapshot.follow
     before = {*tmp_path.rglob("*.parquet")}
@@ -63,13 +63,13 @@ def test_so_are_records_of_a_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, which: str
 ) -> None:
     topic = make(str(tmp_path), 1)
-    clocks, commit = AheadClocks(), FileCommits.commit
+    clocks, create = AheadClocks(), Log.create
 
-    def be_late(_self: FileCommits, _version: int, _rewrite: Rewrite) -> None:
-        monkeypatch.setattr(FileCommits, "commit", commit)
-        raise RewriteConflict("t", "another writer was faster")
+    def be_late(_self: Log, _commit: Commit, _version: int) -> None:
+        monkeypatch.setattr(Log, "create", create)
+        raise FileExistsError("another writer was faster")
 
-    monkeypatch.setattr(FileCommits, "commit", be_late)
+    monkeypatch.setattr(Log, "create", be_late)
 
     def back_off(_attempt: int) -> None:
         sleep_while_files_go(clocks, which, Path(topic.table), set())

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from group_coordinator.pipeline.delta import store_check
-from group_coordinator.pipeline.delta.object_store import Folder
+from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store_check import UnfitStore, check_store
 from group_coordinator.pipeline.errors import WrongCall
 from group_coordinator.pipeline.node.preflight import check_start
@@ -32,7 +32,7 @@ def elsewhere(monkeypatch) -> Iterator[None]:
 @pytest.fixture
 def ignored(monkeypatch) -> None:
     """Have the store ignore the condition, as one that does not know its header."""
-    monkeypatch.setattr(Folder, "create", Folder.write)
+    monkeypatch.setattr(ObjectStore, "put_absent", ObjectStore.write)
 
 
 def test_a_store_that_creates_once_is_taken_and_left_as_it_was(tmp_path):
@@ -50,13 +50,13 @@ def test_a_store_that_replaces_is_refused_in_one_line_and_left_as_it_was(tmp_pat
 
 def test_an_answer_that_is_lost_is_no_reason(tmp_path, monkeypatch):
     """Of the first PUT the answer is lost; the client repeats it, and is refused by its own."""
-    create = Folder.create
+    create = ObjectStore.put_absent
 
-    def repeated(folder: Folder, path: str, content: bytes) -> None:
+    def repeated(folder: ObjectStore, path: str, content: bytes) -> None:
         create(folder, path, content)
         create(folder, path, content)
 
-    monkeypatch.setattr(Folder, "create", repeated)
+    monkeypatch.setattr(ObjectStore, "put_absent", repeated)
     check_store(str(tmp_path))
 
 

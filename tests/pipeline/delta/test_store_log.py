@@ -16,31 +16,39 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import store_appender, store_log, store_trim, table_log
+from group_coordinator.pipeline.delta import checkpoint as checkpoints
+from group_coordinator.pipeline.delta import log as logs
+from group_coordinator.pipeline.delta import log_trim, object_store, stores, writer
 from group_coordinator.pipeline.delta.actions import txn_action
-from group_coordinator.pipeline.delta.appender import AppendConflict
-from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.checkpoint import checkpoint
+from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.delta.log import LogGone, decode_last_checkpoint
-from group_coordinator.pipeline.delta.object_store import Folder
-from group_coordinator.pipeline.delta.store_appender import StoreAppender
+from group_coordinator.pipeline.delta.log import (
+    CommitStateUnknown,
+    LogGone,
+    decode_last_checkpoint,
+    open_log,
+)
+from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store_errors import StoreError
-from group_coordinator.pipeline.delta.store_log import CLEANED_S, StoreLog
-from group_coordinator.pipeline.delta.store_trim import checkpoint_in_store, trim_store_log
+from group_coordinator.pipeline.delta.writer import AppendConflict
 
 LOST = StoreError("the connection was closed before the answer came")
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch) -> None:
-    monkeypatch.setattr(store_log, "back_off", lambda _attempt: None)
-    monkeypatch.setattr(store_log, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(object_store, "back_off", lambda _attempt: None)
+    monkeypatch.setattr(object_store, "PATIENCE_S", 0.0)
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch) -> None:
     """Have every log read and written as one that is not in a local folder."""
-    monkeypatch.setattr(table_log, "local_folder", lambda _uri: None)
+    for module in (stores, log_trim, checkpoints):
+        monkeypatch.setattr(module, "local_folder", lambda _uri: None)
 
 
 @pytest.fixture
@@ -55,19 +63,19 @@ def asked(monkeypatch) -> list[str]:
     made: list[str] = []
 
     def note(verb: str, method: str) -> None:
-        function = getattr(Folder, method)
+        function = getattr(ObjectStore, method)
 
-        def noting(folder: Folder, *arguments, **named):
+        def noting(folder: ObjectStore, *arguments, **named):
             made.append(verb)
             return function(folder, *arguments, **named)
 
-        monkeypatch.setattr(Folder, method, noting)
+        monkeypatch.setattr(ObjectStore, method, noting)
 
     for verb, method in (
         ("GET", "read"),
         ("PUT", "write"),
         ("PUT", "upload"),
-        ("PUT if absent", "create"),
+        ("PUT if absent", "put_absent"),
         ("HEAD", "look_up"),
         ("LIST", "list"),
         ("DELETE", "delete"),
@@ -110,23 +118,23 @@ def commits(uri: str) -> int:
 
 def answer_lost(monkeypatch, times: int, done: Callable[[int], bool] = lambda _call: True) -> None:
     """Have the store lose its answers to so many creations, of which it has `done` some."""
-    create, calls = Folder.create, iter(range(1000))
+    create, calls = ObjectStore.put_absent, iter(range(1000))
 
-    def losing(folder: Folder, path: str, content: bytes) -> None:
+    def losing(folder: ObjectStore, path: str, content: bytes) -> None:
         call = next(calls)
         if call >= times or done(call):
             create(folder, path, content)
         if call < times:
             raise LOST
 
-    monkeypatch.setattr(Folder, "create", losing)
+    monkeypatch.setattr(ObjectStore, "put_absent", losing)
 
 
 # --- what an append costs -------------------------------------------------------------------------
 
 
 def test_an_append_is_two_requests(uri, asked):
-    appender = StoreAppender(uri)
+    appender = Appender(uri)
     assert appender.append(numbers(1))
     del asked[:]
     assert appender.append(numbers(2))
@@ -136,16 +144,16 @@ def test_an_append_is_two_requests(uri, asked):
 
 
 def test_an_append_without_rows_is_one(uri, asked):
-    appender = StoreAppender(uri)
+    appender = Appender(uri)
     appender.append(None, "lease", 1)
     del asked[:]
     appender.append(None, "lease", 2)
     assert asked == ["PUT if absent"]
-    assert StoreAppender(uri).last_version("lease") == 2
+    assert Appender(uri).last_version("lease") == 2
 
 
 def test_whoever_was_slower_reads_what_the_faster_one_wrote(uri, asked):
-    mine, other = StoreAppender(uri), StoreAppender(uri)
+    mine, other = Appender(uri), Appender(uri)
     mine.append(numbers(1))
     other.append(numbers(2))
     del asked[:]
@@ -156,7 +164,7 @@ def test_whoever_was_slower_reads_what_the_faster_one_wrote(uri, asked):
 
 
 def test_what_a_later_epoch_wrote_meanwhile_fences(uri):
-    earlier, later = StoreAppender(uri, Epoch(1, 3)), StoreAppender(uri)
+    earlier, later = Appender(uri, Epoch(1, 3)), Appender(uri)
     earlier.append(numbers(1), "query", 0)
     later.append(None, Epoch(1, 4).app_id, 4)
     with pytest.raises(FencedError):
@@ -166,7 +174,7 @@ def test_what_a_later_epoch_wrote_meanwhile_fences(uri):
 
 
 def test_a_batch_that_another_process_wrote_is_not_written_again(uri):
-    mine, other = StoreAppender(uri), StoreAppender(uri)
+    mine, other = Appender(uri), Appender(uri)
     assert mine.last_version("query") == -1
     assert other.append(numbers(1), "query", 0)
     assert not mine.append(numbers(1), "query", 0)
@@ -175,7 +183,7 @@ def test_a_batch_that_another_process_wrote_is_not_written_again(uri):
 
 
 def test_a_folder_goes_to_another_process_without_its_connections(uri):
-    folder = Folder(uri)
+    folder = ObjectStore(uri)
     content = pickle.dumps(folder)
     assert len(content) < 300
     again = pickle.loads(content)
@@ -188,7 +196,7 @@ def test_a_folder_goes_to_another_process_without_its_connections(uri):
 
 @pytest.mark.parametrize("times", [1, 2, 3])
 def test_a_commit_whose_answers_were_lost_is_there_once(uri, monkeypatch, times):
-    appender = StoreAppender(uri)
+    appender = Appender(uri)
     answer_lost(monkeypatch, times)
     assert appender.append(numbers(1))
     assert appender.append(numbers(2))
@@ -197,15 +205,15 @@ def test_a_commit_whose_answers_were_lost_is_there_once(uri, monkeypatch, times)
 
 
 def test_a_commit_that_was_not_done_is_tried_again(uri, monkeypatch):
-    appender = StoreAppender(uri)
+    appender = Appender(uri)
     answer_lost(monkeypatch, 2, done=lambda _call: False)
     assert appender.append(numbers(1))
     assert rows(uri) == [1]
 
 
 def test_a_commit_to_a_store_that_is_silent_for_long_is_made_when_it_answers(uri, monkeypatch):
-    monkeypatch.setattr(store_log, "PATIENCE_S", 3600.0)
-    appender = StoreAppender(uri)
+    monkeypatch.setattr(object_store, "PATIENCE_S", 3600.0)
+    appender = Appender(uri)
     answer_lost(monkeypatch, 50, done=lambda _call: False)
     assert appender.append(numbers(1))
     assert rows(uri) == [1]
@@ -213,7 +221,7 @@ def test_a_commit_to_a_store_that_is_silent_for_long_is_made_when_it_answers(uri
 
 
 def test_a_commit_that_the_store_never_answers_is_unknown_and_its_file_stays(uri, monkeypatch):
-    appender = StoreAppender(uri)
+    appender = Appender(uri)
     with monkeypatch.context() as broken:
         answer_lost(broken, 100, done=lambda _call: False)
         with pytest.raises(CommitStateUnknown, match=r"version 1 .*connection was closed"):
@@ -224,11 +232,11 @@ def test_a_commit_that_the_store_never_answers_is_unknown_and_its_file_stays(uri
 
 
 def test_of_an_unknown_commit_that_is_there_the_repetition_writes_nothing(uri, monkeypatch):
-    appender = StoreAppender(uri)
+    appender = Appender(uri)
     appender.append(numbers(0), "query", 0)
     with monkeypatch.context() as broken:
         answer_lost(broken, 100, done=lambda call: call == 0)
-        broken.setattr(Folder, "read", lambda *_: (_ for _ in ()).throw(LOST))
+        broken.setattr(ObjectStore, "read", lambda *_: (_ for _ in ()).throw(LOST))
         with pytest.raises(CommitStateUnknown):
             appender.append(numbers(1), "query", 1)
     assert not appender.append(numbers(1), "query", 1)
@@ -236,12 +244,12 @@ def test_of_an_unknown_commit_that_is_there_the_repetition_writes_nothing(uri, m
 
 
 def test_a_store_that_refuses_leaves_no_file(uri, monkeypatch):
-    appender = StoreAppender(uri)
+    appender = Appender(uri)
 
     def refuse(*_: object) -> None:
         raise PermissionError("AccessDenied")
 
-    monkeypatch.setattr(Folder, "create", refuse)
+    monkeypatch.setattr(ObjectStore, "put_absent", refuse)
     with pytest.raises(PermissionError, match="AccessDenied"):
         appender.append(numbers(1))
     assert files(uri) == 0
@@ -250,8 +258,8 @@ def test_a_store_that_refuses_leaves_no_file(uri, monkeypatch):
 def test_two_commits_of_one_content_are_told_apart(uri, monkeypatch):
     """Two nodes say the same in one millisecond: of one version only one of them is the writer."""
     monkeypatch.setattr("group_coordinator.pipeline.delta.actions.clock_ms", lambda: 5)
-    first, second = (Commit([txn_action("lease", 7)], is_blind_append=True) for _ in range(2))
-    log = StoreLog(uri)
+    first, second = (Commit([txn_action("lease", 7)]) for _ in range(2))
+    log = open_log(uri)
     log.create(first, 1)
     log.create(first, 1)
     with pytest.raises(FileExistsError, match="another writer's"):
@@ -260,20 +268,18 @@ def test_two_commits_of_one_content_are_told_apart(uri, monkeypatch):
 
 
 def test_losing_every_attempt_is_an_error(uri, monkeypatch):
-    appender = StoreAppender(uri)
-    monkeypatch.setattr("group_coordinator.pipeline.delta.file_appender.ATTEMPTS", 3)
-    monkeypatch.setattr(
-        "group_coordinator.pipeline.delta.file_appender.back_off", lambda _attempt: None
-    )
-    create = Folder.create
+    appender = Appender(uri)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.writer.ATTEMPTS", 3)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.writer.back_off", lambda _attempt: None)
+    create = ObjectStore.put_absent
 
-    def taken(folder: Folder, path: str, content: bytes) -> None:
-        other = Commit([txn_action("other", 1)], is_blind_append=True)
+    def taken(folder: ObjectStore, path: str, content: bytes) -> None:
+        other = Commit([txn_action("other", 1)])
         create(folder, path, other.content)
         create(folder, path, content)
 
-    monkeypatch.setattr(Folder, "create", taken)
-    with pytest.raises(AppendConflict, match=r"3 appends to .* lost"):
+    monkeypatch.setattr(ObjectStore, "put_absent", taken)
+    with pytest.raises(AppendConflict, match=r"3 commits to .* lost"):
         appender.append(numbers(1))
     assert files(uri) == 0
 
@@ -294,12 +300,14 @@ def test_who_slept_past_a_clean_up_does_not_commit_into_its_gap(uri, sleeper):
     """The version after the last one that it knows is free again, and nobody reads it any more."""
     clocks = Clocks()
     with clock.use(clocks):
-        asleep, other = StoreAppender(uri), StoreAppender(uri)
+        asleep, other = Appender(uri), Appender(uri)
         asleep.append(numbers(0))
         for number in (1, 2, 3):
             other.append(numbers(number))
         clean_up(uri)
-        seconds = CLEANED_S if sleeper == "steady_s" else CLEANED_S * 1000
+        seconds = (
+            ObjectStore.costs.freed_s if sleeper == "steady_s" else ObjectStore.costs.freed_s * 1000
+        )
         setattr(clocks, sleeper, getattr(clocks, sleeper) + type(clocks.wall)(seconds))
         assert asleep.append(numbers(4))
     assert rows(uri) == [0, 1, 2, 3, 4]
@@ -309,23 +317,23 @@ def test_who_slept_past_a_clean_up_does_not_commit_into_its_gap(uri, sleeper):
 def test_who_slept_within_a_commit_says_that_its_outcome_is_unknown(uri, monkeypatch, behind):
     clocks = Clocks()
     with clock.use(clocks):
-        asleep, other = StoreAppender(uri), StoreAppender(uri)
+        asleep, other = Appender(uri), Appender(uri)
         asleep.append(numbers(0), "query", 0)
-        create = Folder.create
+        create = ObjectStore.put_absent
 
-        def slow(folder: Folder, path: str, content: bytes) -> None:
+        def slow(folder: ObjectStore, path: str, content: bytes) -> None:
             slowed.undo()
             for number in (1, 2, 3):
                 other.append(numbers(number))
             clean_up(uri)
-            clocks.steady_s += CLEANED_S
+            clocks.steady_s += ObjectStore.costs.freed_s
             if behind != "nothing":
                 # Of a writer that stood still as well, and wakes up first.
                 create(folder, f"{int(path.removesuffix('.json')) - 1:020}.json", content)
             create(folder, path, content)
 
         with monkeypatch.context() as slowed:
-            slowed.setattr(Folder, "create", slow)
+            slowed.setattr(ObjectStore, "put_absent", slow)
             with pytest.raises(CommitStateUnknown, match="was cleaned up beyond it meanwhile"):
                 asleep.append(numbers(4), "query", 1)
         assert asleep.append(numbers(4), "query", 1), "what nobody reads is written again"
@@ -333,18 +341,18 @@ def test_who_slept_within_a_commit_says_that_its_outcome_is_unknown(uri, monkeyp
 
 
 def test_a_reader_that_is_behind_a_clean_up_is_told(uri):
-    StoreAppender(uri).append(numbers(1))
-    StoreAppender(uri).append(numbers(2))
+    Appender(uri).append(numbers(1))
+    Appender(uri).append(numbers(2))
     clean_up(uri)
     with pytest.raises(LogGone, match="no longer has version 1"):
-        StoreLog(uri).next_commit(0)
-    assert StoreLog(uri).next_commit(2) is None
+        open_log(uri).next_commit(0)
+    assert open_log(uri).next_commit(2) is None
 
 
 def test_a_clock_that_is_set_back_only_makes_the_log_be_looked_at_again(uri, asked):
     clocks = Clocks()
     with clock.use(clocks):
-        appender = StoreAppender(uri)
+        appender = Appender(uri)
         appender.append(numbers(1))
         del asked[:]
         clocks.wall -= 86_400_000
@@ -358,15 +366,15 @@ def test_a_clock_that_is_set_back_only_makes_the_log_be_looked_at_again(uri, ask
 
 
 def test_a_consumed_log_is_trimmed_from_its_beginning(uri, asked):
-    appender = StoreAppender(uri)
+    appender = Appender(uri)
     for number in range(6):
         appender.append(numbers(number))
-    assert trim_store_log(uri, 5, age_ms=-1) == 0, "no checkpoint stands for it"
-    checkpoint_in_store(uri, 6, cleans_up=False, known={})
-    assert trim_store_log(uri, 5) == 0, "an hour old is what may go"
-    assert trim_store_log(uri, 3, age_ms=-1) == 3
+    assert trim_log(uri, 5, -0.001) == 0, "no checkpoint stands for it"
+    checkpoint(uri, 6, {}, False)
+    assert trim_log(uri, 5) == 0, "an hour old is what may go"
+    assert trim_log(uri, 3, -0.001) == 3
     del asked[:]
-    assert trim_store_log(uri, 3, age_ms=-1) == 0
+    assert trim_log(uri, 3, -0.001) == 0
     assert asked == ["GET", "HEAD", "LIST"]
     assert commits(uri) == 4
     assert rows(uri) == list(range(6))
@@ -374,26 +382,26 @@ def test_a_consumed_log_is_trimmed_from_its_beginning(uri, asked):
 
 def test_a_checkpoint_is_written_now_and_then_and_the_log_cleaned_up_more_seldom(uri, monkeypatch):
     done: list[tuple[object, ...]] = []
-    monkeypatch.setattr(store_appender, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(writer, "CHECKPOINT_EVERY", 2)
     monkeypatch.setattr(
-        "group_coordinator.pipeline.delta.store_appender.checkpoint_in_store",
-        lambda *a: done.append(a[:3]),
+        "group_coordinator.pipeline.delta.writer.checkpoint",
+        lambda uri, version, _known, cleans_up: done.append((uri, version, cleans_up)),
     )
     monkeypatch.setattr("group_coordinator.pipeline.background.run", lambda _name, work: work())
     clocks = Clocks()
     with clock.use(clocks):
-        appender = StoreAppender(uri)
+        appender = Appender(uri)
         for number in range(4):
             appender.append(numbers(number))
-        clocks.steady_s += store_trim.CLEAN_UP_S
+        clocks.steady_s += checkpoints.CLEAN_UP_S
         for number in range(4):
             appender.append(numbers(number))
     assert done == [(uri, 2, False), (uri, 4, False), (uri, 6, True), (uri, 8, False)]
 
 
 def test_a_store_that_fails_a_checkpoint_is_no_failure_of_the_append(uri, monkeypatch, caplog):
-    monkeypatch.setattr(Folder, "read", lambda *_: (_ for _ in ()).throw(LOST))
-    checkpoint_in_store(uri, 100, cleans_up=False, known={})
+    monkeypatch.setattr(ObjectStore, "read", lambda *_: (_ for _ in ()).throw(LOST))
+    checkpoint(uri, 100, {}, False)
     assert "no Delta checkpoint" in caplog.text
 
 
@@ -404,21 +412,20 @@ def checkpoint_of(uri: str) -> int:
 
 
 def test_a_delta_checkpoint_asks_for_no_commit_that_was_read_or_written_here(uri, asked):
-    appender = StoreAppender(uri)
-    log = appender._snapshot.log
-    assert isinstance(log, StoreLog)
+    appender = Appender(uri)
+    log = appender._writer.snapshot.log
     for number in range(3):
         appender.append(numbers(number), "application", number)
     write_deltalake(uri, numbers(3), mode="append")
     appender.append(numbers(4))
-    known = log.recent()
-    assert sorted(known) == [1, 2, 3, 4, 5]
+    known = log.recent
+    assert sorted(known) == [0, 1, 2, 3, 4, 5]
     del asked[:]
-    checkpoint_in_store(uri, 5, False, known)
-    assert asked == ["GET", "GET", "PUT", "GET", "PUT"], "note, version 0, checkpoint, note twice"
+    checkpoint(uri, 5, known, False)
+    assert asked == ["GET", "PUT", "GET", "PUT"], "note, checkpoint, note twice"
     # The first checkpoint, one further commit, and nothing of what comes before.
     appender.append(numbers(5))
-    checkpoint_in_store(uri, 6, False, log.recent())
+    checkpoint(uri, 6, log.recent, False)
     appender.append(numbers(6))
     for version in range(7):
         Path(uri, "_delta_log", f"{version:020}.json").unlink()
@@ -426,20 +433,20 @@ def test_a_delta_checkpoint_asks_for_no_commit_that_was_read_or_written_here(uri
     assert rows(uri) == list(range(7))
     assert DeltaTable(uri).transaction_version("application") == 2
     del asked[:]
-    checkpoint_in_store(uri, 7, False, {})
+    checkpoint(uri, 7, {}, False)
     assert asked == ["GET", "GET", "GET", "PUT", "GET", "PUT"]
     assert rows(uri) == list(range(7))
 
 
 def test_a_delta_checkpoint_is_what_delta_rs_writes(uri, tmp_path):
-    appender = StoreAppender(uri)
+    appender = Appender(uri)
     for number in range(5):
         appender.append(numbers(number), "application", number)
     DeltaTable(uri).optimize.compact()
     copy = tmp_path / "copy"
     shutil.copytree(uri, copy)
     DeltaTable(copy).create_checkpoint()
-    checkpoint_in_store(uri, 6, False, {})
+    checkpoint(uri, 6, {}, False)
     ours, theirs = (
         pq.read_table(Path(each, "_delta_log", f"{6:020}.checkpoint.parquet"))
         for each in (uri, copy)
@@ -450,40 +457,39 @@ def test_a_delta_checkpoint_is_what_delta_rs_writes(uri, tmp_path):
 
 def test_the_note_of_a_later_delta_checkpoint_stays(uri, monkeypatch):
     """Whoever is late may write its checkpoint, but nobody is sent back to it."""
-    appender = StoreAppender(uri)
+    appender = Appender(uri)
     for number in range(4):
         appender.append(numbers(number))
-    upload = Folder.upload
+    upload = ObjectStore.upload
 
-    def late(folder: Folder, local: Path, path: str) -> None:
-        monkeypatch.setattr(Folder, "upload", upload)
-        checkpoint_in_store(uri, 4, False, {})
+    def late(folder: ObjectStore, local: Path, path: str) -> None:
+        monkeypatch.setattr(ObjectStore, "upload", upload)
+        checkpoint(uri, 4, {}, False)
         upload(folder, local, path)
 
-    monkeypatch.setattr(Folder, "upload", late)
-    checkpoint_in_store(uri, 2, False, {})
+    monkeypatch.setattr(ObjectStore, "upload", late)
+    checkpoint(uri, 2, {}, False)
     assert checkpoint_of(uri) == 4
     assert rows(uri) == list(range(4))
 
 
 def test_a_delta_checkpoint_is_not_made_of_a_log_with_a_gap(uri, caplog):
-    appender = StoreAppender(uri)
+    appender = Appender(uri)
     for number in range(3):
         appender.append(numbers(number))
     Path(uri, "_delta_log", f"{2:020}.json").unlink()
-    checkpoint_in_store(uri, 3, False, {})
+    checkpoint(uri, 3, {}, False)
     assert f"does not have {2:020}.json" in caplog.text
     assert not Path(uri, "_delta_log", "_last_checkpoint").exists()
 
 
 def test_large_commits_and_old_ones_are_not_kept(uri, monkeypatch):
-    monkeypatch.setattr(store_log, "_RECENT", 2)
-    appender = StoreAppender(uri)
-    log = appender._snapshot.log
-    assert isinstance(log, StoreLog)
+    monkeypatch.setattr(logs, "_RECENT", 2)
+    appender = Appender(uri)
+    log = appender._writer.snapshot.log
     for number in range(3):
         appender.append(numbers(number))
-    assert sorted(log.recent()) == [2, 3]
-    monkeypatch.setattr(store_log, "_RECENT_BYTES", 1)
+    assert sorted(log.recent) == [2, 3]
+    monkeypatch.setattr(logs, "_RECENT_BYTES", 1)
     appender.append(numbers(3))
-    assert sorted(log.recent()) == [2, 3]
+    assert sorted(log.recent) == [2, 3]

@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.delta import table as delta
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.table import local_folder, newest_version, open_delta, refresh
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.schemas.tables import RESPONSES, to_arrow
@@ -22,7 +22,7 @@ def folder(tmp_path) -> Path:
     """A table of version 1, with its checksum."""
     ensure_table(str(tmp_path), RESPONSES)
     folder = tmp_path / "responses"
-    LocalAppender(folder).append(to_arrow(RESPONSES, [response("a")]))
+    Appender(folder).append(to_arrow(RESPONSES, [response("a")]))
     return folder
 
 
@@ -55,7 +55,7 @@ def test_the_newest_version_may_have_a_checkpoint_and_no_commit_any_more(folder)
 
 def test_a_commit_that_is_listed_before_an_earlier_one_is_waited_for(folder, monkeypatch):
     handle = DeltaTable(str(folder), version=0)
-    LocalAppender(folder).append(to_arrow(RESPONSES, [response("b")]))
+    Appender(folder).append(to_arrow(RESPONSES, [response("b")]))
     earlier = folder / "_delta_log" / f"{1:020}.json"
     content = earlier.read_bytes()
     monkeypatch.setattr(delta, "back_off", lambda _attempt: earlier.write_bytes(content))

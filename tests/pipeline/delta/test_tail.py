@@ -10,9 +10,9 @@ from pyarrow.fs import PyFileSystem
 
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import commit_reader
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.log import LogGone
-from group_coordinator.pipeline.delta.object_store import StoreFiles
+from group_coordinator.pipeline.delta.store_files import StoreFiles
 from group_coordinator.pipeline.delta.tail import Tail, follow
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import RESPONSES, to_arrow
@@ -21,7 +21,7 @@ from tests.pipeline.rows import response
 
 @pytest.fixture
 def append(root):
-    appender = LocalAppender(Path(table_uri(root, RESPONSES)))
+    appender = Appender(Path(table_uri(root, RESPONSES)))
     return lambda *ids: appender.append(to_arrow(RESPONSES, [response(each) for each in ids]))
 
 

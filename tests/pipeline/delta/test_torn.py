@@ -12,8 +12,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.delta import torn
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.tail import follow
@@ -42,7 +42,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def table(tmp_path: Path) -> Path:
     """A table whose versions 1 to 4 have a row each, of the versions 0 to 3 of an application."""
     DeltaTable.create(str(tmp_path), pa.schema([("n", pa.int64())]))
-    appender = LocalAppender(tmp_path)
+    appender = Appender(tmp_path)
     for n in range(1, 5):
         appender.append(numbers(n), "query", n - 1)
     return tmp_path
@@ -100,7 +100,7 @@ def test_a_torn_last_commit_is_named_and_voided(table, damage):
     assert mend(table, find_torn(table)) == []
     assert rows(table) == [1, 2, 3]
     assert (table / KEPT / f"{4:020}.json").exists()
-    appender = LocalAppender(table)
+    appender = Appender(table)
     assert appender.last_version("query") == 2, "what the commit wrote may be written again"
     assert appender.append(numbers(4), "query", 3)
     assert open_delta(str(table)).version() == 5
@@ -112,7 +112,7 @@ def test_a_commit_that_is_cut_at_any_byte_is_torn(tmp_path, flushed):
     """At a line's end, too: what is left of it are whole actions, and its rows would be lost."""
     folder = tmp_path / "other"
     DeltaTable.create(str(folder), pa.schema([("n", pa.int64())]))
-    LocalAppender(folder, flushed=flushed).append(numbers(1), "query", 0)
+    Appender(folder, flushed=flushed).append(numbers(1), "query", 0)
     content = commit(folder, 1).read_bytes()
     assert content.count(b"\n") == 2
     for size in range(len(content)):
@@ -126,7 +126,7 @@ def test_a_reader_meets_no_version_twice(table):
     tail = follow(str(table), ["n"])
     truncate(commit(table, 4), 0)
     mend(table, find_torn(table))
-    LocalAppender(table).append(numbers(5))
+    Appender(table).append(numbers(5))
     found = tail.poll()
     assert found is not None
     assert found.column("n").to_pylist() == [5]
@@ -151,7 +151,7 @@ def test_only_what_no_checkpoint_holds_is_looked_at(table):
     for version in range(5):
         commit(table, version).unlink(missing_ok=True)
     check_whole(table)
-    LocalAppender(table).append(numbers(5))
+    Appender(table).append(numbers(5))
     truncate(commit(table, 5), 0)
     assert torn_versions(table) == [(COMMIT, 5)]
 

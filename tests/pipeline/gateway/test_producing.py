@@ -12,8 +12,7 @@ from typing import Any, cast
 import pytest
 from kafka.protocol.producer import ProduceRequest
 
-from group_coordinator.pipeline.delta import file_commits
-from group_coordinator.pipeline.delta.file_commits import FileCommits
+from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.gateway.apis.produce import API
 from group_coordinator.pipeline.gateway.call import Call
 from group_coordinator.pipeline.gateway.producing import Producing
@@ -159,7 +158,7 @@ def test_what_is_still_to_be_written_keeps_its_room(
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(FileCommits, "commit"), (file_commits, "open_delta"), (Segments, "poll")],
+    [(Log, "create"), (Log, "next_content"), (Segments, "poll")],
     ids=["commit", "open", "look"],
 )
 def test_what_follows_a_first_batch_that_could_not_be_written_waits_for_it(

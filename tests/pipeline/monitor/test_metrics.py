@@ -23,7 +23,7 @@ from group_coordinator.coordinator.consumer.protocol import (
     TopicPartition,
     encode_assignment,
 )
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.monitor import metrics
 from group_coordinator.pipeline.monitor.metric_queries import GAUGES
 from group_coordinator.pipeline.monitor.metrics import MetricsSettings, RootMetrics
@@ -176,9 +176,9 @@ def test_answers_errors_rebalances_and_commits_are_counted_from_the_first_scrape
     exported(collector)
     answers = [Response(f"r{n}", "g", "heartbeat", 0, "NONE", responded_at=1) for n in range(3)]
     answers.append(Response("r3", "g", "join_group", 25, "UNKNOWN_MEMBER_ID", responded_at=1))
-    open_appender(f"{log.root}/responses").append(to_arrow(RESPONSES, answers))
+    Appender(f"{log.root}/responses").append(to_arrow(RESPONSES, answers))
     event = GroupEvent(5, "g", "transition", "Stable", "PreparingRebalance", 3)
-    open_appender(f"{log.root}/{GROUP_EVENTS.name}").append(to_events([event]))
+    Appender(f"{log.root}/{GROUP_EVENTS.name}").append(to_events([event]))
     log.append(commit("g", 2, 3_000), commit("g", None, 3_000, ("t", 1)))
     found = exported(collector)
     assert found["group_coordinator_answers_total"] == {

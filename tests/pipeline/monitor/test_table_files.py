@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.delta.plain_table import read_plain_table
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
@@ -113,9 +113,9 @@ def test_a_file_that_lacks_a_column_which_its_table_was_given_later(
     known = earlier(GROUP_EVENTS, *LACKING["group_events"])
     create(root, GROUP_EVENTS, known)
     before, after = (to_arrow(GROUP_EVENTS, [GroupEvent(5, "g", name)]) for name in "ba")
-    open_appender(table_uri(root, GROUP_EVENTS)).append(in_columns(before, known))
+    Appender(table_uri(root, GROUP_EVENTS)).append(in_columns(before, known))
     ensure_tables(root)
-    open_appender(table_uri(root, GROUP_EVENTS)).append(after)
+    Appender(table_uri(root, GROUP_EVENTS)).append(after)
     catalog = Catalog(root)
     query = "SELECT * FROM group_events ORDER BY event"
     told = catalog.query(query)
@@ -135,7 +135,7 @@ def test_a_file_of_requests_lacks_what_no_request_of_it_has(
     known = earlier(REQUESTS, *LACKING["requests"])
     create(root, REQUESTS, known)
     before = in_columns(to_requests([heartbeat("before")]), known)
-    open_appender(table_uri(root, REQUESTS)).append(before)
+    Appender(table_uri(root, REQUESTS)).append(before)
     ensure_tables(root)
     RequestLog(root).append([heartbeat("after"), join("joins")])
     RequestLog(root).append([heartbeat("at last")])
@@ -170,7 +170,7 @@ def test_a_commit_that_is_torn_is_named(log) -> None:
     folder = Path(table_uri(log.root, OFFSETS_TOPIC)) / "_delta_log"
     newest = max(folder.glob("*.json"))
     newest.write_bytes(newest.read_bytes()[:-9])
-    with pytest.raises(Failure, match=r"version \d+ in .*offsets_topic.* cannot be read"):
+    with pytest.raises(Failure, match=r"version \d+ of .*offsets_topic.* cannot be read"):
         Catalog(log.root).query(QUERY)
 
 

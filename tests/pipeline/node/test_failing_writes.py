@@ -13,7 +13,8 @@ from deltalake import DeltaTable
 
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown
+from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log
 from group_coordinator.pipeline.node import query
 from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.node.read_ahead import ReadAhead
@@ -49,12 +50,12 @@ class Commits:
         return self.count >= self._fails
 
     def instead_of(self, create: Callable[..., None]) -> Callable[..., None]:
-        def creating(commit: Commit, folder: Path, version: int) -> None:
+        def creating(log: Log, commit: Commit, version: int) -> None:
             # A lease is renewed by a thread of its own, which tries again by itself.
             self.count += LEASE not in commit.content
             fails = self.count == self._fails and LEASE not in commit.content
             if self._stands or not fails:
-                create(commit, folder, version)
+                create(log, commit, version)
             if fails and self._stands:
                 raise CommitStateUnknown("no answer")
             if fails:
@@ -67,7 +68,7 @@ class Commits:
 def failing_commits(fails: int, stands: bool) -> Iterator[Commits]:
     commits = Commits(fails, stands)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Commit, "create", commits.instead_of(Commit.create))
+        patch.setattr(Log, "create", commits.instead_of(Log.create))
         yield commits
 
 

@@ -10,7 +10,7 @@ from deltalake import DeltaTable, write_deltalake
 from group_coordinator.coordinator.group.control import UNLOAD_EVENT
 from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
 from group_coordinator.pipeline.delta import table_files
-from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.tail import Position, appended
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
 from group_coordinator.pipeline.node.handover import (

@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 
 from group_coordinator.coordinator.group.batch import BatchResult
 from group_coordinator.coordinator.group.machine import BatchMachine
-from group_coordinator.pipeline.delta import local_appender, log_trim
+from group_coordinator.pipeline.delta import log_trim, writer
 from group_coordinator.pipeline.node import node
 from group_coordinator.pipeline.node.node import CoordinatorNode
 from group_coordinator.pipeline.node.query import named
@@ -168,7 +168,7 @@ def test_the_innermost_error_is_the_cause():
 
 
 def test_a_stream_goes_on_when_what_it_consumed_is_trimmed(start, root, monkeypatch):
-    monkeypatch.setattr(local_appender, "CHECKPOINT_EVERY", 5)
+    monkeypatch.setattr(writer, "CHECKPOINT_EVERY", 5)
     monkeypatch.setattr(log_trim, "GRACE_S", 0)
     requests = RequestLog(root)
     running = start(state_store="memory")

@@ -206,7 +206,7 @@ def test_beside_a_root_in_a_store_the_tables_are_not_taken_and_do_not_stay(tmp_p
             for each in paths:
                 there.remove(self._below + each)
 
-    monkeypatch.setattr(start_folder, "Folder", Store)
+    monkeypatch.setattr(start_folder, "ObjectStore", Store)
     monkeypatch.setattr(start_folder, "write_deltalake", lambda uri, *_, **__: there.append(uri))
     engine, root = WithHdfs(tmp_path / "hdfs"), "s3a://bucket/groups"
     first = take_folder(engine, root, Epoch(1, 3), [3], HDFS)

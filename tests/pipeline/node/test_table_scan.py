@@ -11,8 +11,9 @@ from pyarrow.fs import PyFileSystem
 
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.engine import Engine
-from group_coordinator.pipeline.delta.object_store import Folder, StoreFiles
+from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
+from group_coordinator.pipeline.delta.store_files import StoreFiles
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.node import table_scan
 from group_coordinator.pipeline.node.read_ahead import AT_ONCE_BESIDE_BATCHES, ReadAhead
@@ -90,13 +91,13 @@ def test_the_copies_of_a_store_s_files_are_fetched_side_by_side(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    download = Folder.download
+    download = ObjectStore.download
 
-    def fetch(folder: Folder, path: str, target: Path) -> None:
+    def fetch(folder: ObjectStore, path: str, target: Path) -> None:
         together.wait()
-        download(Folder(uri), path, target)
+        download(ObjectStore(uri), path, target)
 
-    monkeypatch.setattr(Folder, "download", fetch)
+    monkeypatch.setattr(ObjectStore, "download", fetch)
     monkeypatch.setattr("group_coordinator.pipeline.delta.table_files.local_folder", lambda _: None)
     handle = open_table(root, REQUESTS)
     scratch = tmp_path / "scratch"

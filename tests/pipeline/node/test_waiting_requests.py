@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta import store_files, stores
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.engine import Engine
-from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.node import table_scan, waiting_requests
 from group_coordinator.pipeline.node.answers import Answers
@@ -132,12 +132,12 @@ def ids_of(events: list[tuple[str, str]]) -> list[str | None]:
 
 def reject(root: str, *texts: str) -> None:
     rows = [RejectedRequest(5, "no request_id", text) for text in texts]
-    open_appender(table_uri(root, REJECTED_REQUESTS)).append(to_arrow(REJECTED_REQUESTS, rows))
+    Appender(table_uri(root, REJECTED_REQUESTS)).append(to_arrow(REJECTED_REQUESTS, rows))
 
 
 def test_what_waits_is_packed_as_the_stream_packs_it(root):
     rows = to_requests(requests_of_all_apis())
-    open_appender(table_uri(root, REQUESTS)).append(rows)
+    Appender(table_uri(root, REQUESTS)).append(rows)
     waiting = waiting_of(root)
     packed = [(row["group_id"], row["event"]) for row in pack_rows(rows).to_pylist()]
     assert sorted(waiting, key=repr) == sorted(packed, key=repr)
@@ -323,7 +323,8 @@ def elsewhere(monkeypatch):
     """Have every table read and written as one that is not on a local disk."""
     monkeypatch.setattr("group_coordinator.pipeline.delta.table_files.local_folder", lambda _: None)
     monkeypatch.setattr("group_coordinator.pipeline.node.answers.local_folder", lambda _: None)
-    monkeypatch.setattr(commit_reader, "local_folder", lambda _: None)
+    for module in (store_files, stores):
+        monkeypatch.setattr(module, "local_folder", lambda _: None)
 
 
 def test_elsewhere_than_on_a_local_disk_the_same_requests_wait(root, elsewhere):

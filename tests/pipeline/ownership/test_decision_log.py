@@ -21,8 +21,9 @@ from group_coordinator.coordinator.ownership import (
     ClusterState,
 )
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.ownership.decision_log import DECISIONS, DecisionLog
@@ -296,7 +297,7 @@ def test_decisions_of_an_older_release_have_fewer_columns(root: str) -> None:
     for dropped in ("to_node", "reason"):
         schema = schema.remove(schema.get_field_index(dropped))
     older = to_arrow(COORDINATORS, [CoordinatorEvent(2_000, 3, CLAIMED, 2, 3, "h", 9092)])
-    table = open_appender(f"{root}/coordinators")
+    table = Appender(f"{root}/coordinators")
     assert table.append(older.select(schema.names), DECISIONS, 3)
     assert decisions.read().partitions[3].owner == 2
     assert decisions.read() == DecisionLog(root).read()
@@ -320,17 +321,17 @@ def test_a_decision_of_which_nobody_knows_whether_it_is_there_is_known_for_ones_
     """A node that took its own claim for somebody else's would never serve the partitions."""
     decisions = cluster(root)
     before = decisions.read()
-    create = Commit.create
+    create = Log.create
 
-    def unknown(self: Commit, folder: Path, version: int) -> None:
-        monkeypatch.setattr(Commit, "create", create)
-        create(self, folder, version)
+    def unknown(self: Log, commit: Commit, version: int) -> None:
+        monkeypatch.setattr(Log, "create", create)
+        create(self, commit, version)
         # Before the first one looks again.
         other = DecisionLog(root)
         assert other.decide(other.read(), [event(CLAIMED, 2, 5)]) is not None
         raise CommitStateUnknown("no answer")
 
-    monkeypatch.setattr(Commit, "create", unknown)
+    monkeypatch.setattr(Log, "create", unknown)
     decided = decisions.decide(before, [event(STARTED, 1), event(CLAIMED, 1, 4)])
     assert decided is not None
     assert decided.epoch == before.epoch + 1 == decisions.starts_of(1)[-1]
@@ -345,15 +346,15 @@ def test_a_decision_that_somebody_else_was_faster_with_is_refused_after_a_failur
 ) -> None:
     decisions = cluster(root)
     before = decisions.read()
-    create = Commit.create
+    create = Log.create
 
-    def lose(self: Commit, folder: Path, version: int) -> None:
-        monkeypatch.setattr(Commit, "create", create)
+    def lose(self: Log, commit: Commit, version: int) -> None:
+        monkeypatch.setattr(Log, "create", create)
         other = DecisionLog(root)
         assert other.decide(other.read(), [event(CLAIMED, 2, 4)]) is not None
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(Commit, "create", lose)
+    monkeypatch.setattr(Log, "create", lose)
     assert decisions.decide(before, [event(CLAIMED, 1, 4)]) is None
     assert set(decisions.read().owned_by(2)) == {4}
 

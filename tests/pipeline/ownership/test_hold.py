@@ -14,8 +14,8 @@ from group_coordinator.coordinator.ownership import (
     ClusterState,
     decide,
 )
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.fencing import fence
 from group_coordinator.pipeline.ownership.hold import HOLDER, holding_partitions
@@ -104,14 +104,14 @@ def test_a_coordinator_that_died_is_fenced_when_its_lease_is_over(root: str) -> 
     mine = DecisionLog(root).read().nodes[1].epoch
     with holding_partitions(root, PARTITIONS, LEASE_MS, "test"):
         for table in WRITTEN:
-            zombie = open_appender(table_uri(root, table), Epoch(1, mine))
+            zombie = Appender(table_uri(root, table), Epoch(1, mine))
             with pytest.raises(FencedError):
                 zombie.append(None)
 
 
 def test_of_two_changes_at_once_the_earlier_one_is_fenced(root: str) -> None:
     with holding_partitions(root, PARTITIONS, LEASE_MS, "first") as first:
-        appender = open_appender(table_uri(root, OFFSETS_TOPIC), first)
+        appender = Appender(table_uri(root, OFFSETS_TOPIC), first)
         second = holding_partitions(root, PARTITIONS, LEASE_MS, "second")
         with second, pytest.raises(FencedError):
             appender.append(None)

@@ -20,8 +20,8 @@ from deltalake import write_deltalake
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.log import replay
 from group_coordinator.coordinator.group.partition import partition_for
-from group_coordinator.pipeline.delta.appender import AppendConflict
 from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta.writer import AppendConflict
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.records import importer as records_import
 from group_coordinator.pipeline.records import record_file
@@ -305,7 +305,7 @@ def test_an_interrupted_import_goes_on_where_it_stopped(
 ) -> None:
     monkeypatch.setattr(record_file, "BATCH_ROWS", 2)
     file = write_lines(tmp_path / "in.jsonl", *(raw(offset("a", n), n) for n in range(7)))
-    opened = records_import.open_appender
+    opened = records_import.Appender
 
     def failing(uri: str, epoch: Epoch) -> Any:
         appender = opened(uri, epoch)
@@ -320,7 +320,7 @@ def test_an_interrupted_import_goes_on_where_it_stopped(
         return appender
 
     with monkeypatch.context() as context:
-        context.setattr(records_import, "open_appender", failing)
+        context.setattr(records_import, "Appender", failing)
         with pytest.raises(AppendConflict):
             import_(root, file, SETTINGS, say=quiet)
     assert len(rows(root)) == 4

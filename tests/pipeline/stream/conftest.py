@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from deltalake import write_deltalake
 
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
 from group_coordinator.pipeline.tables.request_log import RequestLog
 
@@ -18,7 +18,7 @@ def log(root: str) -> RequestLog:
 
 
 @pytest.fixture
-def bootstrap(tmp_path: Path) -> LocalAppender:
+def bootstrap(tmp_path: Path) -> Appender:
     folder = tmp_path / "bootstrap"
     write_deltalake(str(folder), PACKED_SCHEMA.empty_table())
-    return LocalAppender(folder)
+    return Appender(folder)

@@ -22,8 +22,8 @@ from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import commit_reader
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.layout import Layout
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.stream import event_tables, packing, request_pages
 from group_coordinator.pipeline.stream.change import Change, change_row
@@ -63,7 +63,7 @@ NEVER = 1 << 30
 
 
 @pytest.fixture
-def read(root: str, tmp_path: Path, bootstrap: LocalAppender):
+def read(root: str, tmp_path: Path, bootstrap: Appender):
     """Open a reader of the root's requests and the bootstrap, with other bounds if asked for."""
 
     def open_reader(**other: Any) -> EventReader:
@@ -194,7 +194,7 @@ def test_what_many_small_commits_have_is_packed_at_once(log, read, monkeypatch):
 def test_a_large_commit_is_many_batches_of_a_row_group_each(root, log, read, monkeypatch):
     log.append([heartbeat("first")])
     rows = to_requests([heartbeat(str(number)) for number in range(6)])
-    appender = LocalAppender(Path(table_uri(root, REQUESTS)))
+    appender = Appender(Path(table_uri(root, REQUESTS)))
     monkeypatch.setattr(
         "group_coordinator.pipeline.delta.data_files.ROW_GROUP_BYTES", rows.nbytes // 3 + 1
     )
@@ -278,7 +278,7 @@ def load(group: str) -> tuple[str, str]:
     return group, FIRST_KEY + f'{{"request_id":"load {group}"}}'
 
 
-def brought(bootstrap: LocalAppender, *rows: tuple[str, str]) -> None:
+def brought(bootstrap: Appender, *rows: tuple[str, str]) -> None:
     bootstrap.append(
         pa.table([list(each) for each in zip(*rows, strict=True)], schema=PACKED_SCHEMA)
     )
@@ -654,7 +654,7 @@ def test_a_batch_ends_within_a_row_group_that_is_too_large_for_it(root, log, rea
     monkeypatch.setattr(request_pages, "PAGE_BYTES", 20_000)
     monkeypatch.setattr(event_tables, "_SMALL_BYTES", 0)
     rows = to_requests([heartbeat(f"{number:03}") for number in range(500)])
-    LocalAppender(Path(table_uri(root, REQUESTS))).append(rows)
+    Appender(Path(table_uri(root, REQUESTS))).append(rows)
     log.append([heartbeat("after")])
     reader = read(max_bytes=30_000)
     found = [batch for batch in all_ids(reader, reader.initialOffset()) if batch]
@@ -665,7 +665,7 @@ def test_a_batch_ends_within_a_row_group_that_is_too_large_for_it(root, log, rea
 
 def test_a_batch_is_run_again_as_it_was_however_pages_are_cut_now(root, log, read, monkeypatch):
     rows = to_requests([heartbeat(f"{number:03}") for number in range(500)])
-    LocalAppender(Path(table_uri(root, REQUESTS))).append(rows)
+    Appender(Path(table_uri(root, REQUESTS))).append(rows)
     monkeypatch.setattr(request_pages, "PAGE_BYTES", 20_000)
     reader = read(max_bytes=50_000)
     _, start = reader.read(reader.initialOffset())
@@ -780,7 +780,7 @@ def test_nodes_read_each_its_lanes_and_together_every_request_once_by_group(
     asked = [heartbeat(f"{n:03}", groups[n * n % 60]) for n in range(400)]
     log.append(asked[:300])
     log.append(asked[300:305])
-    LocalAppender(Path(uri)).append(to_requests(asked[305:350]))  # without lanes
+    Appender(Path(uri)).append(to_requests(asked[305:350]))  # without lanes
     write_deltalake(uri, to_requests(asked[350:390]), mode="append")
     DeltaTable(uri).optimize.compact()  # a rewrite brings nothing new
     log.append(asked[390:])
@@ -845,7 +845,7 @@ def test_a_tag_that_tells_wrongly_conceals_its_writer_s_own_requests_alone(
     def lies(rows: pa.Table) -> Layout:
         return Layout(rows, wrong)
 
-    LocalAppender(Path(table_uri(root, REQUESTS)), lay_out=lies).append(
+    Appender(Path(table_uri(root, REQUESTS)), lay_out=lies).append(
         to_requests([heartbeat("concealed", a)])
     )
     log.append([heartbeat("a", a), heartbeat("b", b)])

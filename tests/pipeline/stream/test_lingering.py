@@ -12,7 +12,7 @@ import pytest
 
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.stream.change import Change, change_row
 from group_coordinator.pipeline.stream.event_source import EventReader
 from group_coordinator.pipeline.stream.event_tables import Input
@@ -39,7 +39,7 @@ def time_of_day() -> Iterator[Clock]:
 
 
 @pytest.fixture
-def read(root: str, bootstrap: LocalAppender, tmp_path: Path) -> Callable[..., EventReader]:
+def read(root: str, bootstrap: Appender, tmp_path: Path) -> Callable[..., EventReader]:
     def open_reader(**other: Any) -> EventReader:
         wanted: dict[str, Any] = {
             "requests": table_uri(root, REQUESTS),
@@ -193,7 +193,7 @@ def test_a_change_of_what_is_read_waits_for_no_batch_that_lingers(
     time_of_day: Clock,
     log: RequestLog,
     read: Callable[..., EventReader],
-    bootstrap: LocalAppender,
+    bootstrap: Appender,
     selection: Selection,
     expected: list[str],
 ) -> None:

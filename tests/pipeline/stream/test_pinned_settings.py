@@ -11,8 +11,9 @@ from deltalake import DeltaTable
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.coordinator import Node
-from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown
+from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
+from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log
 from group_coordinator.pipeline.stream.offset import Offset, Planned, Position, Selection
 from group_coordinator.pipeline.stream.pinned_settings import KeysGone, PinnedSettings
 from group_coordinator.pipeline.tables.acls import add_acls, remove_acls
@@ -208,15 +209,15 @@ def test_a_pin_that_fails_is_tried_again_within_the_batch(
 ) -> None:
     running = PinnedSettings(root, checkpoint, OURS)
     create_topic(root, "orders", 6)
-    create = Commit.create
+    create = Log.create
 
-    def fail(self: Commit, folder: Path, version: int) -> None:
-        monkeypatch.setattr(Commit, "create", create)
+    def fail(self: Log, commit: Commit, version: int) -> None:
+        monkeypatch.setattr(Log, "create", create)
         if stands:
-            create(self, folder, version)
+            create(self, commit, version)
         raise CommitStateUnknown("no answer")
 
-    monkeypatch.setattr(Commit, "create", fail)
+    monkeypatch.setattr(Log, "create", fail)
     pinned = of(running, 3)
     assert pinned.topics is not None
     delete_topic(root, "orders")

@@ -14,11 +14,13 @@ import pytest
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.batch import GroupOutput
 from group_coordinator.pipeline import clock
-from group_coordinator.pipeline.delta import commit
-from group_coordinator.pipeline.delta.commit import Commit, CommitStateUnknown, NotFlushed
+from group_coordinator.pipeline.delta import disk
+from group_coordinator.pipeline.delta.appender import raise_epoch
+from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.delta.open import raise_epoch
+from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log
 from group_coordinator.pipeline.delta.patience import CommitTimeoutError
+from group_coordinator.pipeline.delta.store import NotFlushed
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.schemas.records import GroupEvent
@@ -217,19 +219,19 @@ def failing_commits(table: str, error: Exception, times: int, stands: bool) -> I
 
     Yields the names of the tables of all attempts.
     """
-    create, attempts = Commit.create, list[str]()
+    create, attempts = Log.create, list[str]()
 
-    def creating(self: Commit, folder: Path, version: int) -> None:
-        name = folder.parent.name
+    def creating(self: Log, commit: Commit, version: int) -> None:
+        name = Path(self.uri).name
         attempts.append(name)
         fails = name == table and attempts.count(table) <= times
         if stands or not fails:
-            create(self, folder, version)
+            create(self, commit, version)
         if fails:
             raise error
 
     with pytest.MonkeyPatch.context() as patch, clock.use(Clocks()):
-        patch.setattr(Commit, "create", creating)
+        patch.setattr(Log, "create", creating)
         yield attempts
 
 
@@ -293,12 +295,14 @@ def test_a_commit_that_could_not_be_forced_to_the_disk_is_not_tried_again(root, 
     @contextmanager
     def broken(path: Path) -> Iterator[Callable[[], None]]:
         def fail() -> None:
+            if path.name != "_delta_log":
+                return
             forced.append(path)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         yield fail
 
-    monkeypatch.setattr(commit, "opened_to_flush", broken)
+    monkeypatch.setattr(disk, "opened_to_flush", broken)
     with pytest.raises(NotFlushed, match="may not outlive a loss of power"):
         flushed.write(WHOLE, QUERY, 0)
     assert forced == [Path(root, "offsets_topic", "_delta_log")]

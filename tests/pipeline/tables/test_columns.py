@@ -10,7 +10,7 @@ from deltalake import DeltaTable, Field
 from msgspec.structs import replace
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
 from group_coordinator.pipeline.records.exporter import export
@@ -71,7 +71,7 @@ def earlier_root(tmp_path):
 
 def append_as_earlier(root: str, table, rows: pa.Table) -> None:
     known = earlier(table, *LACKING[table.name])
-    open_appender(table_uri(root, table)).append(in_columns(rows, known))
+    Appender(table_uri(root, table)).append(in_columns(rows, known))
 
 
 def join(request_id: str) -> RequestEvent:
@@ -173,7 +173,7 @@ def test_starts_at_the_same_time_add_the_columns_once(earlier_root):
 
 def test_appends_go_on_while_columns_are_added(earlier_root):
     """An earlier release's process has its own log of the table in memory."""
-    running = open_appender(table_uri(earlier_root, REQUESTS))
+    running = Appender(table_uri(earlier_root, REQUESTS))
     known = earlier(REQUESTS, *LACKING["requests"])
     running.append(in_columns(to_requests([heartbeat("before")]), known))
     ensure_tables(earlier_root)

@@ -23,8 +23,8 @@ from pyspark.sql import DataFrame
 
 from group_coordinator.pipeline.client import RequestClient
 from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.table import newest_version, open_delta
 from group_coordinator.pipeline.gateway.brokers import Brokers
@@ -151,7 +151,7 @@ def keep_up(root: str) -> None:
     record = Record(0, "share_group", "in a new segment", 1, 10**6, topic="x")
     segment = pa.array([newest + 1], pa.int64())
     rows = to_arrow(OFFSETS_TOPIC, [record], {"segment": segment})
-    LocalAppender(Path(topic)).append(rows)
+    Appender(Path(topic)).append(rows)
     assert compact(root, upkeep(), CENTURIES_MS, force=True).skipped is None
     now_ms = clock_ms()
     results = [*retain(root, upkeep(), now_ms), *retain_topics(root, upkeep(), now_ms)]

@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.pipeline.tables.topics import (
     TopicExists,
@@ -123,7 +123,7 @@ def test_a_plain_topic_does_not_inherit_what_a_killed_creator_left(root: str, ur
     """The creator was killed between the definition and the topic's row."""
     left = TopicTable("t", "an-id", uri, "a-table", "id", None, None, None, None, at=1_000)
     ensure_table(root, TOPIC_TABLES)
-    open_appender(table_uri(root, TOPIC_TABLES)).append(to_arrow(TOPIC_TABLES, [left]))
+    Appender(table_uri(root, TOPIC_TABLES)).append(to_arrow(TOPIC_TABLES, [left]))
     create_topic(root, "t", 3)
     assert opened(root).topics() == {}
     delete_topic(root, "t")

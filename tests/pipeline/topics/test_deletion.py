@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable, Transaction
+from deltalake import DeltaTable
 
 from group_coordinator.pipeline.admin.changes import delete_topic
-from group_coordinator.pipeline.delta.file_appender import FileAppender
-from group_coordinator.pipeline.delta.file_commits import FileCommits
-from group_coordinator.pipeline.delta.rewrite import Rewrite
-from group_coordinator.pipeline.delta.store_log import CLEANED_S
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.commit import Changes, Move
+from group_coordinator.pipeline.delta.log import Log
+from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.writer import Writer
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.tables.topics import TopicExists, UnknownTopic, read_newest
@@ -39,7 +40,7 @@ def test_who_has_not_heard_that_it_was_made_anew_appends_to_neither(root: str) -
     elsewhere.append([batch(0, "before")])
     delete_topic(root, "t")
     # Upkeep may have been under way.
-    FileCommits(old.table).commit(2, Rewrite((), (), [Transaction("run", 1)]))
+    Writer(old.table, flushed=False).commit(Changes(moves=[Move("run", None, 1)]))
     new = make(root)
     assert new.table != old.table
     for _ in range(2):
@@ -52,15 +53,15 @@ def test_who_has_not_heard_that_it_was_made_anew_appends_to_neither(root: str) -
 def test_nor_does_who_has_just_looked(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
     old = make(root)
     other = create_log_topic(root, "other", 1)
-    commit = FileCommits.commit
+    commit = Log.create
 
-    def late(self: FileCommits, *arguments: Any) -> None:
-        monkeypatch.setattr(FileCommits, "commit", commit)
+    def late(self: Log, *arguments: Any) -> None:
+        monkeypatch.setattr(Log, "create", commit)
         delete_topic(root, "t")
         commit(self, *arguments)
 
     elsewhere = appender(old)
-    monkeypatch.setattr(FileCommits, "commit", late)
+    monkeypatch.setattr(Log, "create", late)
     assert offsets(elsewhere.append([batch(0, "late")])) == [GONE]
     assert rows_of(old.table) == 0
     assert DeltaTable(Path(root, other.table)).version() == 0, "other topics go on"
@@ -71,14 +72,14 @@ def test_what_was_appended_before_is_acknowledged(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     old = make(root)
-    commit = FileCommits.commit
+    commit = Log.create
 
-    def overtaken(self: FileCommits, *arguments: Any) -> None:
-        monkeypatch.setattr(FileCommits, "commit", commit)
+    def overtaken(self: Log, *arguments: Any) -> None:
+        monkeypatch.setattr(Log, "create", commit)
         commit(self, *arguments)
         delete_topic(root, "t")
 
-    monkeypatch.setattr(FileCommits, "commit", overtaken)
+    monkeypatch.setattr(Log, "create", overtaken)
     assert offsets(appender(old).append([batch(0, "in time")])) == [0]
 
 
@@ -112,10 +113,10 @@ def test_a_deletion_that_was_killed_can_be_repeated(
 ) -> None:
     old = make(root)
     elsewhere = appender(old)
-    append = FileAppender.append
+    append = Appender.append
     calls: list[str] = []
 
-    def killed(self: FileAppender, *arguments: Any) -> bool:
+    def killed(self: Appender, *arguments: Any) -> bool:
         calls.append(self._uri)
         if len(calls) <= which:
             return append(self, *arguments)
@@ -124,7 +125,7 @@ def test_a_deletion_that_was_killed_can_be_repeated(
         raise Killed
 
     with monkeypatch.context() as killing:
-        killing.setattr(FileAppender, "append", killed)
+        killing.setattr(Appender, "append", killed)
         with pytest.raises(Killed):
             delete_topic(root, "t")
     assert calls == [old.table, table_uri(root, TOPICS)][: which + 1]
@@ -166,6 +167,6 @@ def test_who_comes_when_the_files_are_gone_is_told_nothing_else_than_an_error(
     elsewhere.append([batch(0, "before")])
     delete_topic(root, "t")
     shutil.rmtree(old.table)
-    clocks.monotonic_ahead_s += CLEANED_S
+    clocks.monotonic_ahead_s += ObjectStore.costs.freed_s
     with pytest.raises((OSError, Failure)):
         elsewhere.append([batch(0, "late")])

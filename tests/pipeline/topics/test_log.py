@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.exceptions import CommitFailedError
 
-from group_coordinator.pipeline.delta import commit
-from group_coordinator.pipeline.delta.commit import CommitStateUnknown
+from group_coordinator.pipeline.delta import disk
+from group_coordinator.pipeline.delta.log import CommitStateUnknown
 from group_coordinator.pipeline.topics import (
     NewBatch,
     OffsetOutOfRange,
@@ -186,7 +185,7 @@ def test_writers_at_once_leave_no_gap_and_no_offset_twice(root: str) -> None:
 
 
 def break_link(monkeypatch: pytest.MonkeyPatch, error: BaseException, works: bool) -> None:
-    monkeypatch.setattr(commit.os, "link", Once(os.link, error, works))
+    monkeypatch.setattr(disk.os, "link", Once(os.link, error, works))
 
 
 @pytest.mark.parametrize("works", [True, False], ids=["made", "not made"])
@@ -220,8 +219,8 @@ def test_a_commit_that_could_not_be_read_after_it_was_made_is_found_in_the_log(
             raise BROKEN_DISK
         return read_bytes(path)
 
-    monkeypatch.setattr(commit.os, "link", made)
-    monkeypatch.setattr(commit.Path, "read_bytes", read)
+    monkeypatch.setattr(disk.os, "link", made)
+    monkeypatch.setattr(disk.Path, "read_bytes", read)
     assert offsets(writer.append([batch(0, "a")])) == [0]
     assert unreadable
     assert values(opened(root)) == [(0, "a")]
@@ -238,7 +237,7 @@ def test_a_commit_that_stays_unknown_is_said_to_be(
 
     with monkeypatch.context() as broken:
         broken.setattr("group_coordinator.pipeline.topics.log_appender._SETTLE_S", 0)
-        broken.setattr(writer._commits, "commit", fails)
+        broken.setattr(writer._log, "create", fails)
         poll = Segments.poll
         looks = iter([False])
 
@@ -302,7 +301,7 @@ def failed_once(monkeypatch: pytest.MonkeyPatch, writer: Any, *batches: NewBatch
         raise BROKEN_DISK
 
     with monkeypatch.context() as broken:
-        broken.setattr(writer._commits, "commit", fails)
+        broken.setattr(writer._log, "create", fails)
         with pytest.raises(OSError, match="Input/output error"):
             writer.append(batches)
 
@@ -405,60 +404,3 @@ def test_a_table_that_was_optimized_is_read_by_the_same_offsets(root: str) -> No
     assert values(caught_up(topics)) == before
     assert values(opened(root)) == before
     assert offsets(writer.append([batch(0, "next")])) == [len(before)]
-
-
-# --- elsewhere than in a local folder, where delta-rs commits -------------------------------------
-
-
-def remote(writer: Any) -> Any:
-    """A writer to a table that is not a plain one, which delta-rs writes."""
-    writer._commits._is_plain = False
-    return writer
-
-
-def test_through_delta_rs_a_writer_that_was_overtaken_numbers_anew(root: str) -> None:
-    topic = make(root)
-    first, second = remote(appender(topic)), remote(appender(topic))
-    assert offsets(first.append([batch(0, "a"), of_producer(0, "p")])) == [0, 1]
-    second._segments.poll()
-    first.append([batch(0, "b")])
-    overtaken(second)
-    assert offsets(second.append([of_producer(0, "p"), batch(0, "c"), batch(1, "d")])) == [1, 3, 0]
-    first._segments.poll()
-    second.append([batch(2, "e")])
-    overtaken(first)
-    assert offsets(first.append([batch(1, "f")])) == [1]
-    topics = opened(root)
-    assert values(topics) == [(0, "a"), (1, "p"), (2, "b"), (3, "c")]
-    assert values(topics, 1) == [(0, "d"), (1, "f")]
-
-
-def test_through_delta_rs_a_writer_that_loses_at_the_commit_numbers_anew(root: str) -> None:
-    topic = make(root)
-    first, second = appender(topic), remote(appender(topic))
-    handle = second._commits._handle
-    create, losses = handle.create_write_transaction, iter(["b"])
-
-    def late(*arguments: Any, **options: Any) -> None:
-        for value in losses:
-            first.append([batch(0, value)])
-        create(*arguments, **options)
-
-    handle.create_write_transaction = late
-    assert offsets(second.append([batch(0, "a")])) == [1]
-    assert values(opened(root)) == [(0, "b"), (1, "a")]
-
-
-@pytest.mark.parametrize("works", [True, False], ids=["made", "not made"])
-def test_through_delta_rs_a_commit_that_seemed_to_fail_is_made_once(
-    root: str, monkeypatch: pytest.MonkeyPatch, works: bool
-) -> None:
-    topic = make(root)
-    writer = remote(appender(topic))
-    lost = CommitFailedError("the answer was lost")
-    handle = writer._commits._handle
-    create = Once(handle.create_write_transaction, lost, works)
-    monkeypatch.setattr(handle, "create_write_transaction", create)
-    assert offsets(writer.append([batch(0, "a")])) == [0]
-    assert offsets(writer.append([batch(0, "b")])) == [1]
-    assert values(opened(root)) == [(0, "a"), (1, "b")]

@@ -17,9 +17,8 @@ from kafka.partitioner.default import murmur2
 from pyarrow.fs import PyFileSystem
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.commit import CommitStateUnknown
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.log import CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.topics import alter_topic
 from group_coordinator.pipeline.topics import (
@@ -402,15 +401,15 @@ def test_an_append_whose_outcome_is_unknown_is_found_or_repeated(
     define(root, uri)
     topics = opened(root)
     append(uri, range(4, 8))
-    append_rows = LocalAppender.append
+    append_rows = Appender.append
 
-    def unknown(self: LocalAppender, *arguments: Any) -> bool:
+    def unknown(self: Appender, *arguments: Any) -> bool:
         monkeypatch.undo()
         if committed:
             append_rows(self, *arguments)
         raise CommitStateUnknown("the store did not answer")
 
-    monkeypatch.setattr(LocalAppender, "append", unknown)
+    monkeypatch.setattr(Appender, "append", unknown)
     topics.poll()
     assert "did not answer" in str(topics.problems()["t"])
     assert numbers(caught_up(topics)) == numbers(opened(root)) == placed(range(4), range(4, 8))
@@ -533,7 +532,7 @@ def test_an_index_that_contradicts_itself_is_its_topic_s_problem_and_can_be_begu
     create_table_topic(root, "other", 1, other, key="id")
     opened(root)
     rows = to_arrow(TOPIC_INDEX, [entry(root, sequence=2, base=30)])
-    assert open_appender(f"{root}/topic_index").append(rows, f"topic-index/{topic_id(root)}", 2)
+    assert Appender(f"{root}/topic_index").append(rows, f"topic-index/{topic_id(root)}", 2)
     append(uri, range(10, 15))
     append(other, range(5, 9))
     topics = opened(root)

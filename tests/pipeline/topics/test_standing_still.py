@@ -14,10 +14,9 @@ import pytest
 from deltalake import DeltaTable
 
 from group_coordinator.pipeline.admin.changes import delete_topic
-from group_coordinator.pipeline.delta import commit
+from group_coordinator.pipeline.delta import disk
 from group_coordinator.pipeline.delta.log_trim import trim_log
-from group_coordinator.pipeline.delta.object_store import Folder
-from group_coordinator.pipeline.delta.store_log import CLEANED_S
+from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.topics import LogAppender
 from tests.clocks import AheadClocks
 from tests.pipeline.topics.logs import appender, batch, make, offsets, values
@@ -32,14 +31,14 @@ def held(
     killed: bool = False,
 ) -> None:
     """Have the next commit stand still, after its look at the log, until `meanwhile` was done."""
-    owner, name = (commit.os, "link") if place == "disk" else (Folder, "create")
+    owner, name = (disk.os, "link") if place == "disk" else (ObjectStore, "put_absent")
     create = getattr(owner, name)
 
     def late(*arguments: Any) -> None:
         monkeypatch.setattr(owner, name, create)
         meanwhile()
-        clocks.monotonic_ahead_s += CLEANED_S
-        clocks.wall_ahead_s += CLEANED_S
+        clocks.monotonic_ahead_s += ObjectStore.costs.freed_s
+        clocks.wall_ahead_s += ObjectStore.costs.freed_s
         create(*arguments)
         if killed:
             raise KeyboardInterrupt
@@ -50,7 +49,7 @@ def held(
 def trim(table: str) -> None:
     """Delete all log files that a Delta checkpoint makes superfluous; bring what came late."""
     DeltaTable(table).create_checkpoint()
-    trim_log(Path(table), DeltaTable(table).version(), grace_s=0)
+    trim_log(table, DeltaTable(table).version(), grace_s=0)
 
 
 def go_on(writer: LogAppender, table: str) -> None:

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 from starlette.testclient import TestClient
 
-from group_coordinator.pipeline.delta.open import open_appender
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.ui.app import make_app
@@ -117,7 +117,7 @@ def test_what_is_linked_from_a_group_is_there(golden: TestClient) -> None:
 
 def test_a_group_that_is_gone_keeps_its_history(root: str) -> None:
     events = [GroupEvent(5, "gone", "group_deleted", reason="deleted by an operator")]
-    open_appender(table_uri(root, GROUP_EVENTS)).append(to_events(events))
+    Appender(table_uri(root, GROUP_EVENTS)).append(to_events(events))
     told = text(page(browser(root), "/group", id="gone"))
     assert "does not exist any more" in told
     assert "group deleted deleted by an operator" in told
@@ -136,7 +136,7 @@ def answered(root: str, request: RequestEvent, error: str = "NONE", code: int = 
     response = Response(
         request.request_id, request.group_id, request.api, code, error, responded_at=7_000
     )
-    open_appender(table_uri(root, RESPONSES)).append(to_arrow(RESPONSES, [response]))
+    Appender(table_uri(root, RESPONSES)).append(to_arrow(RESPONSES, [response]))
 
 
 def reset(request_id: str, group_id: str = "g", **fields: object) -> RequestEvent:
@@ -233,7 +233,7 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
         GroupEvent(5, BAD, "transition", "Empty", "PreparingRebalance", 1, reason=BAD),
         GroupEvent(5, BAD, BAD, member_id=BAD, reason=BAD, request_id=BAD),
     ]
-    open_appender(table_uri(root, GROUP_EVENTS)).append(to_events(events))
+    Appender(table_uri(root, GROUP_EVENTS)).append(to_events(events))
     answered(root, reset(BAD, BAD, client_id=BAD, principal=BAD, client_host=BAD), BAD)
     return browser(root)
 

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_files import data_files
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
-from group_coordinator.pipeline.delta.remote_appender import RemoteAppender
-from group_coordinator.pipeline.delta.rewrite import RewriteConflict
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.delta.writer import RewriteConflict
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.pipeline.upkeep.compaction import CompactionResult, compact
@@ -299,12 +298,11 @@ def appended(first: int, segment: int) -> pa.Table:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [LocalAppender, RemoteAppender])
-def test_a_writer_beside_it_loses_no_append_and_a_reader_no_record(tmp_path: Path, kind: type):
+def test_a_writer_beside_it_loses_no_append_and_a_reader_no_record(tmp_path: Path):
     make_tables(str(tmp_path))
     ensure_table(str(tmp_path), OFFSETS_HISTORY)
     uri = table_uri(str(tmp_path), OFFSETS_TOPIC)
-    appender = kind(Path(uri) if kind is LocalAppender else uri)
+    appender = Appender(uri)
     tail = follow(table_uri(str(tmp_path), OFFSETS_TOPIC), ["log_offset"])
     appends, failures, compactions = 18, [], 0
     enough = threading.Event()

@@ -18,9 +18,9 @@ from deltalake.transaction import RemoveAction
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta import store_clock
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_files import DataFile, data_files
 from group_coordinator.pipeline.delta.engine import Engine
-from group_coordinator.pipeline.delta.local_appender import LocalAppender
 from group_coordinator.pipeline.delta.tail import follow
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import table_uri
@@ -52,7 +52,7 @@ NOON = 500 * DAY_MS + 12 * HOUR_MS
 
 def ask(root: str, *ids: str, sent_at: int | None = None) -> None:
     """Append requests, each in a commit of its own."""
-    appender = LocalAppender(Path(table_uri(root, REQUESTS)))
+    appender = Appender(Path(table_uri(root, REQUESTS)))
     for request_id in ids:
         body = HeartbeatRequest(1, "m")
         event = RequestEvent(request_id, "g", "heartbeat", sent_at=sent_at, heartbeat=body)
@@ -211,7 +211,7 @@ def test_a_file_that_does_not_fit_its_table_stays_and_the_others_are_packed(
     body = HeartbeatRequest(1, "m")
     rows = to_requests([RequestEvent("odd", "g", "heartbeat", heartbeat=body)])
     odd = rows.set_column(rows.schema.get_field_index(name), name, column)
-    LocalAppender(Path(table_uri(root, REQUESTS))).append(odd)
+    Appender(Path(table_uri(root, REQUESTS))).append(odd)
     ask(root, *(str(number) for number in range(LEAST_FILES, 2 * LEAST_FILES)))
     result = run(root, clock_ms())["requests"]
     assert (result.records_before, result.records_after) == (17, 17)
@@ -395,7 +395,7 @@ def test_it_can_be_stopped_between_its_steps(root: str, monkeypatch: pytest.Monk
 
 
 def test_answers_are_packed_too(root: str):
-    appender = LocalAppender(Path(table_uri(root, RESPONSES)))
+    appender = Appender(Path(table_uri(root, RESPONSES)))
     for i in range(LEAST_FILES):
         appender.append(to_arrow(RESPONSES, [Response(str(i), "g", "heartbeat", 0, "NONE")]))
     assert run(root, NOON)["responses"].records_after == LEAST_FILES

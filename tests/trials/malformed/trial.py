@@ -18,6 +18,7 @@ from msgspec import Struct
 from group_coordinator.pipeline.delta.actions import add_action
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.data_files import DataFile, new_path
+from group_coordinator.pipeline.delta.log import open_log
 from group_coordinator.pipeline.delta.tail import follow
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
@@ -184,7 +185,7 @@ class _Trial:
             self._debts.add(owed)
             written += int(rows.num_rows)
         self._version += 1
-        Commit(actions, is_blind_append=True).create(folder / "_delta_log", self._version)
+        open_log(str(folder)).create(Commit(actions), self._version)
         return written - int(healthy[0].num_rows)
 
     def _answer(self) -> None:

@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta import local_appender
+from group_coordinator.pipeline.delta import appender
 from group_coordinator.pipeline.delta.actions import parse_commit
+from group_coordinator.pipeline.delta.disk import Disk
 from group_coordinator.pipeline.delta.layout import Layout, write_parquet
 from tests.support.failing_reads import count_files, telling_of_reads
 from tests.trials.simulation.clocks import BEGIN_MS
@@ -92,6 +93,7 @@ class Files:
         self._unlink = Path.unlink
         self._read_bytes = Path.read_bytes
         self._unreadable: set[Path] = set()
+        self._encoded = pa.table({})
         # Whether what reads now is the trial itself.
         self._is_ours = False
 
@@ -126,7 +128,8 @@ class Files:
                 (os, "link", self.create_commit),
                 (pq, "write_table", self.write_table),
                 (pq, "read_table", read_parquet),
-                (local_appender, "write_parquet", self.write_parquet),
+                (appender, "write_parquet", self.write_parquet),
+                (Disk, "write", self._file_write()),
                 (Path, "unlink", unlink_path),
                 (Path, "read_bytes", read_path),
                 (uuid, "uuid4", self.new_name),
@@ -187,16 +190,28 @@ class Files:
 
     def write_table(self, rows: Any, target: Any, **options: Any) -> None:
         """`pyarrow.parquet.write_table`."""
+        if not isinstance(target, Path):
+            self._write_table(rows, target, **options)
+            return
         self._write(rows, target, lambda: self._write_table(rows, target, **options))
 
     def write_parquet(self, target: Any, layout: Layout, leave_out: Sequence[str]) -> None:
-        """`pipeline.delta.layout.write_parquet`, where it does not write by `write_table`."""
-        if layout.row_groups is None:
-            write_parquet(target, layout, leave_out)
-            return
-        self._write(layout.rows, target, lambda: write_parquet(target, layout, leave_out))
+        """`pipeline.delta.layout.write_parquet`: what is encoded is written next."""
+        write_parquet(target, layout, leave_out)
+        self._encoded = layout.rows
 
-    def _write(self, rows: pa.Table, target: Any, write: Callable[[], None]) -> None:
+    def _file_write(self) -> Callable[..., int]:
+        """`Disk.write`."""
+        original = Disk.write
+
+        def write(disk: Disk, path: str, content: Any, flushed: bool = False) -> int:
+            target = disk.folder / path
+            self._write(self._encoded, target, lambda: original(disk, path, content, flushed))
+            return target.stat().st_mtime_ns // 1_000_000
+
+        return write
+
+    def _write(self, rows: pa.Table, target: Any, write: Callable[[], object]) -> None:
         ours = self._before(Path(target))
         outcome = self._meet_fault(DATA_FILE) if ours else None
         if outcome in (FAIL, ANSWER_LOST, UNKNOWN):
@@ -261,11 +276,11 @@ class Files:
 
     def _described(self, table: str, content: bytes) -> Commit:
         actions = parse_commit(content)
-        paths = [Path(action.add.path).name for action in actions if action.add is not None]
+        paths = [Path(action.add.file).name for action in actions if action.add is not None]
         rows = [self._uncommitted.pop(path)[1] for path in paths if path in self._uncommitted]
         for action in actions:
             if action.remove is not None:
-                self._changed_at[Path(action.remove.path).name] = self._world.now
+                self._changed_at[Path(action.remove.file).name] = self._world.now
         transactions = {
             action.txn.app_id: action.txn.version for action in actions if action.txn is not None
         }

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from group_coordinator.pipeline import background, clock
-from group_coordinator.pipeline.delta import local_appender, log_trim
+from group_coordinator.pipeline.delta import log_trim, writer
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node import handover
@@ -185,7 +185,7 @@ class Simulation:
                 stack.enter_context(replaced(Epoch, "check", counted))
                 stack.enter_context(self._files.installed())
                 stack.enter_context(self._upkeep.installed())
-                stack.enter_context(replaced(local_appender, "CHECKPOINT_EVERY", 25))
+                stack.enter_context(replaced(writer, "CHECKPOINT_EVERY", 25))
                 stack.enter_context(replaced(handover, "append_bootstrap", self._write_slowly()))
                 # Ages of files are the real store's: a run that took long would be another run.
                 stack.enter_context(replaced(log_trim, "GRACE_S", 0.0))

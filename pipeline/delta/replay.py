@@ -1,0 +1,144 @@
+"""A table's state, put together from its newest Delta checkpoint and the commits since.
+
+The caller says what is kept of the state: the statistics of a large table, and the identifiers of
+all who ever wrote to it, do not fit memory. It also hands in what reads a Delta checkpoint, which
+is a Parquet file: a command that only asks DuckDB imports no Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from group_coordinator.pipeline.delta.log import LogGone, listed_checkpoint
+from group_coordinator.pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from group_coordinator.pipeline.delta.actions import Action, AddedFile
+    from group_coordinator.pipeline.delta.log import LastCheckpoint, Log
+
+_File = TypeVar("_File")
+# Reads the Delta checkpoint of a version as actions. Raises FileNotFoundError if there is none of
+# one plain file, and OSError.
+ReadCheckpoint = Callable[["Log", int], "Iterable[Action]"]
+
+
+class NoPlainCheckpoint(Failure):
+    """A table's Delta checkpoint is not one plain file: only another library can read it."""
+
+
+class TableState(Generic[_File]):
+    """What a table's log says of it up to `version`, -1 before the first one.
+
+    `files` are those of the table by their paths below its root, in the order in which the log
+    added them, as `keep` has them; `transactions` the versions of those identifiers that `wants`
+    names. `meta_data` and `protocol` are the actions' fields, verbatim.
+    """
+
+    def __init__(self, keep: Callable[[AddedFile], _File], wants: Callable[[str], bool]) -> None:
+        self._keep, self._wants = keep, wants
+        self.version = -1
+        self.files: dict[str, _File] = {}
+        self.transactions: dict[str, int] = {}
+        self.meta_data: dict[str, Any] | None = None
+        self.protocol: dict[str, Any] | None = None
+
+    @property
+    def partition_by(self) -> list[str]:
+        """The names of the table's partition columns."""
+        return list((self.meta_data or {}).get("partitionColumns") or ())
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties."""
+        return dict((self.meta_data or {}).get("configuration") or {})
+
+    @property
+    def fields(self) -> list[dict[str, Any]]:
+        """The fields of the table's schema, as Delta's JSON has them."""
+        text = (self.meta_data or {}).get("schemaString") or '{"fields": []}'
+        return list(msgspec.json.decode(text)["fields"])
+
+    @property
+    def description(self) -> tuple[object, ...]:
+        """What the table is described by, however its log spells that."""
+        protocol = {name: value for name, value in (self.protocol or {}).items() if value}
+        return self.fields, self.partition_by, self.properties, protocol
+
+    def take(self, action: Action) -> None:
+        """Take in the next action of the log."""
+        if action.add is not None:
+            # A writer that changes what the log says of a file adds that file again.
+            self.files.pop(action.add.file, None)
+            self.files[action.add.file] = self._keep(action.add)
+        elif action.remove is not None:
+            self.files.pop(action.remove.file, None)
+        elif action.txn is not None:
+            if self._wants(action.txn.app_id):
+                self.transactions[action.txn.app_id] = action.txn.version
+        elif action.meta_data is not None:
+            self.meta_data = action.meta_data
+        elif action.protocol is not None:
+            self.protocol = action.protocol
+
+
+def replay(
+    log: Log, read: ReadCheckpoint, begin: Callable[[], TableState[_File]]
+) -> TableState[_File]:
+    """Return a table's newest state, of version -1 where there is no table.
+
+    `begin` makes the state of a table without anything. Others may write meanwhile, and clean the
+    log up. Raises NoPlainCheckpoint, and Failure and OSError for what cannot be read.
+    """
+    while True:
+        state = from_checkpoint(log, read, begin)
+        try:
+            _follow(log, state)
+            if state.version < 0:
+                # A log whose note was lost with a torn checkpoint may have an earlier one.
+                listed = listed_checkpoint(each.path for each in log.store.list())
+                if listed is not None:
+                    state = _taken(log, read, listed, begin())
+                    _follow(log, state)
+        except LogGone:
+            continue
+        return state
+
+
+def from_checkpoint(
+    log: Log, read: ReadCheckpoint, begin: Callable[[], TableState[_File]]
+) -> TableState[_File]:
+    """Return a table's state at its newest Delta checkpoint, of version -1 if there is none.
+
+    Raises as `replay` does.
+    """
+    while True:
+        noted = log.last_checkpoint()
+        if noted is None:
+            return begin()
+        try:
+            return _taken(log, read, noted, begin())
+        except FileNotFoundError as error:
+            # It may have been cleaned up, of a log that has a later one.
+            if log.last_checkpoint() == noted:
+                raise NoPlainCheckpoint(
+                    f"{log.uri} has no plain Delta checkpoint of version {noted.version}"
+                ) from error
+
+
+def _taken(
+    log: Log, read: ReadCheckpoint, checkpoint: LastCheckpoint, state: TableState[_File]
+) -> TableState[_File]:
+    for action in read(log, checkpoint.version):
+        state.take(action)
+    state.version = checkpoint.version
+    return state
+
+
+def _follow(log: Log, state: TableState[_File]) -> None:
+    while (actions := log.next_commit(state.version)) is not None:
+        for action in actions:
+            state.take(action)
+        state.version += 1

@@ -1,0 +1,174 @@
+"""A table's files as pyarrow reads them, on a disk and in an object store."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow.fs import (
+    FileInfo,
+    FileSelector,
+    FileSystem,
+    FileSystemHandler,
+    FileType,
+    LocalFileSystem,
+    PyFileSystem,
+    SubTreeFileSystem,
+)
+
+from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.table import local_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from group_coordinator.pipeline.delta.store import Listed
+
+
+def open_files(uri: str) -> FileSystem:
+    """Return the file system of a table, with the table at its root."""
+    folder = local_folder(uri)
+    if folder is None:
+        return PyFileSystem(StoreFiles(uri))
+    return SubTreeFileSystem(str(folder), LocalFileSystem())
+
+
+def is_in_store(files: FileSystem) -> bool:
+    """Whether a file system of `open_files` is a store's, where each look is a request."""
+    return isinstance(files, PyFileSystem)
+
+
+class StoreFiles(FileSystemHandler):  # type: ignore[misc]
+    """A folder of an object store as pyarrow's file system; a small file costs one request."""
+
+    def __init__(self, uri: str) -> None:
+        self._folder = ObjectStore(uri)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StoreFiles) and other._folder.uri == self._folder.uri
+
+    def __hash__(self) -> int:
+        return hash(self._folder.uri)
+
+    def get_type_name(self) -> str:
+        """The name of this kind of file system."""
+        return "object-store"
+
+    def normalize_path(self, path: str) -> str:
+        """Paths are as they are."""
+        return path
+
+    def open_input_stream(self, path: str) -> pa.NativeFile:
+        """Open a file to be read from its beginning; it is read at once."""
+        content = self._folder.read(path)
+        if content is None:
+            raise FileNotFoundError(f"{self._folder.uri}/{path} is not there")
+        return pa.BufferReader(content)
+
+    def open_input_file(self, path: str) -> pa.NativeFile:
+        """Open a file to be read in any order."""
+        first, size = self._folder.read_first(path)
+        if len(first) == size:
+            return pa.BufferReader(first)
+        return pa.PythonFile(_LargeFile(self._folder, path, first, size), mode="r")
+
+    def open_output_stream(self, path: str, metadata: object) -> pa.NativeFile:  # noqa: ARG002
+        """Open a file that is there once it is closed."""
+        return pa.PythonFile(_NewFile(self._folder, path), mode="w")
+
+    def get_file_info(self, paths: Sequence[str]) -> list[FileInfo]:
+        """Tell what is at each path; a request for each."""
+        return [self._info(path, self._folder.look_up(path)) for path in paths]
+
+    def get_file_info_selector(self, selector: FileSelector) -> list[FileInfo]:
+        """Tell of all files below a folder; there are no folders."""
+        below = f"{selector.base_dir.strip('/')}/".lstrip("/")
+        return [self._info(each.path, each) for each in self._folder.list(below)]
+
+    def delete_file(self, path: str) -> None:
+        """Delete a file."""
+        self._folder.delete([path])
+
+    def delete_dir_contents(self, path: str, missing_dir_ok: bool = False) -> None:  # noqa: ARG002
+        """Delete all files below a folder."""
+        below = f"{path.strip('/')}/".lstrip("/")
+        self._folder.delete([each.path for each in self._folder.list(below)])
+
+    def delete_root_dir_contents(self) -> None:
+        """Delete all files."""
+        self.delete_dir_contents("")
+
+    def delete_dir(self, path: str) -> None:
+        """Delete all files below a folder: a folder is nothing else."""
+        self.delete_dir_contents(path)
+
+    def create_dir(self, path: str, recursive: bool) -> None:
+        """Do nothing: a store has no folders."""
+
+    def move(self, src: str, dest: str) -> None:
+        """Refuse: a store cannot rename."""
+        raise NotImplementedError(f"{src} cannot be renamed to {dest}: a store copies")
+
+    def copy_file(self, src: str, dest: str) -> None:
+        """Copy a file through this process."""
+        content = self._folder.read(src)
+        if content is None:
+            raise FileNotFoundError(f"{self._folder.uri}/{src} is not there")
+        self._folder.write(dest, content)
+
+    def open_append_stream(self, path: str, metadata: object) -> pa.NativeFile:
+        """Refuse: a store has no appends."""
+        raise NotImplementedError(f"{path}: a store's objects cannot be appended to")
+
+    @staticmethod
+    def _info(path: str, found: Listed | None) -> FileInfo:
+        if found is None:
+            return FileInfo(path, FileType.NotFound)
+        modified_ns = found.modified_ms * 1_000_000
+        return FileInfo(path, FileType.File, size=found.size, mtime_ns=modified_ns)
+
+
+class _LargeFile(io.RawIOBase):
+    """An object whose first bytes were read; the others are asked for as they are wanted."""
+
+    def __init__(self, folder: ObjectStore, path: str, first: bytes, size: int) -> None:
+        super().__init__()
+        self._folder, self._path, self._first, self._size = folder, path, first, size
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def size(self) -> int:
+        return self._size
+
+    def read(self, size: int = -1, /) -> bytes:
+        end = self._size if size < 0 else min(self._size, self._at + size)
+        start, self._at = self._at, max(self._at, end)
+        if end <= len(self._first):
+            return self._first[start:end]
+        return self._folder.read_range(self._path, start, end) if start < end else b""
+
+
+class _NewFile(io.BytesIO):
+    """What is written becomes an object when it is closed."""
+
+    def __init__(self, folder: ObjectStore, path: str) -> None:
+        super().__init__()
+        self._folder, self._path = folder, path
+
+    def close(self) -> None:
+        if not self.closed:
+            self._folder.write(self._path, self.getvalue())
+        super().close()
