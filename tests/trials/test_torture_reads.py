@@ -15,15 +15,15 @@ from tests.trials.torture.reads import hooked
 # Reads of each library, also in what Spark's workers are given: how many of them failed.
 READER = """
 import pickle, sys
-from pathlib import Path
-from group_coordinator.pipeline.delta.store_files import open_files, read_commit
+from group_coordinator.pipeline.delta.commit_reader import read_commit
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.delta.log import next_content
+from group_coordinator.pipeline.delta.log import open_log
 
 def by_arrow(): assert read_commit(open_files(uri), 0) is not None
 def by_a_worker(): assert read_commit(pickle.loads(pickle.dumps(open_files(uri))), 0) is not None
 def by_delta_rs(): open_delta(uri)
-def by_python(): assert next_content(Path(uri, "_delta_log"), -1) is not None
+def by_python(): assert open_log(uri).next_content(-1) is not None
 
 uri = sys.argv[1]
 for read in (by_arrow, by_a_worker, by_delta_rs, by_python):

@@ -74,7 +74,7 @@ class Reads:
             self._root = ""
 
 
-_READER = "group_coordinator.pipeline.delta.commit_reader"
+_READER = "group_coordinator.pipeline.delta.store_files"
 
 
 class _Files:
