@@ -108,7 +108,7 @@ class Appender:
         None if the files do not hold the table's rows as they are: those only delta-rs can tell.
         """
         snapshot = self._writer.snapshot
-        return None if snapshot.features else snapshot.files.keys()
+        return None if snapshot.features else snapshot.state.files.keys()
 
     def _append(self, rows: pa.Table | None, app_id: str | None, version: int) -> bool:
         if app_id is not None and self.last_version(app_id) >= version:
@@ -148,7 +148,7 @@ class Appender:
 
     def _write(self, rows: pa.Table) -> DataFile:
         """Write the rows, which are of one partition, as a file that is not yet the table's."""
-        names = self._writer.snapshot.partition_by
+        names = self._writer.snapshot.state.partition_by
         values: dict[str, str | None] = {name: str(rows.column(name)[0].as_py()) for name in names}
         path = new_path(values, "snappy")
         layout = self._lay_out(rows)

@@ -19,7 +19,7 @@ import msgspec
 from group_coordinator.pipeline.delta.disk import write_partial
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.snapshot import Snapshot
+    from group_coordinator.pipeline.delta.replay import TableState
 
 log = logging.getLogger(__name__)
 
@@ -31,26 +31,26 @@ def checksum_path(folder: Path, version: int) -> Path:
     return folder / f"{version:020}.crc"
 
 
-def write_checksum(uri: str, snapshot: Snapshot) -> None:
-    """Write the checksum of the snapshot's version of a table in a local folder.
+def write_checksum(uri: str, table: TableState[int]) -> None:
+    """Write the checksum of a table in a local folder, whose files have their sizes.
 
     One that cannot be written is logged: the commit stands, and the next reader is slower.
     """
-    sizes = snapshot.files.values()
+    sizes = table.files.values()
     checksum = {
         "tableSizeBytes": sum(sizes),
         "numFiles": len(sizes),
         "numMetadata": 1,
         "numProtocol": 1,
-        "metadata": snapshot.meta_data,
-        "protocol": snapshot.protocol,
+        "metadata": table.meta_data,
+        "protocol": table.protocol,
     }
     folder = Path(uri, "_delta_log")
     try:
         partial = write_partial(folder, _encode(checksum))
-        os.replace(partial, checksum_path(folder, snapshot.version))
+        os.replace(partial, checksum_path(folder, table.version))
         # Only the newest checksum is read, and every reader of the table lists this folder. The one
         # before stays for a reader that has listed the folder already.
-        checksum_path(folder, snapshot.version - 2).unlink(missing_ok=True)
+        checksum_path(folder, table.version - 2).unlink(missing_ok=True)
     except OSError as error:
-        log.warning("no checksum for version %d in %s: %s", snapshot.version, folder, error)
+        log.warning("no checksum for version %d in %s: %s", table.version, folder, error)

@@ -97,10 +97,10 @@ def _bring(table: Path, lines: list[dict[str, Any]], actions: list[Action]) -> i
             return None
         commit = Commit(rest, expected=expected)
         try:
-            snapshot.log.create(commit, snapshot.version + 1)
+            snapshot.log.create(commit, snapshot.state.version + 1)
         except FileExistsError:
             continue
-        return snapshot.version + 1
+        return snapshot.state.version + 1
 
 
 def _expected(actions: Sequence[Action]) -> dict[str, int | None]:
@@ -118,7 +118,7 @@ def _has(
     It does where its files are gone, and where a version that it stands behind is another one.
     """
     paths = [action.add.file for action in actions if action.add is not None]
-    if any(path in snapshot.files or not (table / path).exists() for path in paths):
+    if any(path in snapshot.state.files or not (table / path).exists() for path in paths):
         return True
     if expected:
         return snapshot.versions(expected) != expected

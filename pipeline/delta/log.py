@@ -101,13 +101,14 @@ class Log:
         self.uri = uri
         self.store = store
         self.recent: dict[int, bytes] = {}
-        self._end = Freshness()
+        # When the log's end was seen, where that says anything of the next version's name.
+        self._end = Freshness() if store.costs.freed_s else None
         self._is_behind = False
 
     @property
     def knows_end(self) -> bool:
         """Whether what this log has told last is young enough to commit after it."""
-        return self._end.is_within(self.store.costs.freed_s)
+        return self._end is not None and self._end.is_within(self.store.costs.freed_s)
 
     def next_commit(self, version: int) -> list[Action] | None:
         """Return the actions of the commit after `version`, None if `version` is the newest.
@@ -130,10 +131,10 @@ class Log:
         if self._is_behind:
             self._is_behind = False
             raise LogGone(f"{self.uri} was cleaned up beyond version {version}")
-        asked = Freshness.now()
+        seen = None if self._end is None else Freshness.now()
         content = self._read(version + 1)
         if content is None and not self.knows_end:
-            asked = Freshness.now()
+            seen = None if self._end is None else Freshness.now()
             # A clean-up deletes a commit only after it wrote a later Delta checkpoint. So the
             # checkpoint is looked at after the commit: a commit that is missing because of a
             # clean-up is never taken for one that nobody has written yet.
@@ -142,7 +143,7 @@ class Log:
                 content = self._read(version + 1)
                 if content is None:
                     raise LogGone(f"{self.uri} no longer has version {version + 1}")
-        self._end.renew(asked)
+        self._note(seen)
         if content is not None:
             self._keep(version + 1, content)
         return content
@@ -154,7 +155,7 @@ class Log:
         this commit or may not or if the log was cleaned up beyond it meanwhile, NotFlushed, and
         another OSError if this commit is certainly not there.
         """
-        asked = Freshness.now()
+        seen = None if self._end is None else Freshness.now()
         commit.may_stand = True
         try:
             created = self.store.create(commit_name(version), commit.content, commit.flushed)
@@ -180,7 +181,7 @@ class Log:
                 f"it is not known whether version {version} of {self.uri} was written: the "
                 "log was cleaned up beyond it meanwhile"
             )
-        self._end.renew(asked)
+        self._note(seen)
         self._keep(version, commit.content)
 
     def last_checkpoint(self) -> LastCheckpoint | None:
@@ -249,6 +250,11 @@ class Log:
         if commit.added:
             return not commit.added.isdisjoint(there)
         return commit.removed.isdisjoint(there)
+
+    def _note(self, seen: tuple[float, int] | None) -> None:
+        """Note that the log's end was seen at a time, which was taken before it was asked for."""
+        if self._end is not None and seen is not None:
+            self._end.renew(seen)
 
     def _keep(self, version: int, content: bytes) -> None:
         if not self.store.costs.is_remote:

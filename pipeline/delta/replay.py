@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 
@@ -67,14 +68,21 @@ class TableState(Generic[_File]):
         protocol = {name: value for name, value in (self.protocol or {}).items() if value}
         return self.fields, self.partition_by, self.properties, protocol
 
+    def take_commit(self, actions: Iterable[Action]) -> None:
+        """Take in the next commit of the log."""
+        for action in actions:
+            self.take(action)
+        self.version += 1
+
     def take(self, action: Action) -> None:
         """Take in the next action of the log."""
         if action.add is not None:
+            path = unquote(action.add.path)
             # A writer that changes what the log says of a file adds that file again.
-            self.files.pop(action.add.file, None)
-            self.files[action.add.file] = self._keep(action.add)
+            self.files.pop(path, None)
+            self.files[path] = self._keep(action.add)
         elif action.remove is not None:
-            self.files.pop(action.remove.file, None)
+            self.files.pop(unquote(action.remove.path), None)
         elif action.txn is not None:
             if self._wants(action.txn.app_id):
                 self.transactions[action.txn.app_id] = action.txn.version
@@ -139,6 +147,4 @@ def _taken(
 
 def _follow(log: Log, state: TableState[_File]) -> None:
     while (actions := log.next_commit(state.version)) is not None:
-        for action in actions:
-            state.take(action)
-        state.version += 1
+        state.take_commit(actions)

@@ -15,7 +15,7 @@ from group_coordinator.pipeline.delta.replay import TableState, replay
 from group_coordinator.pipeline.delta.store_files import open_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -28,7 +28,7 @@ _MAPS = ("configuration", "options", "partitionValues", "tags")
 
 
 class Snapshot:
-    """A table's version, files, transactions and description; for one thread.
+    """A table's state, of its files the sizes in bytes, as of the last look; for one thread.
 
     The log is read from the newest Delta checkpoint on once. From then on `follow` reads one file
     for each commit that others made, whatever the table's size.
@@ -42,38 +42,13 @@ class Snapshot:
         self.described = 0
         # Only the identifiers that were asked for are kept: a table may have very many others.
         self._asked: set[str] = set()
-        self._state = self._read()
+        self.state = self._read()
         self.features = self._features()
-
-    @property
-    def version(self) -> int:
-        """The table's version."""
-        return self._state.version
-
-    @property
-    def files(self) -> Mapping[str, int]:
-        """The sizes of the table's files, bytes, by their paths below its root."""
-        return self._state.files
-
-    @property
-    def partition_by(self) -> list[str]:
-        """The names of the partition columns."""
-        return self._state.partition_by
 
     @property
     def is_append_only(self) -> bool:
         """Whether no row of the table may be removed."""
-        return is_on(self._state.properties, "delta.appendOnly")
-
-    @property
-    def meta_data(self) -> dict[str, Any] | None:
-        """The table's metaData action, as its log has it."""
-        return self._state.meta_data
-
-    @property
-    def protocol(self) -> dict[str, Any] | None:
-        """The table's protocol action, as its log has it."""
-        return self._state.protocol
+        return is_on(self.state.properties, "delta.appendOnly")
 
     def versions(self, app_ids: Collection[str]) -> dict[str, int | None]:
         """Return the versions to which applications have come, None for one that never wrote.
@@ -84,9 +59,9 @@ class Snapshot:
         if unknown:
             read = read_checkpoint(("txn",))
             found = replay(self.log, read, lambda: TableState(lambda _: 0, unknown.__contains__))
-            self._state.transactions.update(found.transactions)
+            self.state.transactions.update(found.transactions)
             self._asked |= unknown
-        return {each: self._state.transactions.get(each) for each in app_ids}
+        return {each: self.state.transactions.get(each) for each in app_ids}
 
     def last_version(self, app_id: str) -> int:
         """Return the version to which an application has come, -1 if it never wrote."""
@@ -97,31 +72,29 @@ class Snapshot:
         """Take in what others committed since the last look."""
         while True:
             try:
-                actions = self.log.next_commit(self.version)
+                actions = self.log.next_commit(self.state.version)
             except LogGone:
                 # All is read before anything of it is taken in: a version beside the transactions
                 # of an earlier one would let an epoch write that the table has fenced off.
                 state = self._read()
-                self.described += state.description != self._state.description
-                self._state = state
+                self.described += state.description != self.state.description
+                self.state = state
                 self.features = self._features()
                 continue
             if actions is None:
                 return
             self.advance(actions)
 
-    def advance(self, actions: Iterable[Action]) -> None:
+    def advance(self, actions: Sequence[Action]) -> None:
         """Take in the next commit."""
-        for action in actions:
-            self._state.take(action)
-            if action.meta_data is not None or action.protocol is not None:
-                self.described += 1
-                self.features = self._features()
-        self._state.version += 1
+        self.state.take_commit(actions)
+        if any(each.meta_data is not None or each.protocol is not None for each in actions):
+            self.described += 1
+            self.features = self._features()
 
     def _features(self) -> tuple[str, ...]:
         """What the table asks of its writers."""
-        return writer_features(self._state)
+        return writer_features(self.state)
 
     def _read(self) -> TableState[int]:
         state = replay(

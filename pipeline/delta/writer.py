@@ -97,7 +97,7 @@ class Writer:
             if begun is not None and not begun.is_within(COMMITTABLE_S):
                 raise TooOld(f"a file of {self.uri} that was not committed for half an hour")
             commit = Commit(changes.actions(), not changes.remove, self._flushed, found)
-            version = self.snapshot.version + 1
+            version = self.snapshot.state.version + 1
             try:
                 self.snapshot.log.create(commit, version)
             except FileExistsError:
@@ -125,19 +125,19 @@ class Writer:
         if self.snapshot.described != self._described:
             raise RewriteConflict(self.uri, "its description was changed")
         for file in changes.remove:
-            if file.path not in self.snapshot.files:
+            if file.path not in self.snapshot.state.files:
                 raise RewriteConflict(self.uri, f"{file.path} was removed")
             if quote(file.path, safe="/=") != file.path:
                 raise Failure(f"{self.uri}: {file.path} is named so that its log encodes the name")
 
     def _follow_up(self) -> None:
         """Write what goes with a new version: its checksum, and now and then a checkpoint."""
-        log, version = self.snapshot.log, self.snapshot.version
+        log, state = self.snapshot.log, self.snapshot.state
         if not log.store.costs.is_remote:
-            write_checksum(self.uri, self.snapshot)
-        if version % CHECKPOINT_EVERY == 0:
+            write_checksum(self.uri, state)
+        if state.version % CHECKPOINT_EVERY == 0:
             cleans_up = monotonic() >= self._cleans_up_at
             if cleans_up:
                 self._cleans_up_at = monotonic() + CLEAN_UP_S
-            work = partial(checkpoint, self.uri, version, dict(log.recent), cleans_up)
+            work = partial(checkpoint, self.uri, state.version, dict(log.recent), cleans_up)
             background.run("checkpoint", work)

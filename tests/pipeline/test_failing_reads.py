@@ -264,9 +264,9 @@ class Appends(Follower):
         self._snapshot.follow()
 
     def known(self) -> object:
-        now = self._snapshot
-        files = sorted(now.files.values()), now.bytes
-        return now.version, files, now.last_version("app"), now.features, now.partition_by
+        now, state = self._snapshot, self._snapshot.state
+        files = sorted(state.files.values())
+        return state.version, files, now.last_version("app"), now.features, state.partition_by
 
 
 class Entries(Follower):

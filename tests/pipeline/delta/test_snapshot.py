@@ -29,7 +29,7 @@ def agrees(snapshot: Snapshot, folder: Path) -> bool:
     handle = DeltaTable(str(folder))
     files = pa.table(handle.get_add_actions()).select(["path", "size_bytes"]).to_pydict()
     sizes = dict(zip(*files.values(), strict=True))
-    seen = (snapshot.version, snapshot.files, sum(snapshot.files.values()))
+    seen = (snapshot.state.version, snapshot.state.files, sum(snapshot.state.files.values()))
     return seen == (handle.version(), sizes, sum(sizes.values()))
 
 
@@ -39,12 +39,12 @@ def test_it_takes_in_appends_and_rewrites_without_reading_the_table_anew(folder,
     for _ in range(3):
         write(folder)
     snapshot.follow()
-    assert len(snapshot.files) == 3
+    assert len(snapshot.state.files) == 3
     assert agrees(snapshot, folder)
     DeltaTable(str(folder)).optimize.compact()
     DeltaTable(str(folder)).vacuum(0, dry_run=False, enforce_retention_duration=False)
     snapshot.follow()
-    assert len(snapshot.files) == 1
+    assert len(snapshot.state.files) == 1
     assert agrees(snapshot, folder)
 
 
@@ -73,12 +73,12 @@ def test_a_file_that_is_added_once_more_is_one_file(folder):
     """As by a writer that adds statistics to it, with another size if the first was wrong."""
     write(folder)
     snapshot = Snapshot(str(folder))
-    (path,) = snapshot.files
+    (path,) = snapshot.state.files
     add = {"path": path, "partitionValues": {}, "size": 7, "modificationTime": 1}
     commit = folder / "_delta_log" / f"{2:020}.json"
     commit.write_text(json.dumps({"add": {**add, "dataChange": False}}))
     snapshot.follow()
-    assert snapshot.files == {path: 7}
+    assert snapshot.state.files == {path: 7}
     assert agrees(snapshot, folder)
 
 
@@ -86,10 +86,10 @@ def test_a_removal_that_does_not_tell_the_size_is_taken_in_as_any_other(folder, 
     write(folder)
     snapshot = Snapshot(str(folder))
     monkeypatch.setattr(snapshot, "_read", None)
-    (path,) = snapshot.files
+    (path,) = snapshot.state.files
     remove = {"path": path, "deletionTimestamp": 1, "dataChange": True}
     commit = folder / "_delta_log" / f"{2:020}.json"
     commit.write_text(json.dumps({"remove": remove}))
     snapshot.follow()
-    assert (snapshot.files, sum(snapshot.files.values())) == ({}, 0)
+    assert (snapshot.state.files, sum(snapshot.state.files.values())) == ({}, 0)
     assert agrees(snapshot, folder)

@@ -6,7 +6,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from group_coordinator.pipeline import background, clock
 from group_coordinator.pipeline.delta import log_trim, writer
+from group_coordinator.pipeline.delta.commit import Changes
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node import handover
@@ -166,10 +167,14 @@ class Simulation:
         actors = ActorBackground(self.world)
         chance = random.getstate()
         random.seed(self.plan.seed)
-        check_epoch = Epoch.check
+        check_epoch, are_forbidden = Epoch.check, Changes.are_forbidden
 
-        def counted(epoch: Epoch, table: str, latest: int) -> None:
-            self.world.count("epoch checks")
+        def checked(changes: Changes, versions: Mapping[str, int | None]) -> bool:
+            if changes.bounds:
+                self.world.count("epoch checks")
+            return are_forbidden(changes, versions)
+
+        def refused(epoch: Epoch, table: str, latest: int | None) -> None:
             try:
                 check_epoch(epoch, table, latest)
             except FencedError:
@@ -182,7 +187,8 @@ class Simulation:
                 stack.enter_context(background.use(actors))
                 # Over all that the runs of a process leave behind it would take longer and longer.
                 stack.enter_context(replaced(stateful, "gc", _NoCollection()))
-                stack.enter_context(replaced(Epoch, "check", counted))
+                stack.enter_context(replaced(Changes, "are_forbidden", checked))
+                stack.enter_context(replaced(Epoch, "check", refused))
                 stack.enter_context(self._files.installed())
                 stack.enter_context(self._upkeep.installed())
                 stack.enter_context(replaced(writer, "CHECKPOINT_EVERY", 25))
