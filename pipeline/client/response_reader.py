@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from group_coordinator.pipeline import background
+from group_coordinator.pipeline.delta.file_rows import newest_first
 from group_coordinator.pipeline.delta.log import LogGone, is_table
-from group_coordinator.pipeline.delta.scan import newest_first
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.delta.tail import follow
 from group_coordinator.pipeline.errors import Failure

@@ -1,4 +1,4 @@
-"""The rows of some files of a plain table, as the table's columns have them, on any store."""
+"""The rows of a plain table's files, on any store."""
 
 from __future__ import annotations
 
@@ -9,14 +9,30 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.side_by_side import side_by_side
-from group_coordinator.pipeline.delta.store_files import is_in_store
+from group_coordinator.pipeline.delta.store_files import is_in_store, open_files
+from group_coordinator.pipeline.delta.table import open_delta
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pyarrow.fs import FileSystem
+
+
+def newest_first(uri: str, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Yield the rows of each file of the table's newest version, the newest file first.
+
+    None of the columns may be a partition column; a column that a file lacks is left out. Raises
+    deltalake's TableNotFoundError, and FileNotFoundError for a file that was deleted meanwhile.
+    """
+    files = open_files(uri)
+    for file in reversed(data_files(open_delta(uri))):
+        with files.open_input_file(file.path) as opened:
+            parquet = pq.ParquetFile(opened)
+            for group in reversed(range(parquet.num_row_groups)):
+                yield parquet.read_row_group(group, columns=list(columns))
 
 
 def read_files(files: FileSystem, paths: Sequence[str], schema: pa.Schema) -> pa.Table:

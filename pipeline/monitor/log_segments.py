@@ -101,7 +101,7 @@ def _past(topic: TopicTable, as_of: datetime | int) -> list[_Row]:
     """By what delta-rs tells of an earlier version: `Segments` follow the newest one alone."""
     import pyarrow as pa
 
-    from group_coordinator.pipeline.delta.arrow import to_table
+    from group_coordinator.pipeline.delta.data_files import to_table
     from group_coordinator.pipeline.monitor.as_of import open_as_of
 
     handle = open_as_of(topic.table, as_of)

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.arrow import to_table
+from group_coordinator.pipeline.delta.data_files import to_table
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.monitor.catalog import Catalog

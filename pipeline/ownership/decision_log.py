@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.ownership import STARTED, ClusterState, fold
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.arrow import to_table
+from group_coordinator.pipeline.delta.data_files import to_table
 from group_coordinator.pipeline.delta.file_rows import read_files
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.delta.store_files import open_files

@@ -18,7 +18,7 @@ a day longer than packing alone requires, so that none is removed before its req
 client's clock wrong by more, its requests may outlive their answers, and a coordinator that starts
 without its streaming checkpoint decides them again; or they are removed by the next run, answered
 or not. A node whose own clock is wrong by more than ten minutes against the store's removes and
-deletes nothing there (`pipeline.delta.store_clock`); on a local disk the two are one clock, and one
+deletes nothing there (`pipeline.delta.store_check`); on a local disk the two are one clock, and one
 that is set ahead by days removes what is that much younger, as in Kafka.
 """
 
@@ -43,7 +43,7 @@ from group_coordinator.pipeline.delta.data_files import (
 )
 from group_coordinator.pipeline.delta.engine import Engine, UnfitRows
 from group_coordinator.pipeline.delta.log import is_table
-from group_coordinator.pipeline.delta.store_clock import check_clock
+from group_coordinator.pipeline.delta.store_check import check_clock
 from group_coordinator.pipeline.delta.table import local_folder, open_delta
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.errors import Failure, first_line

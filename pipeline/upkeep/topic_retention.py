@@ -33,7 +33,7 @@ from group_coordinator.pipeline.delta.data_files import (
     count_records,
     data_files,
 )
-from group_coordinator.pipeline.delta.store_clock import check_clock
+from group_coordinator.pipeline.delta.store_check import check_clock
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import local_folder, open_delta
 from group_coordinator.pipeline.delta.table_files import TableFiles

@@ -23,8 +23,12 @@ from group_coordinator.pipeline.delta.checkpoint import checkpoint
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.store_check import UnfitStore, check_store
-from group_coordinator.pipeline.delta.store_clock import ClockSkew, check_clock
+from group_coordinator.pipeline.delta.store_check import (
+    ClockSkew,
+    UnfitStore,
+    check_clock,
+    check_store,
+)
 from group_coordinator.pipeline.delta.store_errors import StoreError, StoreRefusal
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta

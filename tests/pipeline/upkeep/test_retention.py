@@ -17,7 +17,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.transaction import RemoveAction
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta import store_clock
+from group_coordinator.pipeline.delta import store_check
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_files import DataFile, data_files
 from group_coordinator.pipeline.delta.engine import Engine
@@ -130,12 +130,12 @@ def test_a_node_whose_clock_is_not_the_store_s_deletes_no_file(
     os.utime(orphan, (time.time() - 4 * 3600, time.time() - 4 * 3600))
     for ahead_ms, told in ((DAY_MS, r"86,400 s ahead of"), (-DAY_MS, r"86,400 s behind")):
         monkeypatch.setattr(
-            store_clock, "clock_ms", lambda ahead_ms=ahead_ms: clock_ms() + ahead_ms
+            store_check, "clock_ms", lambda ahead_ms=ahead_ms: clock_ms() + ahead_ms
         )
         results = {r.table: r for r in retain(root, upkeep(), NOON, lambda _: None)}
         assert re.search(told, results["requests"].line())
         assert orphan.exists()
-    monkeypatch.setattr(store_clock, "clock_ms", lambda: clock_ms() + 60_000)
+    monkeypatch.setattr(store_check, "clock_ms", lambda: clock_ms() + 60_000)
     results = {r.table: r for r in retain(root, upkeep(), NOON, lambda _: None)}
     assert results["requests"].failure is None
     assert not orphan.exists()
