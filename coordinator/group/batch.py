@@ -228,6 +228,8 @@ class GroupBatch:
             if isinstance(control, Load):
                 records, problems = readable_records(control.records)
                 self._carry_out(self.coordinator.load(self.group_id, records, self.now))
+                # An idle group is called for its cleanup, or never again.
+                self.snapshot.cleanup_at = self._next_cleanup()
                 if problems:
                     skipped = f"{len(problems)} rows of the offsets topic were skipped"
                     self.turn.note("loaded", f"{skipped}; the first: {problems[0]}")
@@ -370,19 +372,22 @@ class GroupBatch:
 
     def _clean_up(self) -> None:
         """Run the cleanup if it is due; after a change, have it run within one check interval."""
-        soon = self.now + self.settings.config.offsets_retention_check_interval_ms
         due = self.snapshot.cleanup_at
         group = self.turn.group
         if group is None:
             due = None
         elif due is not None and due <= self.now:
-            due = self._expire_offsets(soon)
+            due = self._expire_offsets()
         elif self.turn.records or self.output.records or group.is_vacant:
-            due = soon if due is None else min(due, soon)
+            due = self._after_interval if due is None else min(due, self._after_interval)
         self.snapshot.cleanup_at = due
 
-    def _expire_offsets(self, soon: int) -> int | None:
-        """Run the cleanup; returns when to run it next, not before `soon`, None for never."""
+    @property
+    def _after_interval(self) -> int:
+        return self.now + self.settings.config.offsets_retention_check_interval_ms
+
+    def _expire_offsets(self) -> int | None:
+        """Run the cleanup; returns when to run it next, None for never."""
         self._begin_new_turn()
         try:
             cleanup(self.turn)
@@ -390,15 +395,19 @@ class GroupBatch:
         except Exception:
             reason = traceback.format_exc()
             self._undo_last().note("handler_failed", f"cleanup: {reason}")
-            return soon
+            return self._after_interval
+        return self._next_cleanup()
+
+    def _next_cleanup(self) -> int | None:
+        """When the cleanup has something to do, at the earliest after one interval; None: never."""
         group = self.turn.group
         if group is None:
             return None
         if group.is_vacant:
-            # The log did not take its tombstone.
-            return soon
+            # Just loaded, or the log did not take its tombstone.
+            return self._after_interval
         expires = next_expiry(group, self.settings.config)
-        return None if expires is None else max(expires, soon)
+        return None if expires is None else max(expires, self._after_interval)
 
     # --- result ---------------------------------------------------------------------------------
 

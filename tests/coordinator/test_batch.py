@@ -28,6 +28,7 @@ from group_coordinator.coordinator.group.snapshot import (
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.step import Turn
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.records import Record
 
 GROUP_ID = "groupId"
 SESSION_MS = 10_000
@@ -108,6 +109,12 @@ def commit(request_id: str, offset: int, member_id: str = "", generation: int = 
         ],
     }
     return event(request_id, "offset_commit", body)
+
+
+def load_event(records: list[Record]) -> str:
+    """The control event that loads the group from these records."""
+    rows = msgspec.json.encode(records).decode()
+    return f'{{"control":"load","records":{rows}}}'
 
 
 def codes(output: GroupOutput) -> dict[str, int]:
@@ -795,6 +802,65 @@ def test_a_group_whose_tombstone_the_log_does_not_take_is_looked_at_again() -> N
     assert stream.batch(CHECK).records == []
     assert stream.group.state is GroupState.EMPTY
     assert stream.deadline == 2 * CHECK
+
+
+# --- a group that was taken over ------------------------------------------------------------------
+
+DAY = 24 * 60 * MINUTE
+
+
+def run_until(stream: Stream, end: int) -> list[tuple[int, GroupOutput]]:
+    """Let time pass: the group is called when it is due, and at no other time."""
+    said: list[tuple[int, GroupOutput]] = []
+    while stream.deadline is not None and stream.deadline <= end:
+        at = stream.deadline
+        said.append((at, stream.batch(at)))
+    return said
+
+
+def taken_over(records: list[Record], now: int, **settings: Any) -> Stream:
+    """The group at another coordinator, which loaded it from these records."""
+    stream = Stream(settings)
+    stream.batch(now, load_event(records))
+    return stream
+
+
+@pytest.mark.parametrize("hours", [1, 7 * 24 - 1, 8 * 24])
+def test_the_offsets_of_a_group_that_is_idle_after_a_take_over_expire(hours: int) -> None:
+    stream = Stream()
+    records = stream.batch(0, commit("c", 1)).records
+    loaded_at = hours * 60 * MINUTE
+    stream = taken_over(records, loaded_at)
+    said = run_until(stream, 10 * DAY)
+    expired = [(at, r.reason) for at, output in said for r in output.records]
+    assert expired == [(max(7 * DAY, loaded_at + CHECK), "offsets expired")]
+    assert stream.state is None
+
+
+def test_a_group_that_was_taken_over_is_not_looked_through_in_vain() -> None:
+    stream = Stream()
+    records = stream.batch(0, commit("c", 1)).records
+    assert taken_over(records, 5).deadline == 7 * DAY
+
+
+def test_a_group_that_was_taken_over_empty_is_buried() -> None:
+    stream = Stream()
+    records = stream.batch(0, join("a", protocols=[])).records
+    said = run_until(taken_over(records, 5), DAY)
+    assert [(at, [r.group_metadata for r in output.records]) for at, output in said] == [
+        (5 + CHECK, [None])
+    ]
+
+
+def test_offsets_of_a_group_with_members_wait_for_them_after_a_take_over_too() -> None:
+    stream = Stream()
+    records = stream.batch(0, join("j")).records
+    member_id = next(iter(stream.group.members))
+    records += stream.batch(0, sync("s", member_id), commit("c", 1, member_id, 1)).records
+    said = run_until(taken_over(records, 5), 10 * DAY)
+    (emptied, _), *expired = [(at, r.reason) for at, output in said for r in output.records]
+    assert emptied == 5 + SESSION_MS, "nobody sent a heartbeat"
+    assert expired[0] == (emptied + 7 * DAY, "offsets expired")
 
 
 # --- snapshots ------------------------------------------------------------------------------------
