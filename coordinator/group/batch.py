@@ -8,6 +8,8 @@ the stream's, not Kafka's:
   COORDINATOR_NOT_AVAILABLE, since to forget one would let a repeated commit set an offset back.
 * What a group learns at a take-over of the requests that were answered before, it remembers for
   one more window.
+* A request whose records stand is answered by them and not decided
+  (`coordinator.group.recorded`).
 * A malformed event is answered with what was wrong, or rejected if it names nobody to answer.
 * A bug in a handler affects one request only: it is answered UNKNOWN_SERVER_ERROR, the group stays
   as it was before, and the traceback goes to the audit log.
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 import traceback
 import uuid
+from collections.abc import Sequence
 from itertools import islice
 
 from msgspec import Struct
@@ -37,11 +40,13 @@ from group_coordinator.coordinator.group.control import (
     Remember,
     Wake,
     readable_records,
+    split_recorded,
 )
 from group_coordinator.coordinator.group.coordinator import GroupCoordinator, Node, refuse
 from group_coordinator.coordinator.group.dedup import IDEMPOTENT, MAX_RECENT, digest, digests_of
 from group_coordinator.coordinator.group.expiry import cleanup, next_expiry
 from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.recorded import answer_recorded
 from group_coordinator.coordinator.group.snapshot import Snapshot, decode, encode
 from group_coordinator.coordinator.group.step import Step, Turn
 from group_coordinator.coordinator.group.timers import next_deadline, restart_timers, shift_timers
@@ -266,12 +271,12 @@ class GroupBatch:
         settings, recent, window = self.settings, self.snapshot.recent, self.snapshot.window
         room = settings.dedup_max_ids - window.count
         requests = self._decode(events)
-        marks = [digest(request_id) for request_id, _ in requests]
+        marks = [digest(request_id) for request_id, _, _ in requests]
         done = recent.repeats(marks)
         fresh: list[int] = []
         kept: list[int] = []
         refused = 0
-        for mark, (request_id, event) in zip(marks, requests, strict=True):
+        for mark, (request_id, event, records) in zip(marks, requests, strict=True):
             if mark in done:
                 continue
             done.add(mark)
@@ -281,9 +286,9 @@ class GroupBatch:
                 self._decide(event)
             elif mark in window:
                 continue
-            elif len(kept) < room:
+            elif records or len(kept) < room:
                 kept.append(mark)
-                self._decide(event)
+                self._decide(event, records)
             else:
                 refused += 1
                 self._refuse(event)
@@ -294,13 +299,19 @@ class GroupBatch:
             self.turn.request_id = None
             self.turn.note("requests_refused", f"{refused} requests: {_NO_ROOM}")
 
-    def _decode(self, events: list[str]) -> list[tuple[str, RequestEvent | Malformed]]:
-        """The events that can be answered, each with its request id; the others are rejected."""
-        requests = []
+    def _decode(
+        self, events: list[str]
+    ) -> list[tuple[str, RequestEvent | Malformed, Sequence[Record]]]:
+        """The events that can be answered, each with its request id, and its records if they stand.
+
+        The others are rejected.
+        """
+        requests: list[tuple[str, RequestEvent | Malformed, Sequence[Record]]] = []
         for text in events:
-            event = decode_request(text)
+            request, records = split_recorded(text)
+            event = decode_request(request)
             if event.request_id is not None:
-                requests.append((event.request_id, event))
+                requests.append((event.request_id, event, records))
                 continue
             reason = "no request_id"
             if isinstance(event, Malformed):
@@ -319,8 +330,15 @@ class GroupBatch:
         refuse(self.turn, event, ErrorCode.COORDINATOR_NOT_AVAILABLE)
         self._answer(replace(self.turn.responses.pop(), error_message=_NO_ROOM))
 
-    def _decide(self, event: RequestEvent) -> None:
+    def _decide(self, event: RequestEvent, records: Sequence[Record] = ()) -> None:
+        """Decide a request, or answer it by its records if they stand."""
         try:
+            if records and answer_recorded(self.turn, event, records):
+                self._decided.append(self.turn.responses[-1])
+                return
+            if records:
+                # The group may have been made just now: `_undo_last` is to have it too.
+                self._begin_new_turn()
             self.coordinator.decide(self.turn, event)
         # An exception of a handler is a bug, and must not stop the requests of other groups.
         except Exception:

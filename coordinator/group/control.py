@@ -17,6 +17,7 @@ from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT, Rec
 PREFIX = '{"control"'
 UNLOAD_EVENT = f'{PREFIX}:"unload"}}'
 WAKE_EVENT = f'{PREFIX}:"wake"}}'
+_RECORDED = f'{PREFIX}:"recorded"'
 _KNOWN_TYPES = frozenset({GROUP_METADATA, OFFSET_COMMIT})
 
 
@@ -48,10 +49,21 @@ class Wake(Struct, frozen=True, tag_field="control", tag="wake"):
     """No instruction: Spark runs no batch of a new stream, nor any timer, before an event comes."""
 
 
+class Recorded(Struct, frozen=True, tag_field="control", tag="recorded"):
+    """A request whose records stand, with these rows of the offsets topic that carry its id.
+
+    A coordinator was killed before it could answer the request (`coordinator.group.recorded`).
+    """
+
+    records: list[msgspec.Raw]
+    request: msgspec.Raw
+
+
 Control = Load | Remember | Unload | Wake
 
 _encode = msgspec.json.Encoder().encode
 _decode: Callable[[str], Control] = msgspec.json.Decoder(Control).decode
+_decode_recorded = msgspec.json.Decoder(Recorded).decode
 _decode_record = msgspec.json.Decoder(Record).decode
 
 
@@ -60,9 +72,27 @@ def remember_event(digests: bytes, log_ms: int | None = None) -> str:
     return _encode(Remember(digests, log_ms)).decode()
 
 
+def recorded_event(request: str, records: str) -> str:
+    """The event of a request, its JSON, with its records, their JSON joined by commas."""
+    return f'{_RECORDED},"records":[{records}],"request":{request}}}'
+
+
 def is_control(text: str) -> bool:
-    """Whether an event of the stream is a control event."""
+    """Whether an event of the stream is the coordinator's own, and not as its sender wrote it."""
     return text.startswith(PREFIX)
+
+
+def is_request(text: str) -> bool:
+    """Whether an event of the stream is a request, with its records or without."""
+    return not text.startswith(PREFIX) or text.startswith(_RECORDED)
+
+
+def split_recorded(text: str) -> tuple[str | bytes, list[Record]]:
+    """The JSON of a request, and its records if it comes with some."""
+    if not text.startswith(_RECORDED):
+        return text, []
+    recorded = _decode_recorded(text)
+    return bytes(recorded.request), readable_records(recorded.records)[0]
 
 
 def decode_control(text: str) -> Control:

@@ -29,6 +29,7 @@ from group_coordinator.schemas.messages import (
     JoinGroupResponse,
     RequestEvent,
 )
+from group_coordinator.schemas.records import Record
 
 KNOWN_MEMBER_ID_VERSION = 4
 SKIP_ASSIGNMENT_VERSION = 9
@@ -287,11 +288,11 @@ def _replace_static_member(call: JoinCall, old_id: str, new_id: str) -> None:
                 f"{call.client_reason}",
             )
             return
-        record = turn.group_record(group_value(group), f"static member {new_id} replaced {old_id}")
+        record = turn.group_record(group_value(group), _replaced(new_id, old_id))
         error = turn.append(record)
         group.unpark_join(member)
         if error is ErrorCode.NONE:
-            _answer_replacement(call, member, leader_before)
+            answer_replacement(call, group, member, leader_before)
         else:
             _undo_replacement(group, member, old_id, before)
             del turn.events[events_before:]
@@ -316,8 +317,20 @@ def _fence(turn: Turn, member: Member, new_id: str) -> None:
     turn.complete_sync(member, ErrorCode.FENCED_INSTANCE_ID)
 
 
-def _answer_replacement(call: JoinCall, member: Member, leader_before: str | None) -> None:
-    group = call.turn.present
+def _replaced(new_id: str, old_id: str) -> str:
+    return f"static member {new_id} replaced {old_id}"
+
+
+def replaced_id(record: Record, new_id: str) -> str | None:
+    """The member id that a static member's new one replaced by this record; None: by another."""
+    reason, opening = record.reason or "", _replaced(new_id, "")
+    return reason.removeprefix(opening) if reason.startswith(opening) else None
+
+
+def answer_replacement(
+    call: JoinCall, group: Group, member: Member, leader_before: str | None
+) -> None:
+    """Answer a static member that came back to a Stable group under a new member id."""
     if call.version >= SKIP_ASSIGNMENT_VERSION:
         is_leader = member.member_id == group.leader_id
         call.answer(ErrorCode.NONE, current_generation(group, member, skip_assignment=is_leader))

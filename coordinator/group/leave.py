@@ -37,7 +37,7 @@ def leave_group(turn: Turn, event: RequestEvent, body: LeaveGroupRequest) -> Non
         return
     else:
         codes = [_leave(turn, group, leaving) for leaving in body.members]
-    _answer(turn, event, body, codes)
+    answer_leave(turn, event, body, codes)
     if group is None or ErrorCode.NONE not in codes:
         return
     left = [m.member_id for m, c in zip(body.members, codes, strict=True) if c is ErrorCode.NONE]
@@ -77,9 +77,10 @@ def _leave(turn: Turn, group: Group, leaving: LeavingMember) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _answer(
+def answer_leave(
     turn: Turn, event: RequestEvent, body: LeaveGroupRequest, codes: list[ErrorCode]
 ) -> None:
+    """Answer with a code for each member named."""
     version = NEWEST_VERSION["leave_group"] if event.api_version is None else event.api_version
     if version < BATCH_VERSION:
         # Such a request has one member, and the top-level code is that member's.

@@ -129,7 +129,7 @@ def _commit(turn: Turn, body: OffsetCommitRequest, wanted: Wanted, codes: Codes)
     reason = f"committed by {body.member_id}" if body.member_id else "committed without membership"
     values: list[tuple[str, int, OffsetCommitValue]] = []
     for topic, partition, place in wanted:
-        if _too_long(partition.committed_metadata, turn.config.offset_metadata_max_bytes):
+        if is_too_long(partition.committed_metadata, turn.config.offset_metadata_max_bytes):
             codes[place] = ErrorCode.OFFSET_METADATA_TOO_LARGE
         else:
             value = _value(partition, turn.now, expire_at)
@@ -161,8 +161,11 @@ def _as_long(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
-def _too_long(metadata: str | None, limit: int) -> bool:
-    """Kafka measures Java's String.length: UTF-16 units, not bytes, whatever the setting's name."""
+def is_too_long(metadata: str | None, limit: int) -> bool:
+    """Whether a commit's metadata is longer than offset.metadata.max.bytes.
+
+    Kafka measures Java's String.length: UTF-16 units, not bytes, whatever the setting's name.
+    """
     if not metadata or 2 * len(metadata) <= limit:
         return False
     if metadata.isascii():

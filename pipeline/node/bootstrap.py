@@ -4,8 +4,9 @@ A stream that begins without a streaming checkpoint has no groups. So before its
 bootstrap is written, a table of events that the stream reads beside the requests: for every group
 of the offsets topic one event that loads it, and every request that no answer was written for. The
 stream's own requests begin where the bootstrap ends. So a lost streaming checkpoint loses nothing:
-no acknowledged commit, because it is a record; no waiting request, because it has no answer; and
-nothing is answered twice.
+no acknowledged commit, because it is a record; no waiting request, because it has no answer.
+Nothing is answered twice, and nothing recorded twice, because a request that waits comes with its
+records if they stand.
 
 DuckDB and pyarrow write the bootstrap, within a bound of memory, wherever the tables lie: no JVM is
 needed.
@@ -23,8 +24,9 @@ from deltalake import write_deltalake
 from group_coordinator.pipeline.clock import clock_ms, monotonic
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.table_files import TableFiles
-from group_coordinator.pipeline.node.load_events import write_load_events
+from group_coordinator.pipeline.node.load_events import shown_log, write_load_events
 from group_coordinator.pipeline.node.read_ahead import ReadAhead
+from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
 from group_coordinator.pipeline.node.remembered import write_remembered
 from group_coordinator.pipeline.node.waiting_requests import write_waiting_requests
 from group_coordinator.pipeline.settings import CoordinatorSettings
@@ -103,9 +105,11 @@ def append_bootstrap(
     partitions = None if partition_set is None else partition_set.partitions
     target = TableFiles(open_delta(uri), ahead.engine.scratch)
     log_ms = ahead.lately.newest_ms(partition_set, clock_ms())
-    files = write_load_events(ahead.engine, ahead.root, target, partitions, log_ms=log_ms)
+    topic = shown_log(ahead.engine, ahead.root)
+    files = write_load_events(ahead.engine, topic, target, partitions, log_ms=log_ms)
     files += write_remembered(ahead.lately, target, partition_set, log_ms)
-    files += write_waiting_requests(ahead.waiting, target, partition_set)
+    recorded = RecordedRequests(ahead.engine, topic, partitions)
+    files += write_waiting_requests(ahead.waiting, target, partition_set, recorded)
     if last_row is not None:
         files += _write_row(last_row, target)
     if files or transactions:

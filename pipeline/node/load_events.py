@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A record as a group is loaded from it: `reason` and `request_id` are for people.
+# A record as a group is loaded from it: its `reason` and `request_id` say nothing of the group.
 _RECORD = [
     field for field in OFFSETS_TOPIC.schema if field.name not in ("segment", "reason", "request_id")
 ]
@@ -50,9 +50,14 @@ _ROW_GROUP_BYTES = 16 << 20
 _FLUSH_ROWS = 4096
 
 
+def shown_log(engine: Engine, root: str) -> ShownTable:
+    """The offsets topic at its newest version, as the engine's view `log`."""
+    return ShownTable(engine, open_table(root, OFFSETS_TOPIC), "log")
+
+
 def write_load_events(
     engine: Engine,
-    root: str,
+    topic: ShownTable,
     target: TableFiles,
     partitions: Collection[int] | None = None,
     bucket_records: int = _BUCKET_RECORDS,
@@ -60,13 +65,12 @@ def write_load_events(
 ) -> list[DataFile]:
     """Write one event for each group that loads it from its newest records; return the files.
 
-    The files are not yet part of the target. `partitions` are the offsets partitions whose groups
-    are wanted, None for all. Left out are groups of tombstones alone; rows that name no group, or
-    have no place in the log, which cannot be anybody's; and record types that nobody here knows: a
-    warning names them. `log_ms` is the newest time that is known of the groups
-    (`coordinator.group.control.Load`). Raises Failure with what DuckDB says.
+    `topic` is what `shown_log` shows. The files are not yet part of the target. `partitions` are
+    the offsets partitions whose groups are wanted, None for all. Left out are groups of tombstones
+    alone; rows that name no group, or have no place in the log, which cannot be anybody's; and
+    record types that nobody here knows: a warning names them. `log_ms` is the newest time that is
+    known of the groups (`coordinator.group.control.Load`). Raises Failure with what DuckDB says.
     """
-    topic = ShownTable(engine, open_table(root, OFFSETS_TOPIC), "log")
     files = topic.files
     if not files or (partitions is not None and not partitions):
         return []
@@ -77,7 +81,7 @@ def write_load_events(
 
     def write() -> list[DataFile]:
         _warn_of_others(engine)
-        engine.run(f"CREATE OR REPLACE TEMP VIEW records AS {_readable(partitions)}")
+        engine.run(f"CREATE OR REPLACE TEMP VIEW records AS {readable(partitions)}")
         sources = ["records"] if buckets == 1 else _cut(engine, buckets)
         written = (
             _write_events(engine, _load_events(source, log_ms), target) for source in sources
@@ -90,7 +94,7 @@ def write_load_events(
 def groups_with_records(engine: Engine, root: str, partitions: Collection[int]) -> set[str]:
     """Return the groups of offsets partitions of which the offsets topic has any record."""
     query = f"SELECT DISTINCT group_id FROM log WHERE group_id IS NOT NULL AND {_in(partitions)}"
-    topic = ShownTable(engine, open_table(root, OFFSETS_TOPIC), "log")
+    topic = shown_log(engine, root)
     return {group_id for (group_id,) in topic.run(lambda: engine.run(query))}
 
 
@@ -121,13 +125,15 @@ def _warn_of_others(engine: Engine) -> None:
 # --- queries ------------------------------------------------------------------------------------
 
 
-def _readable(partitions: Collection[int] | None) -> str:
+def readable(partitions: Collection[int] | None) -> str:
+    """SQL for the records of offsets partitions, None for all, in the view `log`."""
     wanted = "true" if partitions is None else _in(partitions)
     return f"SELECT * FROM log WHERE {_READABLE} AND {wanted}"
 
 
 def _in(partitions: Collection[int]) -> str:
-    return f'"partition" IN ({", ".join(str(int(one)) for one in partitions)})'
+    listed = ", ".join(str(int(one)) for one in partitions)
+    return f'"partition" IN ({listed})' if listed else "false"
 
 
 def _cut(engine: Engine, buckets: int) -> Iterator[str]:
@@ -146,7 +152,7 @@ def _cut(engine: Engine, buckets: int) -> Iterator[str]:
 def _load_events(source: str, log_ms: int | None) -> str:
     """SQL for the events of the groups in a relation of the log's rows."""
     key = ", ".join(_KEY)
-    record = _as_json(pa.struct(_RECORD))
+    record = as_json(pa.struct(_RECORD))
     at = "null" if log_ms is None else log_ms
     opening = quoted(f'{FIRST_KEY}{PREFIX}:"load","log_ms":{at},"records":[')
     return f"""
@@ -160,14 +166,14 @@ def _load_events(source: str, log_ms: int | None) -> str:
     """
 
 
-def _as_json(type_: pa.DataType, value: str | None = None, depth: int = 0) -> str:
+def as_json(type_: pa.DataType, value: str | None = None, depth: int = 0) -> str:
     """SQL for a value of an Arrow type as JSON shall have it: bytes in base64, times in ms.
 
     `value` is the SQL of the value; None stands for a row with the struct's fields as columns.
     """
     if pa.types.is_struct(type_):
         fields = ", ".join(
-            f"{quoted(field.name)}: {_as_json(field.type, _field(value, field.name), depth)}"
+            f"{quoted(field.name)}: {as_json(field.type, _field(value, field.name), depth)}"
             for field in type_
         )
         built = f"{{{fields}}}"
@@ -175,7 +181,7 @@ def _as_json(type_: pa.DataType, value: str | None = None, depth: int = 0) -> st
     assert value is not None  # only a struct can stand for a row
     if pa.types.is_list(type_):
         item = f"item_{depth}"
-        return f"[{_as_json(type_.value_type, item, depth + 1)} FOR {item} IN {value}]"
+        return f"[{as_json(type_.value_type, item, depth + 1)} FOR {item} IN {value}]"
     if pa.types.is_binary(type_):
         return f"base64({value})"
     return f"epoch_ms({value})" if pa.types.is_timestamp(type_) else value

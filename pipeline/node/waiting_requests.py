@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.data_files import DataFile
     from group_coordinator.pipeline.delta.engine import Engine
     from group_coordinator.pipeline.delta.table_files import TableFiles
+    from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
 
     # Gives a table at its newest version by now.
     NewestVersion = Callable[[], DeltaTable]
@@ -165,11 +166,14 @@ class WaitingRequests:
 
 
 def write_waiting_requests(
-    waiting: WaitingRequests, target: TableFiles, partition_set: PartitionSet | None = None
+    waiting: WaitingRequests,
+    target: TableFiles,
+    partition_set: PartitionSet | None,
+    recorded: RecordedRequests,
 ) -> list[DataFile]:
     """Write what waits for some partitions, None for all, as a file that is not yet the table's.
 
-    An event that names no group is partition 0's.
+    An event that names no group is partition 0's. A request of `recorded` goes with its records.
     """
     path, local = target.new_file()
     records = 0
@@ -177,7 +181,7 @@ def write_waiting_requests(
         for rows in _joined(waiting.packed(partition_set)):
             records += rows.num_rows
             if rows.num_rows:
-                writer.write_table(rows)
+                writer.write_table(recorded.with_records(rows))
     file = target.written(path, records)
     return [] if file is None else [file]
 

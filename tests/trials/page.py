@@ -54,6 +54,9 @@ SIMULATED_PROMISES = {
     promises.RECORD_FIRST: (
         "A commit or a sync is answered without an error only when its record stands."
     ),
+    promises.RECORDED_ONCE: (
+        "No second batch writes a record of a request that has one and waits for its answer."
+    ),
     promises.OFFSETS_RISE: (
         "A record's log offset is above those of all records before it in its partition."
     ),

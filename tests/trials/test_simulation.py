@@ -25,11 +25,13 @@ from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.epoch import Epoch
 from group_coordinator.pipeline.delta.tail import Position, Tail
 from group_coordinator.pipeline.node import bootstrap, handover
+from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
 from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
 from group_coordinator.pipeline.tables.offsets_log import OffsetsLog
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.tables import OFFSETS_TOPIC
 from tests.trials.simulation import faults, trial
 from tests.trials.simulation.engine import PLANNED
 from tests.trials.simulation.faults import Fault
@@ -46,6 +48,7 @@ from tests.trials.simulation.promises import (
     GENERATION_FENCED,
     OFFSETS_RISE,
     PROMISES,
+    RECORDED_ONCE,
     SAME_AGAIN,
     SESSIONS,
 )
@@ -268,6 +271,23 @@ def test_it_finds_that_a_group_forgets_at_a_take_over_what_was_answered(monkeypa
     assert "was answered twice" in broken(TAKEN_OVER).text
 
 
+# Node 1 is killed between the records of a batch and its answers, and loses its checkpoint.
+UNANSWERED = Plan(
+    2,
+    events=4_000,
+    nodes=1,
+    script=(
+        Fault(2_000, faults.COMMIT, commit=CommitFault("node 1", OFFSETS_TOPIC.name, CRASH_AFTER)),
+        Fault(2_400, faults.LOSE_CHECKPOINT, node_id=1),
+    ),
+)
+
+
+def test_it_finds_that_a_request_is_recorded_again_that_was_not_answered(monkeypatch):
+    monkeypatch.setattr(RecordedRequests, "with_records", lambda _self, events: events)
+    assert broken(UNANSWERED).promise == RECORDED_ONCE
+
+
 RETUNED = Plan(1, events=1_500, nodes=1, script=(Fault(1_500, faults.RETUNE, node_id=1),))
 
 
@@ -372,6 +392,7 @@ def test_it_finds_that_a_reader_moves_on_before_it_has_read(monkeypatch):
         (LAGGING, "moves asked for"),
         (MOVING, "decisions: released"),
         (TAKEN_OVER, "requests repeated"),
+        (UNANSWERED, "answers by records"),
         (RETUNED, "batches run again"),
         (CUT_OFF, "batches run again"),
         (SILENT, SESSIONS),

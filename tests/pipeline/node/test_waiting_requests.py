@@ -21,6 +21,8 @@ from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.delta.table_files import TableFiles
 from group_coordinator.pipeline.node import table_scan, waiting_requests
 from group_coordinator.pipeline.node.answers import Answers
+from group_coordinator.pipeline.node.load_events import shown_log
+from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
 from group_coordinator.pipeline.node.scan_engine import open_engine
 from group_coordinator.pipeline.node.waiting_requests import (
     MOST,
@@ -112,7 +114,8 @@ def waiting_of(
     with open_engine() as engine:
         waiting = read(engine, root, most)
         target = new_target(engine)
-        files = write_waiting_requests(waiting, target, partition_set)
+        recorded = RecordedRequests(engine, shown_log(engine, root), None)
+        files = write_waiting_requests(waiting, target, partition_set, recorded)
         tables = [pq.read_table(target.local(file)) for file in files]
     return [(row["group_id"], row["event"]) for table in tables for row in table.to_pylist()]
 

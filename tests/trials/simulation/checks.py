@@ -39,6 +39,7 @@ from tests.trials.simulation.promises import (
     ANSWERED_SOON,
     FENCED,
     ONE_OWNER,
+    RECORDED_ONCE,
     SAME_AGAIN,
 )
 from tests.trials.simulation.sessions import Sessions
@@ -98,6 +99,8 @@ class Observer:
         self._deciders: dict[str, _Decider] = {}
         self._answered_at: dict[str, float] = {}
         self._again: set[str] = set()
+        # The batch that recorded a request.
+        self._recorded_by: dict[str, Batch | None] = {}
         # What was handed to a producer, by its id: whether it was written, the commits say.
         self.sent: dict[str, RequestEvent] = {}
         # Since when nobody is disturbed any more, true ms; None while somebody is. And the longest
@@ -234,6 +237,8 @@ class Observer:
         self.answered[request_id] = response
         self._deciders[request_id] = decider
         self._answered_at[request_id] = self._world.now
+        if self._recorded_by.get(request_id, batch) != batch:
+            self._world.count("answers by records")
         self._check_wait(response, asked)
         self._check_owner(batch, response.group_id, "an answer")
         self._world.note(
@@ -272,9 +277,22 @@ class Observer:
                     ONE_OWNER,
                     f"a record of {record.group_id!r} is in partition {record.partition}",
                 )
+            self._check_recorded(batch, record)
             self._log.take(batch, record)
             self._world.note(
                 "record", record.partition, record.log_offset, record.group_id, record.request_id
+            )
+
+    def _check_recorded(self, batch: Batch | None, record: Record) -> None:
+        """Who takes a request over whose records stand answers it and records nothing."""
+        request_id = record.request_id
+        if request_id is None or request_id in self.answered:
+            return
+        self._world.check(RECORDED_ONCE)
+        if self._recorded_by.setdefault(request_id, batch) != batch:
+            self._world.violate(
+                RECORDED_ONCE,
+                f"{request_id!r} of {record.group_id!r} was recorded again before its answer",
             )
 
     def _take_events(self, batch: Batch | None, rows: pa.Table) -> None:

@@ -50,6 +50,8 @@ class GroupsLog:
         # it.
         self._told: dict[str, _Told] = {}
         self._next_offset: dict[int, int] = {}
+        # The batch that recorded a request, and its group's generation in the log before the batch.
+        self._decided: dict[str, tuple[Batch | None, int]] = {}
 
     def take(self, batch: Batch | None, record: Record) -> None:
         """Take in a record that has just been committed."""
@@ -63,6 +65,11 @@ class GroupsLog:
                 "again",
             )
         self._next_offset[record.partition] = record.log_offset + 1
+        value = record.group_metadata
+        # A group without members is no answer of a join that made it.
+        if record.request_id is not None and (value is None or value.members):
+            recorded = self._recorded_before(batch, record.group_id)
+            self._decided.setdefault(record.request_id, (batch, recorded))
         if record.record_type == OFFSET_COMMIT:
             self._take_offset(batch, record)
         elif record.record_type == GROUP_METADATA:
@@ -111,6 +118,13 @@ class GroupsLog:
         before = last.before if last.batch == batch else last.generation
         self._told[group_id] = _Told(generation, batch, before)
 
+    def _recorded_before(self, batch: Batch | None, group_id: str) -> int:
+        """A group's generation in the log before a batch, which may end the generation it is in."""
+        last, recorded = self._generations_before.get(group_id, (None, 0))
+        if last is None or last != batch:
+            return self._generations.get(group_id, 0)
+        return recorded
+
     def loaded(self, group_id: str) -> None:
         """A group that is loaded has the generation of its log.
 
@@ -127,10 +141,9 @@ class GroupsLog:
         elif response.offset_fetch is not None and not response.error_code:
             self._check_fetch(batch, event, response)
         elif response.join_group is not None and not response.error_code:
-            # A batch may answer a join, and end the generation after that: its records come first.
-            last, recorded = self._generations_before.get(response.group_id, (None, 0))
-            if last is None or last != batch:
-                recorded = self._generations.get(response.group_id, 0)
+            _, recorded = self._decided.get(
+                response.request_id, (batch, self._recorded_before(batch, response.group_id))
+            )
             self._tell(batch, response.group_id, response.join_group.generation_id)
             self._world.check(GENERATIONS_RISE)
             if response.join_group.generation_id < recorded:
@@ -160,6 +173,10 @@ class GroupsLog:
             return
         told = self._told.get(response.group_id, _Told(0, None, 0))
         newest = told.before if told.batch == batch else told.generation
+        decided_in, recorded = self._decided.get(response.request_id, (batch, 0))
+        if decided_in != batch:
+            # Another coordinator recorded it, and was killed before it answered.
+            newest = min(newest, recorded)
         self._world.check(GENERATION_FENCED)
         if generation >= newest:
             return

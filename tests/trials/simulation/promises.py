@@ -7,6 +7,7 @@ from tests.trials.simulation.world import NO_BUG
 ANSWERED_ONCE = "every request is answered exactly once"
 COMMITTED = "what was acknowledged as committed is what a fetch returns and what the log replays to"
 RECORD_FIRST = "no answer is there before its record"
+RECORDED_ONCE = "a request is recorded by one batch, whoever answers it"
 OFFSETS_RISE = "log offsets of a partition rise, and none is given out again"
 GENERATIONS_RISE = "a group's generation never falls"
 SESSIONS = "no member is given up within its session"
@@ -21,6 +22,7 @@ PROMISES = frozenset(
         ANSWERED_ONCE,
         COMMITTED,
         RECORD_FIRST,
+        RECORDED_ONCE,
         OFFSETS_RISE,
         GENERATIONS_RISE,
         SESSIONS,
