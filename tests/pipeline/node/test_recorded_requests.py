@@ -11,7 +11,7 @@ from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.partition import PartitionSet, partition_for
 from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
 from group_coordinator.pipeline.settings import CoordinatorSettings
-from group_coordinator.pipeline.stream.packed import unpack
+from group_coordinator.pipeline.stream.packed import FIRST_KEY, KEY_WIDTH, unpack
 from group_coordinator.pipeline.stream.request_pages import refuse_packed
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.request_log import RequestLog
@@ -131,6 +131,9 @@ def test_it_comes_as_the_request_does_and_with_its_own_records_alone(root):
     assert committed == {"c": list(range(100)), "d": [7]}
     packed = DeltaTable(f"{root}/bootstrap").to_pyarrow_table()
     assert refuse_packed(packed, 1_000).equals(packed)
+    keys = {event[:KEY_WIDTH] for event in packed.column("event").to_pylist()} - {FIRST_KEY}
+    # Microseconds: events of one millisecond keep their order.
+    assert keys == {f"{NOW}00{number}".zfill(KEY_WIDTH) for number in range(3)}
 
 
 def test_where_nothing_stands_requests_come_as_they_are(root):
