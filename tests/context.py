@@ -19,11 +19,13 @@ from typing import Any
 import msgspec
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig, parse_config
-from group_coordinator.coordinator.group.coordinator import GroupCoordinator, Node, Ownership
+from group_coordinator.coordinator.group.coordinator import GroupCoordinator, Node
+from group_coordinator.coordinator.group.expiry import cleanup
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.log import size_limit
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.step import Step
+from group_coordinator.coordinator.group.timers import next_deadline
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas import messages as m
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.records import GroupEvent, OffsetCommitValue, Record
@@ -40,6 +42,8 @@ SUPERSET = ("range", "roundrobin")
 # A version of JoinGroup that takes members in one step, and one that asks for the two-step join.
 ONE_STEP = 3
 TWO_STEP = 9
+# What Kafka answers for a partition that is another's, and for one that is still loaded.
+NOT_OWNED = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 KAFKA_TEST_SETTINGS: dict[str, Any] = {
     "group.min.session.timeout.ms": 10,
@@ -119,7 +123,8 @@ class Context:
         self.group_id = group_id
         self.now = 0
         self.group: Group | None = None
-        self.ownership = Ownership.OWNED
+        # The code that is answered for the group's partition: NONE, as this coordinator owns it.
+        self.ownership = ErrorCode.NONE
         self.node: Node | None = Node(0, "localhost", 9092)
         self.log: list[Record] = []
         self.events: list[GroupEvent] = []
@@ -153,41 +158,59 @@ class Context:
             **fields,
         )
         call = self.calls[request.request_id] = Call(request)
-        self._take(self.coordinator.handle(self.group, request, self.now, self.ownership))
+        self.decide(request)
         return call
+
+    def decide(self, request: m.RequestEvent) -> None:
+        """A request arrives now."""
+        turn = self.turn(request.group_id)
+        self.coordinator.decide(turn, request, self.ownership)
+        self._take(turn)
+
+    def turn(self, group_id: str | None = None) -> Turn:
+        """Begin a turn over the group now."""
+        return self.coordinator.turn(group_id or self.group_id, self.group, self.now)
 
     def advance(self, ms: int) -> None:
         """Let the clock run; what falls due on the way fires at exactly its own time."""
         until = self.now + ms
         while self.group is not None:
-            step = self.coordinator.fire(self.group, self.now)
-            self._take(step)
-            if step.deadline is None or step.deadline > until:
+            turn = self.turn()
+            for _ in self.coordinator.fire_due(turn):
+                pass
+            self._take(turn)
+            deadline = self.deadline
+            if deadline is None or deadline > until:
                 break
-            self.now = max(self.now, step.deadline)
+            self.now = max(self.now, deadline)
         self.now = until
 
     def cleanup(self) -> None:
         """One run of the offset-expiry task."""
-        if self.group is not None:
-            self._take(self.coordinator.cleanup(self.group, self.now))
+        turn = self.turn()
+        cleanup(turn)
+        self._take(turn)
 
     def unload(self) -> None:
         """Give the group up."""
         if self.group is not None:
-            self._take(self.coordinator.unload(self.group, self.now))
+            turn = self.turn()
+            self.coordinator.unload(turn)
+            self._take(turn)
 
     def load(self, records: Iterable[Record] | None = None) -> None:
         """Take the group over, from these records or from all that was logged."""
         logged = self.log if records is None else records
-        self._take(self.coordinator.load(self.group_id, list(logged), self.now))
+        turn = self.turn()
+        self.coordinator.load(turn, list(logged))
+        self._take(turn)
 
-    def _take(self, step: Step) -> None:
-        self.group = step.group
-        for record in step.records:
+    def _take(self, turn: Turn) -> None:
+        self.group = turn.group
+        for record in turn.records:
             self.log.append(msgspec.structs.replace(record, log_offset=len(self.log)))
-        self.events.extend(step.events)
-        for response in step.responses:
+        self.events.extend(turn.events)
+        for response in turn.responses:
             call = self.calls[response.request_id]
             assert call.parked, f"a second answer to {call.request}: {response}"
             call.responses.append(response)
@@ -368,6 +391,11 @@ class Context:
     def state(self) -> GroupState:
         """The group's state; Dead if there is none."""
         return GroupState.DEAD if self.group is None else self.group.state
+
+    @property
+    def deadline(self) -> int | None:
+        """When the group's next timer is due; None if none runs."""
+        return None if self.group is None else next_deadline(self.group)
 
     @property
     def members(self) -> list[str]:

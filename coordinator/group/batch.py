@@ -48,9 +48,9 @@ from group_coordinator.coordinator.group.expiry import cleanup, next_expiry
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.recorded import answer_recorded
 from group_coordinator.coordinator.group.snapshot import Snapshot, decode, encode
-from group_coordinator.coordinator.group.step import Step, Turn
 from group_coordinator.coordinator.group.timers import next_deadline, restart_timers, shift_timers
 from group_coordinator.coordinator.group.topic_deletion import delete_offsets, deleted_since
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.catalogue import Catalogue
 from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
@@ -232,7 +232,7 @@ class GroupBatch:
             self.snapshot.topics_seen_at = None
             if isinstance(control, Load):
                 records, problems = readable_records(control.records)
-                self._carry_out(self.coordinator.load(self.group_id, records, self.now))
+                self.coordinator.load(self.turn, records)
                 # An idle group is called for its cleanup, or never again.
                 self.snapshot.cleanup_at = self._next_cleanup()
                 if problems:
@@ -243,7 +243,7 @@ class GroupBatch:
     def unload(self) -> None:
         """Give the group up, if there is one."""
         if self.turn.group is not None:
-            self._carry_out(self.coordinator.unload(self.turn.group, self.now))
+            self.coordinator.unload(self.turn)
 
     def follow_catalogue(self) -> None:
         """Delete the offsets of topics that were deleted since the group was last decided."""
@@ -256,13 +256,6 @@ class GroupBatch:
         if catalogue is not None and self.turn.group is not None:
             delete_offsets(self.turn, deleted_since(catalogue, seen_at))
             self._begin_new_turn()
-
-    def _carry_out(self, step: Step) -> None:
-        turn = self.turn
-        turn.group = step.group
-        turn.responses += step.responses
-        turn.records += step.records
-        turn.events += step.events
 
     def take(self, events: list[str]) -> None:
         """Decide the requests, each request id once."""

@@ -1,6 +1,9 @@
-"""The group coordinator: a request, a timer or a load in; a Step out.
+"""The group coordinator: it decides requests, timers, a load or an unload within a turn.
 
-Pure: the time is an argument of every call, how to make ids and whether the log takes a record are
+`turn` begins a turn over a group at a time, `decide`, `fire_due`, `load` and `unload` act within
+it, as `expiry.cleanup` does, and its responses, records and events are what comes of it.
+
+Pure: the time is an argument of every turn, how to make ids and whether the log takes a record are
 arguments of the constructor. Every request is answered exactly once, at once or when it is no
 longer parked. Source: Apache Kafka, GroupCoordinatorService (the checks that need no group) and
 GroupMetadataManager.
@@ -9,7 +12,6 @@ GroupMetadataManager.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from enum import StrEnum
 from typing import Any
 
 from msgspec import Struct
@@ -19,7 +21,6 @@ from group_coordinator.coordinator.authorization import NEEDED_OF_GROUP, Authori
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.delete import delete_groups
 from group_coordinator.coordinator.group.describe import describe_groups
-from group_coordinator.coordinator.group.expiry import cleanup
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.heartbeat import heartbeat
 from group_coordinator.coordinator.group.join import join_group
@@ -36,21 +37,19 @@ from group_coordinator.coordinator.group.rebalance import (
 )
 from group_coordinator.coordinator.group.removal import expire_pending_join, expire_session
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.step import (
-    Append,
-    NewId,
-    Step,
-    Turn,
-    shape_join,
-    shape_sync,
-)
 from group_coordinator.coordinator.group.sync import sync_group
 from group_coordinator.coordinator.group.timers import (
     Timer,
     TimerKind,
     due_timers,
     is_running,
-    next_deadline,
+)
+from group_coordinator.coordinator.group.turn import (
+    Append,
+    NewId,
+    Turn,
+    shape_join,
+    shape_sync,
 )
 from group_coordinator.coordinator.signatures import Signatures
 from group_coordinator.schemas.acls import ANONYMOUS
@@ -74,14 +73,6 @@ GROUP_KEY_TYPE = 0
 PROTOCOL_VERSION = 5
 
 
-class Ownership(StrEnum):
-    """What this coordinator is for an offsets partition."""
-
-    OWNED = "owned"
-    LOADING = "loading"
-    NOT_OWNED = "not_owned"
-
-
 class Node(Struct, frozen=True):
     """A coordinator and where it is reached."""
 
@@ -92,7 +83,6 @@ class Node(Struct, frozen=True):
 
 # Looked up once, for every request: an Enum's attribute takes 0.08 us.
 _NONE = ErrorCode.NONE
-_OWNED = Ownership.OWNED
 
 Handler = Callable[[Turn, RequestEvent, Any], None]
 
@@ -142,24 +132,28 @@ class GroupCoordinator:
         self._owner_of = owner_of
         self._append_to_log = size_limit(config) if append_to_log is None else append_to_log
 
-    # --- requests, timers, cleanup, load and unload ---------------------------------------------
+    # --- requests, timers, load and unload ------------------------------------------------------
 
-    def handle(
-        self,
-        group: Group | None,
-        event: RequestEvent,
-        now: int,
-        ownership: Ownership = Ownership.OWNED,
-    ) -> Step:
-        """Decide one well-formed request at time `now` (ms). `group` is changed in place."""
-        turn = self.turn(event.group_id, group, now)
-        self.decide(turn, event, ownership)
-        return _step(turn)
+    def turn(self, group_id: str, group: Group | None, now: int) -> Turn:
+        """Begin a turn over a group, None if there is none, at time `now` (ms)."""
+        return Turn(
+            group_id,
+            group,
+            now,
+            self.config,
+            self._new_id,
+            self._append_to_log,
+            self.topics,
+            self.authorizer,
+        )
 
-    def decide(
-        self, turn: Turn, event: RequestEvent, ownership: Ownership = Ownership.OWNED
-    ) -> None:
-        """Decide one well-formed request within a turn that may hold several."""
+    def decide(self, turn: Turn, event: RequestEvent, ownership: ErrorCode = _NONE) -> None:
+        """Decide one well-formed request within a turn, which may hold several.
+
+        The turn's group is changed in place. `ownership` is the code that Kafka answers for the
+        group's offsets partition: NONE if this coordinator owns it, NOT_COORDINATOR, or
+        COORDINATOR_LOAD_IN_PROGRESS.
+        """
         turn.request_id = event.request_id
         if self.signatures is not None:
             problem = self.signatures.problem_of(event)
@@ -181,12 +175,6 @@ class GroupCoordinator:
             HANDLERS[event.api](turn, event, getattr(event, event.api))
         else:
             refuse(turn, event, code)
-
-    def fire(self, group: Group, now: int) -> Step:
-        """Let the group's earliest timer act if it is due at `now` (ms); one timer a call."""
-        turn = self.turn(group.group_id, group, now)
-        next(self.fire_due(turn), None)
-        return _step(turn)
 
     def fire_due(self, turn: Turn) -> Iterator[None]:
         """Let every timer act that is due, the earliest first, and pause after each.
@@ -216,20 +204,13 @@ class GroupCoordinator:
         else:
             fire_delayed_join(turn)
 
-    def cleanup(self, group: Group, now: int) -> Step:
-        """One run of delete-expired-group-metadata over the group at `now` (ms)."""
-        turn = self.turn(group.group_id, group, now)
-        cleanup(turn)
-        return _step(turn)
-
-    def load(self, group_id: str, records: Iterable[Record], now: int) -> Step:
+    def load(self, turn: Turn, records: Iterable[Record]) -> None:
         """Restore a group from its records: Stable with fresh sessions, Empty, or none at all."""
-        turn = self.turn(group_id, replay(group_id, records), now)
-        group = turn.group
+        turn.group = group = replay(turn.group_id, records)
         if group is None:
-            return _step(turn)
+            return
         for member in group.members.values():
-            member.session_deadline = now + member.session_timeout_ms
+            member.session_deadline = turn.now + member.session_timeout_ms
         turn.note(
             "loaded",
             f"{group.state.value} with {len(group.members)} members from the offsets topic",
@@ -237,36 +218,20 @@ class GroupCoordinator:
         if len(group.members) > self.config.group_max_size:
             size = f"{len(group.members)} members, {self.config.group_max_size} allowed"
             prepare(turn, f"Freshly-loaded group is over capacity ({size})")
-        return _step(turn)
 
-    def unload(self, group: Group, now: int) -> Step:
+    def unload(self, turn: Turn) -> None:
         """Give a group up: parked joins and syncs are answered NOT_COORDINATOR."""
-        turn = self.turn(group.group_id, group, now)
-        for member in group.members.values():
+        for member in turn.present.members.values():
             waiting = JoinGroupResponse(member_id=member.member_id)
             turn.complete_join(member, ErrorCode.NOT_COORDINATOR, waiting)
             turn.complete_sync(member, ErrorCode.NOT_COORDINATOR)
         turn.transition(GroupState.DEAD, "unloaded: another coordinator takes the partition")
         turn.note("unloaded", "another coordinator takes the partition")
         turn.group = None
-        return _step(turn)
 
     # --- parts ----------------------------------------------------------------------------------
 
-    def turn(self, group_id: str, group: Group | None, now: int) -> Turn:
-        """Begin a turn over a group at time `now` (ms)."""
-        return Turn(
-            group_id,
-            group,
-            now,
-            self.config,
-            self._new_id,
-            self._append_to_log,
-            self.topics,
-            self.authorizer,
-        )
-
-    def _check(self, event: RequestEvent, ownership: Ownership) -> ErrorCode:
+    def _check(self, event: RequestEvent, ownership: ErrorCode) -> ErrorCode:
         """The checks that need no group, in the order of Kafka 4.1."""
         if event.api == "sync_group" and _lacks_protocol(event):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
@@ -278,11 +243,7 @@ class GroupCoordinator:
             high = self.config.group_max_session_timeout_ms
             if not low <= join.session_timeout_ms <= high:
                 return ErrorCode.INVALID_SESSION_TIMEOUT
-        if ownership is _OWNED:
-            return _NONE
-        if ownership is Ownership.NOT_OWNED:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return ownership
 
     def _find_coordinator(self, turn: Turn, event: RequestEvent) -> None:
         body = event.find_coordinator
@@ -310,12 +271,6 @@ def _lacks_protocol(event: RequestEvent) -> bool:
     if event.api_version is None or event.api_version < PROTOCOL_VERSION:
         return False
     return sync.protocol_type is None or sync.protocol_name is None
-
-
-def _step(turn: Turn) -> Step:
-    group = turn.group
-    deadline = None if group is None else next_deadline(group)
-    return Step(turn.responses, turn.records, turn.events, group, deadline)
 
 
 def _deny(turn: Turn, event: RequestEvent) -> None:

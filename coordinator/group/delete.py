@@ -6,7 +6,7 @@ Source: Apache Kafka, GroupCoordinatorShard.deleteGroups, GroupMetadataManager.v
 from __future__ import annotations
 
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,

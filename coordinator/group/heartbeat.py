@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import HeartbeatRequest, HeartbeatResponse, RequestEvent
 

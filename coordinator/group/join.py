@@ -19,7 +19,7 @@ from group_coordinator.coordinator.group.rebalance import (
     start_session,
 )
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.step import Turn, shape_join
+from group_coordinator.coordinator.group.turn import Turn, shape_join
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     NEWEST_VERSION,

@@ -12,7 +12,7 @@ from group_coordinator.coordinator.group.rebalance import (
 )
 from group_coordinator.coordinator.group.removal import answer_removed
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     NEWEST_VERSION,

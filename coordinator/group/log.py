@@ -12,7 +12,7 @@ from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.member import Member
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.step import Append
+from group_coordinator.coordinator.group.turn import Append
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import JoinGroupProtocol
 from group_coordinator.schemas.records import (

@@ -9,7 +9,7 @@ from group_coordinator.coordinator.authorization import READ
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.rebalance import start_session
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     NEWEST_VERSION,

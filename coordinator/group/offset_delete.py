@@ -6,7 +6,7 @@ from group_coordinator.coordinator.authorization import READ
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.offset_commit import is_known_partition
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     OffsetDeleteRequest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from group_coordinator.coordinator.authorization import DESCRIBE
 from group_coordinator.coordinator.group.offsets import Topics
-from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     NEWEST_VERSION,

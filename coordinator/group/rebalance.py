@@ -11,7 +11,7 @@ from group_coordinator.coordinator.group.group import Group, JoinTimer
 from group_coordinator.coordinator.group.log import group_value
 from group_coordinator.coordinator.group.member import Member
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     JoinGroupResponse,

@@ -27,7 +27,7 @@ from group_coordinator.coordinator.group.offset_commit import (
     is_known_partition,
     is_too_long,
 )
-from group_coordinator.coordinator.group.step import Turn, shape_sync
+from group_coordinator.coordinator.group.turn import Turn, shape_sync
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     NEWEST_VERSION,

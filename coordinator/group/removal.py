@@ -5,7 +5,7 @@ from __future__ import annotations
 from group_coordinator.coordinator.group.member import Member
 from group_coordinator.coordinator.group.rebalance import complete, prepare_or_complete
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import JoinGroupResponse
 

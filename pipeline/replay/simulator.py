@@ -21,13 +21,13 @@ from group_coordinator.coordinator.group.batch import answer_malformed, new_memb
 from group_coordinator.coordinator.group.coordinator import (
     GroupCoordinator,
     Node,
-    Ownership,
     refuse,
 )
+from group_coordinator.coordinator.group.expiry import cleanup
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.partition import partition_for
-from group_coordinator.coordinator.group.step import Step
 from group_coordinator.coordinator.group.timers import next_deadline
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import Malformed, RequestEvent, Response, decode_request
 from group_coordinator.schemas.records import GroupEvent, Record
@@ -35,6 +35,12 @@ from group_coordinator.schemas.records import GroupEvent, Record
 _log = logging.getLogger(__name__)
 
 THIS_NODE = Node(0, "localhost", 9092)
+# What a line says that this coordinator is for a partition, and what Kafka answers then.
+OWNERSHIP = {
+    "owned": ErrorCode.NONE,
+    "loading": ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    "not_owned": ErrorCode.NOT_COORDINATOR,
+}
 # Lines of a recorded trace that are no requests.
 _PASSED_OVER = ("trace", "response", "note")
 
@@ -62,7 +68,7 @@ class Simulator:
         self._groups: dict[str, Group] = {}
         self._logs: dict[str, list[Record]] = {}
         self._next_offset: dict[int, int] = {}
-        self._ownership: dict[int, Ownership] = {}
+        self._ownership: dict[int, ErrorCode] = {}
         self._timers: list[tuple[int, str]] = []
         self._seen: set[str] = set()
         self._topics: dict[str, int] | None = None
@@ -72,11 +78,14 @@ class Simulator:
         return GroupCoordinator(self._config, new_member_uuid, self._owner, topics=self._topics)
 
     def _owner(self, partition: int) -> Node | None:
-        owned = self._owns(partition) is not Ownership.NOT_OWNED
+        owned = self._ownership_of(partition) is not ErrorCode.NOT_COORDINATOR
         return THIS_NODE if owned else None
 
-    def _owns(self, partition: int) -> Ownership:
-        return self._ownership.get(partition, Ownership.OWNED)
+    def _ownership_of(self, partition: int) -> ErrorCode:
+        return self._ownership.get(partition, ErrorCode.NONE)
+
+    def _turn(self, group_id: str) -> Turn:
+        return self._coordinator.turn(group_id, self._groups.get(group_id), self.now)
 
     def run(self, lines: Iterable[bytes]) -> Iterator[Output]:
         """Feed the lines; yields each line's output objects, then its ack."""
@@ -143,22 +152,21 @@ class Simulator:
                 answer_malformed(event, event.request_id, event.group_id, self.now)
             )
         else:
-            yield from self._take(event.group_id, self._decide(event))
+            yield from self._take(self._decide(event))
 
-    def _decide(self, event: RequestEvent) -> Step:
-        group = self._groups.get(event.group_id)
-        safe = msgspec.msgpack.encode(group)
+    def _decide(self, event: RequestEvent) -> Turn:
+        turn = self._turn(event.group_id)
+        safe = msgspec.msgpack.encode(turn.group)
         partition = partition_for(event.group_id, self._config.offsets_topic_num_partitions)
         try:
-            return self._coordinator.handle(group, event, self.now, self._owns(partition))
+            self._coordinator.decide(turn, event, self._ownership_of(partition))
         # A bug in a handler fails its one request, here as in the stream.
         except Exception:
             _log.exception("request %s failed", event.request_id)
             restored = msgspec.msgpack.decode(safe, type=Group | None)
             turn = self._coordinator.turn(event.group_id, restored, self.now)
             refuse(turn, event, ErrorCode.UNKNOWN_SERVER_ERROR)
-            deadline = None if restored is None else next_deadline(restored)
-            return Step(turn.responses, turn.records, turn.events, restored, deadline)
+        return turn
 
     # --- the clock ------------------------------------------------------------------------------
 
@@ -172,7 +180,10 @@ class Simulator:
             if group is None or next_deadline(group) != due:
                 continue
             self.now = max(self.now, due)
-            yield from self._take(group_id, self._coordinator.fire(group, self.now))
+            turn = self._turn(group_id)
+            for _ in self._coordinator.fire_due(turn):
+                pass
+            yield from self._take(turn)
         self.now = until
 
     # --- controls -------------------------------------------------------------------------------
@@ -199,7 +210,9 @@ class Simulator:
                 following = (record.log_offset or 0) + 1
                 known = self._next_offset.get(record.partition, 0)
                 self._next_offset[record.partition] = max(known, following)
-            yield from self._take(group_id, self._coordinator.load(group_id, log, self.now))
+            turn = self._turn(group_id)
+            self._coordinator.load(turn, log)
+            yield from self._take(turn)
 
     def _record_of(self, entry: Any) -> Record:
         if not isinstance(entry, dict) or not isinstance(entry.get("group_id"), str):
@@ -219,24 +232,27 @@ class Simulator:
         if not isinstance(group_id, str):
             raise BadLine("unload: a group id is expected")
         self._logs.pop(group_id, None)
-        group = self._groups.get(group_id)
-        if group is not None:
-            yield from self._take(group_id, self._coordinator.unload(group, self.now))
+        if group_id in self._groups:
+            turn = self._turn(group_id)
+            self._coordinator.unload(turn)
+            yield from self._take(turn)
 
     def _set_ownership(self, entry: dict[str, Any]) -> None:
         partition, status = entry["partition"], entry.get("status")
         count = self._config.offsets_topic_num_partitions
         if not _is_int(partition) or not 0 <= partition < count:
             raise BadLine(f"partition: 0 to {count - 1} is expected, not {partition!r}")
-        try:
-            self._ownership[partition] = Ownership(str(status))
-        except ValueError as error:
-            known = ", ".join(one.value for one in Ownership)
-            raise BadLine(f"status: one of {known} is expected, not {status!r}") from error
+        ownership = OWNERSHIP.get(str(status))
+        if ownership is None:
+            known = ", ".join(OWNERSHIP)
+            raise BadLine(f"status: one of {known} is expected, not {status!r}")
+        self._ownership[partition] = ownership
 
     def _cleanup(self) -> Iterator[Output]:
-        for group_id, group in list(self._groups.items()):
-            yield from self._take(group_id, self._coordinator.cleanup(group, self.now))
+        for group_id in list(self._groups):
+            turn = self._turn(group_id)
+            cleanup(turn)
+            yield from self._take(turn)
 
     def _configure(self, settings: Any) -> None:
         if self._seen:
@@ -259,21 +275,22 @@ class Simulator:
 
     # --- output ---------------------------------------------------------------------------------
 
-    def _take(self, group_id: str, step: Step) -> Iterator[Output]:
-        if step.group is None:
-            self._groups.pop(group_id, None)
+    def _take(self, turn: Turn) -> Iterator[Output]:
+        if turn.group is None:
+            self._groups.pop(turn.group_id, None)
         else:
-            self._groups[group_id] = step.group
-            if step.deadline is not None:
-                heapq.heappush(self._timers, (step.deadline, group_id))
-        for event in step.events:
+            self._groups[turn.group_id] = turn.group
+            deadline = next_deadline(turn.group)
+            if deadline is not None:
+                heapq.heappush(self._timers, (deadline, turn.group_id))
+        for event in turn.events:
             self._on_event(event)
-        for record in step.records:
+        for record in turn.records:
             numbered = self._append(record)
             # All columns: a tombstone's null value is to be seen.
             columns = {name: getattr(numbered, name) for name in Record.__struct_fields__}
             yield {"at_ms": self.now, "record": columns}
-        for response in step.responses:
+        for response in turn.responses:
             yield self._response(response)
 
     def _append(self, record: Record) -> Record:

@@ -26,7 +26,7 @@ from group_coordinator.coordinator.group.snapshot import (
     encode,
 )
 from group_coordinator.coordinator.group.state import GroupState
-from group_coordinator.coordinator.group.step import Turn
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.records import Record
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from group_coordinator.coordinator.group.coordinator import Ownership
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
 from tests.context import (
@@ -36,7 +35,7 @@ def in_completing_rebalance(ctx: Context) -> tuple[Call, Call]:
 @pytest.mark.parametrize("instance_id", [None, "instance"])
 def test_j01_another_broker_coordinates_the_group(instance_id: str | None) -> None:
     ctx = Context()
-    ctx.ownership = Ownership.NOT_OWNED
+    ctx.ownership = ErrorCode.NOT_COORDINATOR
     join = ctx.join(instance_id=instance_id)
     assert join.code == ErrorCode.NOT_COORDINATOR
     assert join.body.member_id == "" and join.generation == -1
@@ -68,7 +67,7 @@ def test_j03_j04_the_bounds_themselves_are_allowed(session_ms: int) -> None:
 def test_a_bad_session_timeout_is_told_before_a_wrong_coordinator() -> None:
     """Kafka checks the request itself before it looks for the partition."""
     ctx = Context()
-    ctx.ownership = Ownership.NOT_OWNED
+    ctx.ownership = ErrorCode.NOT_COORDINATOR
     assert ctx.join(session_ms=1).code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from group_coordinator.coordinator.group.coordinator import Ownership
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
@@ -113,7 +112,7 @@ def test_l11_both_static_members_leave_in_one_request() -> None:
 def test_l12_a_batch_sent_to_the_wrong_coordinator() -> None:
     ctx = Context()
     ctx.static_pair()
-    ctx.ownership = Ownership.NOT_OWNED
+    ctx.ownership = ErrorCode.NOT_COORDINATOR
     leave = ctx.leave(LeavingMember("", "leader"), LeavingMember("", "follower"))
     assert leave.code == ErrorCode.NOT_COORDINATOR
     assert len(ctx.members) == 2

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from group_coordinator.coordinator.group.coordinator import Ownership
 from group_coordinator.schemas.errors import ErrorCode
-from tests.context import Call, Context
+from tests.context import NOT_OWNED, Call, Context
 
 
 @pytest.fixture
@@ -22,14 +21,14 @@ def leader_and_ctx() -> tuple[Call, Context]:
 @pytest.fixture
 def loading(leader_and_ctx: tuple[Call, Context]) -> tuple[Call, Context]:
     leader, ctx = leader_and_ctx
-    ctx.ownership = Ownership.LOADING
+    ctx.ownership = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     return leader, ctx
 
 
 @pytest.fixture
 def elsewhere(leader_and_ctx: tuple[Call, Context]) -> tuple[Call, Context]:
     leader, ctx = leader_and_ctx
-    ctx.ownership = Ownership.NOT_OWNED
+    ctx.ownership = ErrorCode.NOT_COORDINATOR
     return leader, ctx
 
 
@@ -101,7 +100,7 @@ def test_x01_nothing_that_arrives_while_loading_leaves_a_trace(
 
 def test_x01_after_the_load_everything_is_answered_again(loading: tuple[Call, Context]) -> None:
     leader, ctx = loading
-    ctx.ownership = Ownership.OWNED
+    ctx.ownership = ErrorCode.NONE
     assert ctx.describe().code == ErrorCode.NONE
     assert ctx.heartbeat(leader).code == ErrorCode.NONE
 
@@ -146,7 +145,7 @@ def test_q02_a_commit_is_sent_to_the_right_coordinator(elsewhere: tuple[Call, Co
     leader, ctx = elsewhere
     commit = ctx.commit({("foo", 0): 8, ("foo", 1): 8}, leader)
     assert commit.partition_codes == [ErrorCode.NOT_COORDINATOR] * 2
-    ctx.ownership = Ownership.OWNED
+    ctx.ownership = ErrorCode.NONE
     assert ctx.fetched() == {("foo", 0): 7}
 
 
@@ -174,9 +173,9 @@ def test_k03_a_deletion_is_sent_to_the_right_coordinator(elsewhere: tuple[Call, 
 # --- what is looked at first ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ownership", [Ownership.LOADING, Ownership.NOT_OWNED])
+@pytest.mark.parametrize("ownership", NOT_OWNED)
 def test_a_request_that_is_wrong_in_itself_is_refused_before_ownership_is_looked_at(
-    ownership: Ownership,
+    ownership: ErrorCode,
 ) -> None:
     ctx = Context(group_id="")
     ctx.ownership = ownership

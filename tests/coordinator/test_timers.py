@@ -111,18 +111,24 @@ def test_a_timer_that_is_not_due_does_not_fire() -> None:
     assert ctx.group is not None
     deadline = next_deadline(ctx.group)
     assert deadline is not None
-    step = ctx.coordinator.fire(ctx.group, deadline - 1)
-    assert (step.events, step.deadline) == ([], deadline)
-    step = ctx.coordinator.fire(ctx.group, deadline)
-    assert step.events[0].event == "member_expired"
+    ctx.now = deadline - 1
+    turn = ctx.turn()
+    assert list(ctx.coordinator.fire_due(turn)) == []
+    assert (turn.events, ctx.deadline) == ([], deadline)
+    ctx.now = deadline
+    turn = ctx.turn()
+    assert len(list(ctx.coordinator.fire_due(turn))) == 1
+    assert turn.events[0].event == "member_expired"
 
 
-def test_one_call_fires_one_timer() -> None:
+def test_timers_fire_one_at_a_time() -> None:
     ctx = Context()
     ctx.stable_pair()
     assert ctx.group is not None
-    step = ctx.coordinator.fire(ctx.group, ctx.now + 10_000)
-    assert [event.event for event in step.events].count("member_expired") == 1
+    ctx.now += 10_000
+    turn = ctx.turn()
+    next(ctx.coordinator.fire_due(turn))
+    assert [event.event for event in turn.events].count("member_expired") == 1
 
 
 def test_an_id_given_out_and_never_used_lapses() -> None:

@@ -28,7 +28,7 @@ from group_coordinator.coordinator.consumer.events import (
 from group_coordinator.coordinator.consumer.protocol import TopicPartition
 from group_coordinator.coordinator.consumer.settings import parse_settings
 from group_coordinator.coordinator.consumer.state import MemberState
-from group_coordinator.coordinator.group.step import Step
+from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.schemas.messages import RequestEvent, Response
 from tests.context import Call, Context
 
@@ -209,11 +209,11 @@ class World(Context):
             return
         self._senders[request.request_id] = sender
         self.calls[request.request_id] = Call(request)
-        self._take(self.coordinator.handle(self.group, request, self.now, self.ownership))
+        self.decide(request)
 
-    def _take(self, step: Step) -> None:
-        super()._take(step)
-        for response in step.responses:
+    def _take(self, turn: Turn) -> None:
+        super()._take(turn)
+        for response in turn.responses:
             if not self.lost(response):
                 sender = self._senders[response.request_id]
                 self.post(lambda r=response, to=sender: to.receive(r))
@@ -228,9 +228,8 @@ class World(Context):
             times = [time for one in self.members_made if (time := one.next_at) is not None]
             if self._wire:
                 times.append(self._wire[0][0])
-            if self.group is not None:
-                due = self.coordinator.fire(self.group, -1).deadline
-                times += [] if due is None else [due]
+            if self.deadline is not None:
+                times.append(self.deadline)
             at = min(times, default=None)
             if at is None or at > until:
                 break

@@ -1,7 +1,7 @@
-"""Step: the result of one request, timer or load. Turn: what collects it while handlers run.
+"""Turn: a group at one time, with what requests, timers, a load or a cleanup have said so far.
 
 A handler's only outputs are the responses, records and events that it gives its `Turn`, and the
-changes it makes to the group. An answer may depend on a record: whoever carries out a Step appends
+changes it makes to the group. An answer may depend on a record: whoever ends a turn appends
 `records` before it shows `responses`.
 """
 
@@ -47,24 +47,11 @@ _BODIES_BEFORE = {
 }
 
 
-class Step(Struct):
-    """The result of one request, timer, load or unload.
-
-    `group` is the group afterwards, None if there is none. `deadline` is when `fire` is due next,
-    absolute ms, None if no timer runs.
-    """
-
-    responses: list[Response]
-    records: list[Record]
-    events: list[GroupEvent]
-    group: Group | None
-    deadline: int | None
-
-
 class Turn:
     """A group at one time (ms), and what the handlers said so far.
 
-    `request_id` is that of the request being decided, None for a timer. `topics` is the catalogue.
+    `group` None: there is none, or none any more. `request_id` is that of the request being
+    decided, None for a timer. `topics` is the catalogue.
     """
 
     __slots__ = (
