@@ -22,8 +22,8 @@ back and forth. What a neighbour may do meanwhile:
   no group waits for the start of a query, and a node that ends again while it starts is given none.
   What has no owner is claimed by nodes that are ready, if there are any.
 * A partition is to be moved: its owner decides for it until the other node has read ahead what the
-  claim will need (`pipeline.ownership.prepared`), so that no group waits for that, and
-  no longer than a while (`pipeline.ownership.prepared`).
+  claim will need, so that no group waits for that. It waits a bounded time for the other node
+  (`pipeline.ownership.prepared`).
 * A partition is moved to a node that starts anew: its owner keeps it until that node is ready. If
   it was released before the node ended, nodes that are ready take it.
 * Several nodes start at once, or one more while partitions move: at most `MOST_MOVING` partitions

@@ -1,12 +1,12 @@
-"""Signatures of requests: who may append rows cannot claim to be anybody.
+"""Signatures of requests: a sender proves that it is the principal that it names.
 
-A request may name the principal that sends it. Whoever may append to `requests` can write any name
-there, so a coordinator can ask for a proof: an HMAC-SHA256 of the request by a key that the sender
-holds. A key is one principal's, or a gateway's, which vouches for all that have logged in to it.
+Whoever may append to `requests` can write any principal there. So a coordinator can ask for a
+proof: an HMAC-SHA256 of the request by a key that the sender holds. A key is one principal's, or a
+gateway's, which vouches for all that have logged in to it.
 
-A claim without a valid signature is refused, and not taken for one of ANONYMOUS: the request would
-be carried out under another name than the sender meant, and a key that was forgotten would be
-noticed by nobody. A request that claims nothing is ANONYMOUS's.
+A request that names a principal and has no valid signature is refused. It is not decided as
+ANONYMOUS's: it would be carried out under another name than the sender meant, and nobody would
+notice a key that was forgotten. A request that names no principal is ANONYMOUS's.
 
 What is signed is the request without `signature` and `sent_at`, which a producer sets as it writes:
 JSON without nulls and spaces, the keys of each object in order, bytes as base64. A field that a
@@ -34,7 +34,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 class RequestKey(Struct, frozen=True):
-    """A key, and whose requests it signs; `principal` ANYBODY: everybody's, as a gateway's does."""
+    """A key that signs the requests of `principal`; a gateway's key signs those of ANYBODY."""
 
     name: str
     principal: str

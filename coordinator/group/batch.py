@@ -6,8 +6,8 @@ the stream's, not Kafka's:
 * A repeated request_id is decided and answered once within `request.dedup.window.ms`. A group
   remembers at most `request.dedup.max.ids` requests of this window; a further one is answered
   COORDINATOR_NOT_AVAILABLE, since to forget one would let a repeated commit set an offset back.
-* What a group learns at a take-over of the requests that were answered before, it remembers for
-  one more window.
+* At a take-over a group learns which requests were answered lately, and remembers them for one
+  more window.
 * A request whose records stand is answered by them and not decided
   (`coordinator.group.recorded`).
 * A malformed event is answered with what was wrong, or rejected if it names nobody to answer.
@@ -82,8 +82,8 @@ class BatchSettings(Struct, frozen=True):
     `claims` maps each offsets partition that the coordinator owns to the epoch of its claim; None:
     it owns all of them without claims. `unloading` maps those that it is giving up likewise. `acls`
     are those in force; None: there never was one, and everything is allowed to everybody.
-    `keys` are the names and fingerprints of those by which a request's principal is believed; None:
-    every principal is. The keys themselves are secret, and no part of the settings.
+    `keys` are the names and fingerprints of the keys that may sign requests; None: a request's
+    principal is believed without a signature. The secrets are no part of the settings.
     """
 
     config: GroupCoordinatorConfig = GroupCoordinatorConfig()
@@ -102,9 +102,9 @@ class BatchSettings(Struct, frozen=True):
 class GroupOutput(Struct, array_like=True):
     """The output of one group in one batch. Its records must be visible before its responses.
 
-    What runs the batch adds the batch's time, and what the batch has made of the group's timer:
-    `timer` stands for the group if the batch has set or removed its timer, and `wake_ms` is when
-    the group is to be called again, absolute ms, None if it need not be.
+    The stream adds the last three fields (`pipeline.stream.stateful`). `batch_ms` is the batch's
+    time. `timer` stands for the group if the batch has set or removed its timer, and then `wake_ms`
+    is when the group is to be called again, absolute ms, None if it need not be.
     """
 
     responses: list[Response]

@@ -46,7 +46,10 @@ class Unload(Struct, frozen=True, tag_field="control", tag="unload"):
 
 
 class Wake(Struct, frozen=True, tag_field="control", tag="wake"):
-    """No instruction: Spark runs no batch of a new stream, nor any timer, before an event comes."""
+    """Leave the group as it is.
+
+    The event wakes a new stream: Spark runs no batch of it, and no timer, before an event comes.
+    """
 
 
 class Recorded(Struct, frozen=True, tag_field="control", tag="recorded"):

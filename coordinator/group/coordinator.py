@@ -110,8 +110,8 @@ class GroupCoordinator:
     the log takes records; by default it refuses batches over max.message.bytes. `topics` maps each
     topic to its number of partitions; None takes every name. `owner_of` names the node that
     coordinates an offsets partition, None if there is none now. `authorizer` says who may do what;
-    None allows everything to everybody. `signatures` says whose claim of a principal is believed;
-    None believes all.
+    None allows everything to everybody. `signatures` checks that a request is its principal's; None
+    believes every request.
     """
 
     def __init__(
@@ -179,9 +179,9 @@ class GroupCoordinator:
     def fire_due(self, turn: Turn) -> Iterator[None]:
         """Let every timer act that is due, the earliest first, and pause after each.
 
-        The due timers are sorted once: to look for the earliest one each time took 0.35 s of CPU
-        for 5,000 sessions that end together. A timer that an earlier one stopped is skipped. Timers
-        that are started meanwhile and are due at once come after.
+        The due timers are sorted once, since thousands of sessions may end together. A timer that
+        an earlier one stopped is skipped. Timers that are started meanwhile and are due at once
+        come after.
         """
         while turn.group is not None:
             due = due_timers(turn.group, turn.now)

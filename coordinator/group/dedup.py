@@ -4,9 +4,9 @@ A producer that retries an append whose commit had gone through writes its event
 remembers request ids as 8-byte digests, in two memories:
 
 * `RequestWindow` holds every request of the window whose second decision could undo what was
-  decided in between: a repeated commit would set an offset back. It forgets none before the window
-  is over, at any rate, and it has a bound: while it is full, no further request of this kind is
-  decided (`coordinator.group.batch`).
+  decided in between: a repeated commit would set an offset back. It forgets no request before the
+  window is over. While it is full, no further request of this kind is decided
+  (`coordinator.group.batch`), so that its size is bounded.
 * `RecentRequests` holds the last requests of all kinds. To decide a heartbeat or a fetch twice
   changes nothing, so no more of them need to be remembered: 5,000 members that heartbeat every 3 s
   would make 100,000 digests a minute, to be written with the group's state after every batch.
@@ -44,8 +44,8 @@ class RequestWindow(Struct, array_like=True):
     """Every digest of the window, in sorted runs, oldest first.
 
     A batch's digests are a new run. Runs of the same chunk of time are merged while the newer is at
-    least half as large as the older, and all of them once the chunk is over: there are at most 9
-    runs, and the logarithm of what one chunk holds.
+    least half as large as the older, and all of them once the chunk is over. So there are at most 9
+    runs, plus the logarithm of the newest chunk's size.
     """
 
     runs: list[Run] = field(default_factory=list)
@@ -157,8 +157,8 @@ class RecentRequests(Struct, array_like=True):
 def _forget(chunks: list[tuple[int, _Packed]], now: int, window_ms: int) -> None:
     """Delete the chunks that are older than the window that ends at `now`; the oldest come first.
 
-    A chunk of a time that is still to come was made before the clock was set back: its window
-    begins at `now`, or a clock that was ahead by a day would keep it for a day.
+    A chunk of a time after `now` was made before the clock was set back. It is dated `now`, since
+    otherwise a clock that was ahead by a day would keep it for a day.
     """
     gone = 0
     while gone < len(chunks) and chunks[gone][0] <= now - window_ms:

@@ -60,8 +60,7 @@ def expired_offsets(group: Group, now: int, retention_ms: int) -> list[tuple[str
 def next_expiry(group: Group, config: GroupCoordinatorConfig) -> int | None:
     """When the group's first offset expires unless the group changes, ms; None for never.
 
-    An offset committed for the end of time expires after `LAST_MS`, which is never: a stream has no
-    timer for it.
+    An offset that expires after `LAST_MS` never does: a timer holds 64 bits.
     """
     base = _base_timestamp(group)
     if base is None:

@@ -1,10 +1,12 @@
 """The time that a group is decided by where its coordinator's clock is behind the group's log.
 
-A partition's next owner may have a clock that is behind that of the one before. By that clock alone
-what it answers would come before what was answered: the owner after it would look for the requests
-of the last minute in the wrong minute, and decide one of them again; and a request that was to be
-decided by some time of the first owner's clock would be taken minutes after it. So the group's time
-goes on from the newest time that its log tells, a tenth slower than the clock, which so catches up.
+A group's time never runs back. At a take-over it goes on from the newest time that the group's log
+tells, and runs a tenth slower than the clock until the clock has caught up.
+
+The clock of a partition's next owner may be behind that of the owner before. Dated by that clock
+alone, the next owner's answers would come before earlier ones. The owner after it would then look
+for the requests of the last minute in the wrong minute, and decide a repeated one again. And a
+request with a deadline by the first owner's clock would be decided minutes after that deadline.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ _PARTS = 10
 
 
 class LogTime(Struct, frozen=True, array_like=True):
-    """At `since` by the clock it was `newest` by the group's time; both ms."""
+    """A group's time: it was `newest` when the clock said `since`; both in ms."""
 
     newest: int
     since: int

@@ -16,12 +16,12 @@ REASON = "topic deleted"
 
 
 def deleted_since(catalogue: Catalogue, seen_at: int | None) -> set[str]:
-    """The topics whose committed offsets are of a topic that no longer exists.
+    """The topics that were deleted since the group was last decided.
 
-    `seen_at` is when the newest deletion was made that the group was decided under (ms): whatever
-    is committed of a topic that was deleted later was committed before. If that is not known, as
-    for a group that was loaded from its records, the offsets of a topic that was created again may
-    be the new topic's, and are kept.
+    `seen_at` is the time of the newest deletion that the group was decided under, ms: an offset of
+    a topic that was deleted later was committed before that deletion. None: the time is not known,
+    as for a group that was loaded from its records. Then a topic that was created again does not
+    count, because the offsets may be the new topic's.
     """
     if seen_at is None:
         return catalogue.deleted.keys() - catalogue.partitions.keys()

@@ -1,4 +1,4 @@
-"""Who was answered, by what is read of `responses`: each of its files once.
+"""The requests that were answered, read from `responses`, each file once.
 
 Two questions are asked of the answers: which requests still wait (`pipeline.node.waiting_requests`)
 and what the groups remember (`pipeline.node.remembered`). Any answer counts for the first one, and

@@ -128,7 +128,7 @@ def forget_others(archive: Path) -> None:
 
 
 def _await_end(held: Path) -> None:
-    """Wait until the JVM, which writes the archive as it ends, holds its output no more."""
+    """Wait until the JVM has closed its output: it writes the archive as it ends."""
     until = time.monotonic() + _DUMP_S
     with held.open("rb") as out:
         while time.monotonic() < until:

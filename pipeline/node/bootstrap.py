@@ -1,12 +1,14 @@
-"""Taking over: what a new streaming checkpoint starts from is what the tables say.
+"""Taking over: the bootstrap, the events of the tables with which a stream begins.
 
 A stream that begins without a streaming checkpoint has no groups. So before its first batch a
 bootstrap is written, a table of events that the stream reads beside the requests: for every group
 of the offsets topic one event that loads it, and every request that no answer was written for. The
-stream's own requests begin where the bootstrap ends. So a lost streaming checkpoint loses nothing:
-no acknowledged commit, because it is a record; no waiting request, because it has no answer.
-Nothing is answered twice, and nothing recorded twice, because a request that waits comes with its
-records if they stand.
+stream's own requests begin where the bootstrap ends.
+
+So a lost streaming checkpoint loses nothing: no acknowledged commit, because it is a record; no
+waiting request, because it has no answer. Nothing is answered twice, because what was answered is
+not in the bootstrap. Nothing is recorded twice, because a waiting request whose records stand comes
+with them.
 
 DuckDB and pyarrow write the bootstrap, within a bound of memory, wherever the tables lie: no JVM is
 needed.

@@ -1,6 +1,6 @@
 """A coordinator in a session that runs: its engine, its node, the upkeep, until it is to end.
 
-`pipeline.node.job` imports this module while the JVM starts: its imports take 0.7 s of CPU.
+`pipeline.node.job` imports this module while the JVM starts, because its imports take long.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def _watch(
 def _set_aside() -> None:
     """Have the garbage collector leave alone what is there at the start.
 
-    It is nearly all there is, libraries mostly. To go through it took 70 to 100 ms every minute, in
-    which no batch went on.
+    That is nearly all of the process's memory, mostly libraries. No batch would go on while a full
+    collection goes through it.
     """
     gc.collect()
     gc.freeze()

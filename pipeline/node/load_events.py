@@ -1,8 +1,8 @@
 """What loads groups: for each group of the offsets topic one event with its newest records.
 
-DuckDB writes the events: a JVM costs ten seconds of its first queries. DuckDB keeps in memory what
-it gathers for a group. So a log that is too large for that is first cut into buckets of whole
-groups, on disk, and the buckets are taken one after the other.
+DuckDB writes the events, because a JVM's first queries are slow. DuckDB keeps in memory what it
+gathers for a group. So a log that is too large for that is first cut into buckets of whole groups,
+on disk, and the buckets are taken one after the other.
 """
 
 from __future__ import annotations

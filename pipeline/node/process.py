@@ -35,7 +35,7 @@ class CoordinatorProcess:
         module: str = COMMAND,
         node_id: int | None = None,
     ) -> None:
-        # Whoever runs one as a child measures it, or soon stops it.
+        # A child coordinator is short-lived, so it builds no class archive.
         verb = ["run", "--no-new-archive"] if module == COMMAND else []
         command = [sys.executable, "-m", module, *verb, "--root", root]
         if config is not None:

@@ -1,10 +1,10 @@
 """What a claim needs of `requests` and `responses`, which can be read before the claim is made.
 
-To find which requests wait, all that are kept are compared with all answers: 1.3 s of CPU for 1,000
-files of each table. The groups of a partition that moves must not wait for that. So its next owner
-reads ahead while the former one still decides, and after its claim only what was written since.
-What was read ahead decides nothing: a request is known to wait, or to be answered, by what the
-tables say after the claim.
+The next owner of a partition reads ahead while the former one still decides, and reads after its
+claim only what was written since. To find which requests wait, all that are kept are compared with
+all answers, which takes long where much is kept: the groups of a partition that moves must not wait
+for that. What was read ahead decides nothing: whether a request waits is told by what the tables
+say after the claim.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _KEPT_S = 10.0
 class ReadAhead:
     """What was read so far; `close` frees its memory. For one thread.
 
-    `beside_batches` leaves the other cores to the batches of a query that runs, and a store's
-    answers: what a batch asks for would wait behind whatever is asked for here. After an error of
-    `read_on` it is of no more use.
+    `beside_batches` uses one core and asks a store for few files at once, so that the batches of a
+    query that runs do not wait for this reading. After an error of `read_on` the object is of no
+    more use.
     """
 
     def __init__(self, root: str, ours: CoordinatorSettings, beside_batches: bool = False) -> None:
@@ -85,7 +85,7 @@ class ReadAhead:
 
 
 class _OpenTable:
-    """A table that stays open: to open one of 1,000 files anew takes 17 ms of CPU."""
+    """A table that stays open, since opening a table of many files takes long."""
 
     def __init__(self, root: str, table: Table) -> None:
         self._root = root
@@ -117,8 +117,8 @@ class AheadOfClaims:
     def read(self, is_let_go: bool = False) -> None:
         """Partitions are on their way: read what their claims will need.
 
-        `is_let_go`: one of them is about to be claimed. What is not read now is read after the
-        claim.
+        `is_let_go`: one of them is about to be claimed, so that reading now may delay the claim.
+        What is not read now is read after the claim.
         """
         now = monotonic()
         is_first = self._began_at is None

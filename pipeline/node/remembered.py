@@ -6,17 +6,17 @@ checkpoint, which does not move with a partition and may be lost; but `responses
 answered. So a bootstrap has, for each group, an event with the ids that were answered within
 `request.dedup.window.ms`, and the group remembers them for one more window.
 
-Only those APIs count of which a second decision could undo what was decided in between
-(`coordinator.group.dedup`). Only the files of `responses` are read that were written in the window,
-and a group is brought its newest `request.dedup.max.ids`.
+Only APIs count whose second decision could undo what was decided in between
+(`coordinator.group.dedup`). Only files of `responses` that were written in the window are read, and
+a group is brought its newest `request.dedup.max.ids`.
 
 Answers are dated by the clocks of the coordinators that gave them. A group's window ends at its own
-newest answer, if that is not later than this coordinator's clock. So no clock hides anything that
-differs from this one by MOST_BEHIND_MS or less. If a group was not answered for two windows and so
-much longer, nothing is brought: an id that comes again after that is a new request's.
+newest answer, if that is not later than this coordinator's clock. So answers of a clock that
+differs from this one by MOST_BEHIND_MS or less are all found. If a group was not answered for two
+windows and MOST_BEHIND_MS, nothing is brought: an id that comes after that is a new request's.
 
-With what the groups are told goes the newest time at which any of them was answered: where this
-clock is behind it, they are decided by that time (`coordinator.group.log_time`).
+The event also tells the newest time at which any of the groups was answered. Where this clock is
+behind that time, the groups are decided by it (`coordinator.group.log_time`).
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class AnsweredLately:
     def newest_ms(self, partition_set: PartitionSet | None, now_ms: int) -> int | None:
         """Return when a group of some partitions, None for all, was answered last; None: never.
 
-        What is further ahead of `now_ms` than MOST_BEHIND_MS does not count, and is warned of; so
-        is a clock that is behind.
+        An answer that is further ahead of `now_ms` than MOST_BEHIND_MS does not count. The log has
+        a warning of such an answer, and of a clock that is behind.
         """
         times = [
             at

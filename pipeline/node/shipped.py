@@ -1,8 +1,8 @@
-"""What spark-submit starts on a cluster, once it has seen that Python has what the job needs.
+"""What spark-submit starts on a cluster: it starts the job if Python has what the job needs.
 
-`group-coordinator package` writes a copy of this file as `job.py`. It imports nothing but Python's
-own modules before it has looked: without the look, whoever forgets the archive reads a traceback
-that names the first missing module, adds it, and reads the next one.
+`group-coordinator package` writes a copy of this file as `job.py`. Until it has looked for the
+job's packages it imports nothing but Python's own modules. Without the look, whoever forgets the
+archive would read a traceback for one missing package after the other.
 """
 
 from __future__ import annotations

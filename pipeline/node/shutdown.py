@@ -1,14 +1,14 @@
 """How a node that is asked to end gives its partitions away first, as Kafka's brokers do.
 
-A node that just stopped would leave its groups to others, who begin to read what their claims need
-only then: its groups would wait for that, seconds where much is kept, and whatever the others
-decide would go on beside that reading. So the partitions are moved as any others
-(`pipeline.node.node`): the node decides until those that take over have read ahead.
+A node that is to end moves its partitions as any others are moved (`pipeline.node.node`): it
+decides until the nodes that take over have read ahead. If it just stopped, the others would begin
+to read what their claims need only then. The groups would wait for that, seconds where much is
+kept.
 
 The node stops as before if nobody else is there to take over, if it takes too long, or if its query
 ends meanwhile, as it does where a supervisor tells Spark's Python workers to end as well. What the
-node still has is taken over once it has said that it stopped. Killed in between, it is dead once
-its lease has ended, whatever it has said.
+node still has is taken over once it has said that it stopped. A node that is killed in between is
+dead once its lease has ended, whatever it has said.
 
 The source is Kafka's controlled shutdown: KIP-631, BrokerHeartbeat's WantShutDown.
 """
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class HandOver:
-    """What a node owns is given to others, by the node's ticks, for at most `timeout_s`."""
+    """Gives what a node owns to others, by the node's ticks, for at most `timeout_s`."""
 
     def __init__(self, node: CoordinatorNode, timeout_s: float) -> None:
         self._node = node
@@ -41,7 +41,7 @@ class HandOver:
     def go_on(self) -> bool:
         """Do what there is to do now; True: call it again after the node's `pause_s`.
 
-        False: the node is to be stopped. What fails is logged, and is no reason not to stop.
+        False: the node is to be stopped. An error is logged, and the node is stopped all the same.
         """
         node = self._node
         if node.serving is None or not node.to_hand_over() or self._timeout_s <= 0:

@@ -1,4 +1,4 @@
-"""What a coordinator's process was asked: to stop, or to stop at once."""
+"""The request to a coordinator's process to stop, or to stop at once."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def write_waiting_requests(
 
 
 def _joined(pages: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join pages of the same columns, up to a row group: to pack a page costs 3 ms of its own."""
+    """Join pages of the same columns, up to a row group, so that few calls pack them."""
     gathered: list[pa.Table] = []
     size = 0
     for page in pages:
@@ -209,7 +209,7 @@ def _repeated(file: int, numbers: pa.Array) -> pa.Array:
 
 
 def _digests(events: pa.ChunkedArray) -> pa.Array:
-    """What tells texts apart."""
+    """A digest of each text, by which texts are compared."""
     return pa.array((_digest(text) for text in events.to_pylist()), pa.binary())
 
 

@@ -6,8 +6,8 @@ A Delta table's schema binds its readers, not the Parquet files that others add 
   an integer of another width, a list of another layout. The column is converted.
 * The type holds other values, such as a double for a text. The column is *foreign*: each of its
   values becomes a list of the type's name. No field of a request can be a list of strings, so the
-  decoder refuses the request and names the field. Without this, the first such file would end the
-  stream, and every restart would read it again.
+  decoder refuses the request and names the field. If the read failed instead, the first such file
+  would end the stream, and every restart would read it again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""How large rows become when they are packed, told before they are.
+"""How large rows become when they are packed, computed before they are.
 
-JSON writes a control character as six, so that a value of 17 MB may be an event of 102 MB.
+JSON writes a control character as six bytes, so that a value of 17 MB may be an event of 102 MB.
 """
 
 from __future__ import annotations

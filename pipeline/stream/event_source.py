@@ -2,15 +2,13 @@
 
 The source reads a table as clients do (`pipeline.delta.tail`): version by version, each commit and
 its files, beside the driver. Spark's own Delta source plans a query over the log and a scan over
-the files for every batch: with ten small files a second it took 80 ms of a batch of 190, and each
-further file cost more than waiting for it saved. Here a look for a new version takes 0.02 ms, and a
-small file 1.4 ms, or 0.6 ms if it is one of a hundred of a batch.
+the files for every batch, which is a large part of a batch of a few small files.
 
-A read waits for requests and returns as soon as some come, so what it waits is no part of an
-answer's latency. Without requests it returns when a timer is due (`pipeline.stream.timer_looks`),
-but not before `trigger.interval.ms`, which is the resolution of timers. Commits that have requests
-of other nodes' groups alone begin no batch: one costs about as much for no request as for many. Of
-several nodes each waits a little for more (`pipeline.stream.lingering`).
+A read waits for requests and returns as soon as some come, so the wait is no part of an answer's
+latency. Without requests it returns when a timer is due (`pipeline.stream.timer_looks`), but not
+before `trigger.interval.ms`, which is the resolution of timers. Commits that have requests of other
+nodes' groups alone begin no batch, because a batch costs about as much for no request as for many.
+Of several nodes each waits a little for more (`pipeline.stream.lingering`).
 
 The stream has one row for each group, or several for a group that has much: `group_id`, and in
 `events` the group's packed events, one a line (`pipeline.stream.packing`). A batch takes all that
@@ -235,8 +233,8 @@ class Search:
 def _goes_on(at: Offset, end: Offset) -> bool:
     """Whether a read may go on at `end` after it has read from `at`.
 
-    It plans a batch from before `at`, and if the batch is run again, all of it is selected as its
-    end says: so both must select the same, whatever the version.
+    It may if both select the same of every version. The read plans one batch from before `at`, and
+    if the batch is run again, all of it is selected as its end says.
     """
     return at == replace(end, requests=at.requests) and not end.selection.passed_over
 

@@ -134,7 +134,7 @@ class EventTables:
         return found, planned
 
     def check_gone(self, at: Offset) -> None:
-        """Raise EventsGoneError if what comes next was deleted: to wait for it would be for ever.
+        """Raise EventsGoneError if what comes next was deleted, since a read would wait for ever.
 
         A log is cleaned up while a node is stopped or suspended for longer than the log is kept.
         """

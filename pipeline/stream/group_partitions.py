@@ -1,8 +1,8 @@
-"""Which offsets partition each of many groups belongs to, told for all of them at once.
+"""The offsets partitions of many groups, computed for all of them at once.
 
-Each of several nodes asks it of every row of a commit, and needs a part of the rows. Java's hash of
-an ASCII id is a sum over its bytes, and one sum over the bytes of all ids gives the hash of each,
-whichever groups came before. Other ids, and long ones, which are rare, are asked for one by one.
+Each of several nodes needs the partition of every row of a commit, to find its own rows. Java's
+hash of an ASCII id is a sum over its bytes, so one sum over the bytes of all ids gives the hash of
+each. Other ids, and long ones, which are rare, are hashed one by one.
 """
 
 from __future__ import annotations

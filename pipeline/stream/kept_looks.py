@@ -1,9 +1,9 @@
 """The ticks of a run that was stopped in order, kept for the next run on its streaming checkpoint.
 
-Without them the next run does not know the timers that the state holds, and looks every resolution
-for `HORIZON_MS`. They are a text in the streaming checkpoint, which is deleted, moved and lost with
-it. The text says after which batch the state has these timers. It is believed only if that batch is
-the last one that the streaming checkpoint has planned:
+Without them the next run does not know the timers that the state holds, and begins a batch every
+resolution for `HORIZON_MS`. They are a text in the streaming checkpoint, which is deleted, moved
+and lost with the checkpoint. The text says after which batch the state has these timers. It is used
+only if that batch is the last one that the streaming checkpoint has planned:
 
 * The state is then the one after that batch, or the batch is run again: on the state before it, and
   every group whose timer it sets tells the time again. All other timers are in the text.
@@ -11,7 +11,8 @@ the last one that the streaming checkpoint has planned:
   text of an earlier run, or changed nothing.
 * A text that was cut off is no JSON.
 
-Ticks are rounded up to the resolution, so a run with another one does not believe the text either.
+Ticks are rounded up to the resolution, so a run with another resolution does not use the text
+either.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
-"""Of several nodes, each waits a little for more before it begins a batch that nobody waits for.
+"""Lingering: a node that shares the partitions lets requests wait a little for more of them.
 
-A batch costs about as much for few requests as for many, and each node has its own: four nodes that
-begin one at every commit take four times the batches of one. So a node that owns a share of the
-partitions lingers over requests that can wait, as a producer lingers over records, the longer the
-smaller its share: all nodes together then begin about as many batches as one node does. A node that
-owns everything never lingers.
+A node lingers over requests that can wait, as a producer lingers over records, the longer the
+smaller its share of the partitions. A batch costs about as much for few requests as for many, and
+each node has its own: four nodes that begin one at every commit take four times the batches of one.
+With lingering all nodes together begin about as many batches as one node does. A node that owns
+everything never lingers.
 
-Who waits for the answer decides (`Patience`). A heartbeat's sender goes on meanwhile. So does that
-of an offset commit, unless it is a `commitSync`: a commit waits half as long. A member that joins,
-syncs, leaves or fetches its offsets stands still until it is answered, or lets others stand still,
-and so does an administrator: their batch begins at once.
+How long a request can wait depends on who waits for its answer (`Patience`). A heartbeat's sender
+goes on meanwhile. So does the sender of an offset commit, unless it is a `commitSync`: a commit
+waits half as long. A member that joins, syncs, leaves or fetches its offsets waits for the answer,
+or has others wait, and so does an administrator: their batch begins at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Patience(IntEnum):
     """How many times `trigger.linger.ms` a request can wait, for each further share of its node's.
 
-    With 1 for heartbeats too, four nodes took 1.19 times the CPU of one for nothing but heartbeats.
+    tests/bench/LIMITS.md has what four nodes cost with these numbers and with others.
     """
 
     NONE = 0

@@ -17,8 +17,8 @@ class Pace:
     """Watches what the batches of one query put out; see `pipeline.stream.timer_looks`.
 
     `time_of_batch` returns the time of a planned batch, ms, as Spark's log of offsets has it. It is
-    asked for batches in which no group said anything: a batch's own time is the only one that says
-    which timers Spark has looked at, because clocks may be set back at any moment. `keep` has the
+    called for batches in which no group had an output. Only a batch's own time says which timers
+    Spark has looked at, because clocks may be set back at any moment. `keep` has the
     streaming checkpoint keep a text (`pipeline.stream.kept_looks`).
     """
 

@@ -1,4 +1,4 @@
-"""Packed events: how the stream has request events, each one a single string beside its group's id.
+"""Packed events: a request event in the stream is a single string beside its group's id.
 
 A group's rows reach the coordinator in no order, and each column costs on its way to Python. So a
 row becomes `<order key><event as JSON>`: sorting the strings gives the order, and cutting off

@@ -1,9 +1,9 @@
 """Packing: rows of the `requests` table as packed events (`pipeline.stream.packed`).
 
-Arrow's own functions put the JSON together, at 0.6 us a heartbeat and 0.4 ms a page; only values
-with lists or bytes in them, or with characters that JSON escapes, go through Python's values, at
-3.5 us. Each call of Arrow takes 15 us, so the texts of a row's columns are joined by one. A file
-mostly holds one api's requests, so columns and fields that are null throughout are dropped at once.
+Arrow's own functions put the JSON together. Only values with lists or bytes in them, or with
+characters that JSON escapes, go through Python's values, which is slower. Each call of Arrow has a
+cost of its own, so the texts of a row's columns are joined by one call. A file mostly holds one
+api's requests, so columns and fields that are null throughout are dropped at once.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _LAST_TIME = int(NO_TIME) - 1
 # What stands in JSON as something else.
 _ESCAPED = bytes(range(0x20)) + b'"\\'
 _encode = msgspec.json.Encoder().encode
-# At most so many times as large do numbered rows become as they are packed: JSON writes a control
-# character as six bytes, and a row of empty texts has the names of its fields.
+# Packing makes a numbered row at most this many times larger: JSON writes a control character as
+# six bytes, and a row of empty texts has the names of its fields.
 MOST_GROWTH = 8
 # The column of the rows' numbers. No column of the contract has such a name.
 _NUMBER = "the row's number"
@@ -73,7 +73,7 @@ def select_rows(rows: pa.Table, first: int | None, partition_set: PartitionSet |
 def pack_together(tables: Sequence[pa.Table]) -> list[pa.Table]:
     """Return packed events as they are, and those of `select_rows` packed, by one call a schema.
 
-    A call takes 0.4 ms of CPU for few rows as for some hundred, and small commits mostly have the
+    A call costs about as much for few rows as for some hundred, and small commits mostly have the
     same columns. The numbers keep the order of events, whatever the order of tables.
     """
     packed = []

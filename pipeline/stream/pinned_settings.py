@@ -1,9 +1,9 @@
-"""What each batch is decided by: the same settings whenever the batch is run again.
+"""The settings of each batch: a batch that is run again is decided by the same settings.
 
-A batch that was cut off is run again after a restart, and what its first run has written stays. If
-the second run decided by other settings, it could contradict the first: a commit could be in the
-offsets topic and be answered 3, UNKNOWN_TOPIC_OR_PARTITION. So settings, claims, the catalogue of
-topics and the ACLs are part of a batch's input, as its requests and its time are.
+Settings, claims, the catalogue of topics and the ACLs are part of a batch's input, as its requests
+and its time are. A batch that was cut off is run again after a restart, and what its first run has
+written stays. If the second run decided by other settings, it could contradict the first: a commit
+could be in the offsets topic and be answered 3, UNKNOWN_TOPIC_OR_PARTITION.
 
 They are pinned in a table beside the streaming checkpoint, before any batch is decided by them: a
 row for each run of the query, and one for each batch from which on a run knows another catalogue or
@@ -17,12 +17,12 @@ all claims before the stream reads what changes, and are pinned from the next ba
 that is given up stays claimed until a batch no longer selects its requests, as the batch's offset
 says: in that batch it is unloaded, and from then on nothing is decided for it.
 
-The driver looks once a batch, before the batch's one action, and hands the settings to the tasks as
-a local property of their job (`pipeline.stream.stateful`): the workers read nothing, and all of
-them know the same. Workers could not take the rows of the catalogue up to the batch's own time,
-which a second run has too: a row gets its time before it is committed, from another machine's
-clock, so the second run could see a row that the first could not. Nor is a change of the catalogue
-a control event for each group, as a load is: it would wake every group for every change.
+The driver looks at the catalogue and the ACLs once a batch, before the batch's one action, and
+hands the settings to the tasks as a local property of their job (`pipeline.stream.stateful`). The
+workers read nothing, so all of them have the same. They could not read the catalogue's rows up to
+the batch's time instead: a row gets its time before it is committed, from another machine's clock,
+so a second run could see a row that the first could not. A change of the catalogue is no control
+event for each group, as a load is, because it would wake every group.
 """
 
 from __future__ import annotations

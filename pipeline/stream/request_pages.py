@@ -15,7 +15,8 @@ group takes is told from its Parquet footer before it is read:
   names the file. So does each request of a row group that its bytes do not decode to, with the ids
   that can be decoded. A store that fails is another matter (`pipeline.delta.parquet_file`).
 
-A row that is a thousand times larger than any before costs its own size once, and nobody waits.
+A row that is a thousand times larger than any before it takes its own size once and holds up no
+other request.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ _PIECE_ROWS = 50_000
 class Sink:
     """The function given to foreachBatch; keeps the offsets log's positions between batches.
 
-    `pace` is told of all timers, None if the source looks at them every interval anyway. A commit
+    `pace` is told of all timers; None: the source begins a batch every interval anyway. A commit
     that fails is tried again as `config` says (offsets.commit.timeout.ms).
     """
 

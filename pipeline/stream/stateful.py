@@ -1,11 +1,12 @@
-"""The one function that Spark calls for each group: decode, ask the machine, encode.
+"""The one function that Spark calls for each group: decode, let the machine decide, encode.
 
 The state is one `binary`, and the output is one `binary` for each group (msgpack of a GroupOutput):
-each column costs time for each group, and Spark never lets a stored state get another column. A
-group whose timer is set puts out when it is to be called, and one whose timer is gone says so, even
-if it has nothing else to say: the driver has a batch begin when a timer is due, and at no other
-time (`pipeline.stream.timer_looks`). The same function serves Spark's own way to call it, with
-pandas frames, and `pipeline.session.arrow_groups`.
+each column costs time for each group, and Spark never lets a stored state get another column.
+
+If the call has set or removed the group's timer, the output says so, even if there is no other
+output: the driver has a batch begin when a timer is due, and at no other time
+(`pipeline.stream.timer_looks`). The same function serves Spark's own way to call it, with pandas
+frames, and `pipeline.session.arrow_groups`.
 
 A call must end in one of four ways: `remove`; `update` and a new timer; `update` alone, which
 clears the timer; or neither, but only if the group did not time out. Otherwise Spark calls a group

@@ -1,12 +1,12 @@
-"""When the stream must look at its timers: only when one may be due.
+"""When a batch begins for timers: only when a timer may be due.
 
 Spark looks at timers in a batch, and a batch costs about as much for nothing as for a few requests.
 So the source begins a batch without requests only when a timer is due. Spark does not tell when
-that is; the groups do: each group whose timer a batch has set puts out the time (`wake_at`), and
-the driver keeps those times (`TimerLooks`).
+that is, but the groups do: each group whose timer a batch has set puts out the time (`wake_at`),
+and the driver keeps those times (`TimerLooks`).
 
-What is promised: a timer is looked at less than one resolution (`trigger.interval.ms`) after it is
-due, as if there were a look every resolution. It holds because
+A timer is looked at less than one resolution (`trigger.interval.ms`) after it is due, as if there
+were a look every resolution. This holds because
 
 1. every timer in the state is a tick of `TimerLooks` that no batch has reached, or was set before
    this run of the query began and is not known. A batch drops the ticks up to its own time, and

@@ -1,4 +1,4 @@
-"""Strings that are UTF-8: writers of Parquet need not see to it, and other strings end a stream."""
+"""Strings made UTF-8: writers of Parquet may write other bytes, which would end a stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def valid_utf8(rows: pa.Table) -> pa.Table:
 
 
 def is_valid_utf8(rows: pa.Table | pa.Array) -> bool:
-    """Whether every string of the rows is UTF-8, which other writers need not care for."""
+    """Whether every string of the rows is UTF-8."""
     try:
         rows.validate(full=True)
     except pa.ArrowInvalid:

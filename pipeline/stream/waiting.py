@@ -1,10 +1,8 @@
 """How long a read of the source waits for requests, and when it looks for them.
 
-A look for a new version takes 0.03 ms on a local disk, and 0.3 ms after a sleep, when the caches
-have forgotten it. The longer nothing has come, the longer is the time to the next look: a hundredth
-of it, up to 25 ms, so that a second without requests costs 1.4 % of a core; with 10 ms it was 2.7.
-In an object store a look is a request: after each one that finds nothing the time to the next one
-is doubled.
+The longer nothing has come, the longer is the time to the next look for a new version: a hundredth
+of it, up to 25 ms, so that a source without requests takes little CPU. In an object store a look is
+a request, so the time to the next look is doubled after each one that finds nothing.
 """
 
 from __future__ import annotations
@@ -29,14 +27,14 @@ _WAKE_LOOK_S, _LEAST_PAUSE_S = 0.05, 0.0001
 class Waiting:
     """The waiting of one source, read after read. Times in ms, unless a name says otherwise.
 
-    A wait is over after `interval_ms` if a timer may be due by then, and as soon as one may be
-    after that; at last after `longest_ms`. So timers are looked at as often as every `interval_ms`,
-    and no more often. What may be due is told by `wake_file`; without one every interval may have a
-    timer. The driver ends a wait at once by waking the source.
+    A wait is over after `interval_ms` if a timer may be due by then, else as soon as a timer may be
+    due, and at the latest after `longest_ms`. So timers are looked at at most every `interval_ms`.
+    `wake_file` tells when a timer may be due; without one, a timer may be due at every interval.
+    The driver ends a wait at once by waking the source.
 
-    A timer is due by the wall clock, which may be set forward at any moment: it is asked at every
-    look. If it is set back, the timers of the driver are as much later, and the longest wait, which
-    is by the monotonic clock, sees to all others.
+    A timer is due by the wall clock, which may be set forward at any moment, so each look reads the
+    clock. If the clock is set back, the driver's timers are later by as much. Other timers are
+    looked at after the longest wait, which is by the monotonic clock.
     """
 
     def __init__(

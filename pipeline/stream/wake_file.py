@@ -3,8 +3,8 @@
 Both processes are on one machine and map the file, so a look at it is a look at memory: the source
 looks hundreds of times a second. Each number has one writer, and is written at once.
 
-The file lies in a folder of its own and is deleted as soon as the source has mapped it. What stays
-of a coordinator that is killed in the second between, a later start deletes.
+The file lies in a folder of its own and is deleted as soon as the source has mapped it. If a
+coordinator is killed before that, a later start deletes the folder.
 """
 
 from __future__ import annotations
