@@ -1,4 +1,4 @@
-"""Who may do what: Kafka's ACLs, decided. Pure: the ACLs and the question are arguments.
+"""Decisions by Kafka's ACLs. Pure: the ACLs and the question are arguments.
 
 An ACL that denies wins over all that allow; what no ACL allows is denied. To allow Read, Write,
 Delete or Alter is to allow Describe, and to allow AlterConfigs DescribeConfigs; a denial implies

@@ -186,7 +186,7 @@ class FetchBuffer(Generic[R]):
         self._completed[fetch.partition] = fetch
 
     def saw_log_end(self, partition: TopicPartition, offset: int) -> None:
-        """Take down where a partition ends."""
+        """Record a partition's log end."""
         self._log_ends[partition] = offset
 
     def resets(self) -> tuple[int, dict[TopicPartition, AutoOffsetReset]]:

@@ -1,4 +1,4 @@
-"""What decides for all groups of a stream, one group of one batch at a time.
+"""The machine that decides for all groups of a stream, one group of one batch at a time.
 
 Pure and repeatable: the same settings, state, events and time give the same bytes. Requests to
 groups of offsets partitions that this coordinator does not own are ignored. A state that was

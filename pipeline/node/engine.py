@@ -1,4 +1,4 @@
-"""What a coordinator node needs of the engine that runs its stream.
+"""The engine that runs a coordinator node's stream, as far as the node knows it.
 
 `pipeline.stream.spark_engine.SparkEngine` is the one in use. A node knows no more of it than this,
 so a simulation can run the node's own code on an engine without Spark.

@@ -1,4 +1,4 @@
-"""The look for what the job imports on an executor of a cluster."""
+"""The check that an executor of a cluster has the packages that the job imports."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class NoTask(Failure):
 
 
 def check_executors(spark: SparkSession) -> None:
-    """Look for what the job imports on one executor of a cluster. Raises PackagesMissing, NoTask.
+    """Check one executor of a cluster for the job's packages. Raises PackagesMissing, NoTask.
 
-    Without the look, the first batch fails with a traceback of the executor's, four times.
+    Without this check, the first batch fails with a traceback of the executor's, four times.
     """
     master = spark.conf.get("spark.master")
     if master is None or master.startswith("local"):

@@ -1,4 +1,4 @@
-"""How a change of partitions reaches a node's stream: by way of its bootstrap.
+"""Changes of partitions reach a node's stream by way of its bootstrap.
 
 The stream reads the bootstrap before the requests. A streaming checkpoint begins with a bootstrap
 (`pipeline.node.bootstrap`). Later the node appends to it: for a partition that it claims what loads

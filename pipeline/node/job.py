@@ -63,8 +63,8 @@ class _Asked(BaseException):
 class _Stop:
     """What a process does when it is asked to end: SIGTERM, Ctrl-C, or the end of its JVM.
 
-    Before Spark runs it gives up what it does (`_Asked`); then it hands its partitions over, unless
-    a second signal asks it to end at once, and ends between two batches.
+    Before Spark runs, the process gives up its start (`_Asked`). Once Spark runs, it hands its
+    partitions over, unless a second signal asks it to end at once, and ends between two batches.
     """
 
     def __init__(self, jvm_log: JvmLog, jvm_waits_s: int = _JVM_WAITS_S) -> None:
@@ -81,7 +81,7 @@ class _Stop:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Give up after the block, and not within it: an import that is cut off is broken."""
+        """Have a signal end the start after the block, as an import that is cut off is broken."""
         self._is_held = True
         yield
         self._is_held = False
@@ -89,7 +89,7 @@ class _Stop:
             self._give_up()
 
     def with_jvm(self, spark: SparkSession) -> None:
-        """Spark runs. Of a JVM that is to end, this process hears before Spark does."""
+        """Spark runs: from now on a signal, to this process or the JVM, stops the node in order."""
         self._starts = False
         # Spark's own handler for Ctrl-C, just installed, would cancel the batch under way.
         self.on_signals()
@@ -211,7 +211,7 @@ def _end_jvm() -> None:
 
 
 def _what_ends_it() -> tuple[type[Exception], ...]:
-    """What ends a coordinator with one line rather than a traceback."""
+    """The errors that end a coordinator with one line rather than a traceback."""
     from group_coordinator.pipeline.node.coordinating import ERRORS
 
     return ERRORS

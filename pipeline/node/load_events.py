@@ -1,4 +1,4 @@
-"""What loads groups: for each group of the offsets topic one event with its newest records.
+"""The events that load groups: one for each group of the offsets topic, with its newest records.
 
 DuckDB writes the events, because a JVM's first queries are slow. DuckDB keeps in memory what it
 gathers for a group. So a log that is too large for that is first cut into buckets of whole groups,

@@ -134,7 +134,7 @@ class CoordinatorNode:
         self.serving.await_ready(timeout_s)
 
     def does_upkeep(self) -> bool:
-        """Whether the tables' upkeep is this node's: it is one's, the owner of partition 0."""
+        """Whether this node does the tables' upkeep, as the owner of partition 0 does."""
         first = self._cluster.partitions.get(0)
         return first is not None and first.owner == self.node.node_id
 

@@ -1,4 +1,4 @@
-"""What can be said of a start before Spark is started, which takes seconds: what is refused."""
+"""The checks of a start before Spark is started, so that a wrong start is refused at once."""
 
 from __future__ import annotations
 

@@ -282,7 +282,7 @@ def batch_settings(
     node: Node,
     start_epoch: int = NO_EPOCH,
 ) -> BatchSettings:
-    """What a machine on Spark decides by; see `BatchSettings`."""
+    """The settings by which a machine on Spark decides."""
     # A batch that waits for requests is no silence, however long it may wait.
     tolerance = BatchSettings().silence_tolerance_ms + ours.trigger_interval_ms
     return BatchSettings(

@@ -1,4 +1,4 @@
-"""What a claim needs of `requests` and `responses`, which can be read before the claim is made.
+"""Reading ahead: what a claim needs of `requests` and `responses`, read before the claim.
 
 The next owner of a partition reads ahead while the former one still decides, and reads after its
 claim only what was written since. To find which requests wait, all that are kept are compared with
@@ -101,7 +101,7 @@ class _OpenTable:
 
 
 class AheadOfClaims:
-    """What a node has read ahead for its next claims, as long as there may be any. For one thread.
+    """A node's reading ahead for its next claims, as long as there may be any. For one thread.
 
     `ours` are the node's settings. The node's query runs meanwhile.
     """

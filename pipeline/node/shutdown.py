@@ -1,4 +1,4 @@
-"""How a node that is asked to end gives its partitions away first, as Kafka's brokers do.
+"""The controlled shutdown: a node that is asked to end first gives its partitions away.
 
 A node that is to end moves its partitions as any others are moved (`pipeline.node.node`): it
 decides until the nodes that take over have read ahead. If it just stopped, the others would begin
@@ -10,7 +10,7 @@ ends meanwhile, as it does where a supervisor tells Spark's Python workers to en
 node still has is taken over once it has said that it stopped. A node that is killed in between is
 dead once its lease has ended, whatever it has said.
 
-The source is Kafka's controlled shutdown: KIP-631, BrokerHeartbeat's WantShutDown.
+Source: Kafka's controlled shutdown (KIP-631, BrokerHeartbeat's WantShutDown).
 """
 
 from __future__ import annotations

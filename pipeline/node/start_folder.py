@@ -1,4 +1,4 @@
-"""What each start of a node keeps for itself: its streaming checkpoint and what lies beside it.
+"""The folder of each start of a node: its streaming checkpoint and what lies beside it.
 
 Two processes may have one node number at a time: a node that was taken for dead wakes up. The later
 start has fenced the earlier one off from every table, but a streaming checkpoint knows no epochs:
@@ -6,8 +6,8 @@ the earlier start could delete it, or write into it. So each start has a folder 
 after its epoch. It takes what the start before has left by renaming that start's folder, at once.
 What the earlier start writes after that comes into a folder that nobody reads.
 
-* The rename comes after the fence: what the earlier start could still do to the folder before the
-  rename is to plan a batch, which is run again, or to end one in which nothing was said.
+* The rename comes after the fence. Between the two, the earlier start can only plan a batch, which
+  is run again, or end a batch that had no output.
 * Only the newest folder is taken, whatever is in it, and each start has one from its first moment.
   So a folder that an earlier start makes anew is never taken by a start after the next one.
 * Where the folders are on a disk of the machine, and the tables elsewhere, only the start just

@@ -1,4 +1,4 @@
-"""What a stream without a streaming checkpoint begins with."""
+"""The table of events with which a stream without a streaming checkpoint begins."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from msgspec import Struct
 
 
 class Bootstrap(Struct, frozen=True):
-    """Where a new checkpoint begins: the version of the bootstrap's table that is its first, and
-    the first version of `requests` that the bootstrap does not cover.
+    """Where a new streaming checkpoint begins.
+
+    `version` is the first version that it reads of the bootstrap's table, which is at `uri`.
+    `first_version` is the first version of `requests` that the bootstrap does not cover.
     """
 
     uri: str

@@ -32,7 +32,7 @@ _CHANGE = f'{FIRST_KEY}{PREFIX}:"change"'
 
 
 class Change(Struct, frozen=True, tag_field="control", tag="change"):
-    """What a run of the query selects from this event on."""
+    """The selection of a run of the query from this event on."""
 
     run: int
     selection: Selection

@@ -102,7 +102,7 @@ class EventSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What `readStream.format` calls it."""
+        """The name for `readStream.format`."""
         return FORMAT
 
     def schema(self) -> str:
@@ -186,7 +186,7 @@ class Search:
         waiting.begin()
 
     def look(self) -> tuple[Iterator[pa.RecordBatch], dict[str, Any]] | None:
-        """What the read returns, as soon as it does; None while it waits.
+        """The events and the end of the read once it returns; None while it waits.
 
         Raises EventsGoneError.
         """

@@ -44,7 +44,7 @@ _PATIENCE = {"heartbeat": Patience.HEARTBEATS, "offset_commit": Patience.COMMITS
 
 
 def linger_s(selection: Selection, linger_ms: int, most_ms: int) -> float:
-    """How long a node that selects so waits for more requests, s: at most `most_ms`."""
+    """How long a node with this selection waits for more requests, s: at most `most_ms`."""
     if not selection.partitions:
         return 0.0
     return min((selection.of / len(selection.partitions) - 1) * linger_ms, most_ms) / 1000

@@ -1,4 +1,4 @@
-"""How far a stream has read its two tables: what Spark's log of offsets keeps of a batch."""
+"""A stream's offset: how far it has read its two tables, as Spark's log of offsets keeps it."""
 
 from __future__ import annotations
 

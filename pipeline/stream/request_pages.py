@@ -61,7 +61,7 @@ _MOST_GROWTH = 8
 
 
 class _Weight(NamedTuple):
-    """What row groups take in memory, told from their footer, bytes."""
+    """The memory that row groups take, computed from their footer, bytes."""
 
     encoded: int  # its encoded columns, and the items of its lists
     unfolded: int  # its texts, if each were as long as all of its encoded column

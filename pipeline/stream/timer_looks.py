@@ -81,7 +81,7 @@ def wake_at(group_id: str | None, deadline: int, now: int) -> int:
 
 
 def timer_of(group_id: str) -> bytes:
-    """What stands for a group in what it tells: as long for every id."""
+    """A digest that stands for a group in its output, of one length for every id."""
     text = group_id.encode("utf-8", "surrogatepass")
     return blake2b(text, digest_size=_DIGEST_BYTES).digest()
 

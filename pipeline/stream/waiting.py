@@ -1,4 +1,4 @@
-"""How long a read of the source waits for requests, and when it looks for them.
+"""The wait of a read of the source for requests, and the looks for them in the course of it.
 
 The longer nothing has come, the longer is the time to the next look for a new version: a hundredth
 of it, up to 25 ms, so that a source without requests takes little CPU. In an object store a look is
@@ -86,9 +86,9 @@ class Waiting:
             self._look_at = now + min(_LONGEST_LOOK_S, max(_LOOK_S, share_s))
 
     def rest(self) -> None:
-        """What was found can wait for more: look again a little later."""
+        """Look again a little later: the requests that were found can wait for more."""
         self._look_at = max(self._look_at, monotonic() + _REST_S)
 
     def pause_s(self) -> float:
-        """How long to sleep before the next question, s."""
+        """How long to sleep before asking again whether to look, s."""
         return min(_WAKE_LOOK_S, max(_LEAST_PAUSE_S, self._look_at - monotonic()))

@@ -1,4 +1,4 @@
-"""What the driver tells the source, whose process Spark starts: three numbers in a file in memory.
+"""The wake file, three numbers in memory: the driver tells the source in it when to begin a batch.
 
 Both processes are on one machine and map the file, so a look at it is a look at memory: the source
 looks hundreds of times a second. Each number has one writer, and is written at once.
