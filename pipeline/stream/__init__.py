@@ -1,6 +1,6 @@
 """The streaming query: requests in, answers out.
 
-`event_source` waits for requests and `event_tables` reads them, `packing` turns them into events,
+`event_source` waits for requests, `event_tables` and `event_pages` read them, `packing` packs them,
 `stateful` decides each group, `sink` writes records and then responses, `pace` has the source begin
 a batch when a timer is due, `serving` is one run of the query, and `spark_engine` is what a node
 asks for such runs. `node` may import from here. The session that the query

@@ -16,7 +16,7 @@ has gathered, up to `max.files.per.trigger` and `max.bytes.per.trigger`. Spark l
 batch before the batch runs, so a batch that is run again has the same events. The bootstrap comes
 before all requests: a group is loaded before its requests are decided. The batch that has the end
 of the bootstrap has requests too, for timers run in every batch, and heartbeats that were written
-before it must renew their sessions first. `pipeline.stream.event_tables` does the reading.
+before it must renew their sessions first. `pipeline.stream.event_tables` reads the events.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from group_coordinator.pipeline.clock import sleep
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.delta.tail import Position
+from group_coordinator.pipeline.stream.event_pages import Page
 from group_coordinator.pipeline.stream.event_rows import stream_batches
-from group_coordinator.pipeline.stream.event_tables import EventTables, Input, Page
+from group_coordinator.pipeline.stream.event_tables import EventTables, Input
 from group_coordinator.pipeline.stream.lingering import Lingering, Patience
 from group_coordinator.pipeline.stream.offset import Offset, Selection, from_plain
 from group_coordinator.pipeline.stream.packed import STREAM_COLUMNS

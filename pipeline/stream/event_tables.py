@@ -9,43 +9,31 @@ that the bootstrap does not cover, although the stream is beyond that version (`
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
-import pyarrow as pa
 from msgspec import Struct
 
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck
 from group_coordinator.pipeline.delta.log import LogGone
-from group_coordinator.pipeline.delta.store_files import open_files
-from group_coordinator.pipeline.delta.tail import Position, appended
-from group_coordinator.pipeline.stream.change import Change, taken_out
-from group_coordinator.pipeline.stream.lingering import Patience, patience
-from group_coordinator.pipeline.stream.offset import Offset, Selection
-from group_coordinator.pipeline.stream.packed import AFTER_BOOTSTRAP, AFTER_MISSED, PACKED_SCHEMA
-from group_coordinator.pipeline.stream.packing import MOST_GROWTH, pack_together, select_rows
-from group_coordinator.pipeline.stream.request_pages import (
-    RefusedRequests,
-    read_pages,
-    refuse_packed,
+from group_coordinator.pipeline.delta.tail import Position
+from group_coordinator.pipeline.stream.change import Change
+from group_coordinator.pipeline.stream.event_pages import (
+    Page,
+    Pages,
+    bootstrap_pages,
+    request_pages,
+    table_files,
 )
-from group_coordinator.pipeline.tables.request_lanes import wanted_row_groups
-from group_coordinator.schemas.tables import REQUESTS
-
-# Pages of requests that take up to this much, bytes, are packed together with others.
-_SMALL_BYTES = 1 << 18
+from group_coordinator.pipeline.stream.offset import Offset, Selection
+from group_coordinator.pipeline.stream.packed import AFTER_BOOTSTRAP, AFTER_MISSED
 
 
-class Page(NamedTuple):
-    """Some events, packed or still to be packed (`pack_together`); they take up to `size` bytes."""
+class _Reading(NamedTuple):
+    """A table, and the pages of its events between two positions; the second None: to the end."""
 
-    events: pa.Table
-    size: int
-    patience: Patience = Patience.NONE
-
-
-# Pages with the position after each; None at the beginning of a version.
-_Pages = Iterator[tuple[Page | None, Position]]
+    uri: str
+    pages: Callable[[Position, Position | None], Pages]
 
 
 class EventsGoneError(RuntimeError):
@@ -85,9 +73,9 @@ class EventTables:
         self._input = wanted
         # The pages that a full batch left over in a table, and where the next batch begins in it: a
         # row group can be read on, but not from its middle.
-        self._left_over: dict[str, tuple[Position, _Pages]] = {}
+        self._left_over: dict[str, tuple[Position, Pages]] = {}
         self._gone_checks = {
-            uri: GoneCheck(_files(uri)) for uri in (wanted.bootstrap, wanted.requests)
+            uri: GoneCheck(table_files(uri)) for uri in (wanted.bootstrap, wanted.requests)
         }
 
     @property
@@ -107,8 +95,11 @@ class EventTables:
             return self._plan(start, first)
         found: list[Page] = []
         most = end.max_request_bytes or self._input.max_request_bytes
-        self._advance(found, most, None, start.bootstrap, end.bootstrap)
-        self._read_requests(found, most, end.selection, end.missed, start, end.requests, first)
+        self._left_over.clear()
+        self._read_all(found, self._bootstrap(most), start.bootstrap, end.bootstrap)
+        first = self._read_missed(found, most, end.selection, end.missed, start.requests, first)
+        requests = self._requests(most, end.selection, first)
+        self._read_all(found, requests, start.requests, end.requests)
         return found, end
 
     def _plan(self, start: Offset, first: int) -> tuple[list[Page], Offset]:
@@ -116,7 +107,7 @@ class EventTables:
         wanted = self._input
         found: list[Page] = []
         most = wanted.max_request_bytes
-        bootstrap, is_whole, change = self._advance(found, most, None, start.bootstrap, None)
+        bootstrap, is_whole, change = self._read_on(found, self._bootstrap(most), start.bootstrap)
         has_begun = start.run == wanted.run and start.bootstrap >= (wanted.bootstrap_end, 0)
         if not (is_whole or has_begun):
             planned = Offset(bootstrap, start.requests, wanted.run, start.selection, most)
@@ -129,7 +120,9 @@ class EventTables:
             self._left_over.pop(wanted.requests, None)
         missed = selection.missed_by(start.selection, start.requests)
         selection = selection.since(start.requests.version)
-        requests = self._read_requests(found, most, selection, missed, start, None, first)
+        first = self._read_missed(found, most, selection, missed, start.requests, first)
+        reading = self._requests(most, selection, first)
+        requests, _, _ = self._read_on(found, reading, start.requests)
         planned = Offset(bootstrap, requests, wanted.run, selection, most, missed)
         return found, planned
 
@@ -147,153 +140,85 @@ class EventTables:
             except LogGone as gone:
                 raise _events_gone(uri, version) from gone
 
-    def _read_requests(
+    def _bootstrap(self, most: int) -> _Reading:
+        """The bootstrap; its requests of more than `most` bytes are refused."""
+        uri = self._input.bootstrap
+        return _Reading(uri, functools.partial(bootstrap_pages, most, uri))
+
+    def _requests(self, most: int, selection: Selection, first: int) -> _Reading:
+        """The requests of a selection, the first row's number being `first`."""
+        uri = self._input.requests
+        return _Reading(uri, functools.partial(request_pages, most, selection, first, uri))
+
+    def _read_missed(
         self,
         found: list[Page],
         most: int,
         selection: Selection,
         missed: dict[int, int],
-        start: Offset,
-        end: Position | None,
+        end: Position,
         first: int,
-    ) -> Position:
-        """Add the missed requests and then those from `start` on; return the position after them.
+    ) -> int:
+        """Add the missed requests, up to `end`; return the number of the first request after them.
 
-        The missed ones are all there: of a partition that is claimed, what was written while the
-        bootstrap got what loads its groups.
+        They are those of a partition that is claimed which were written while the bootstrap got
+        what loads its groups.
         """
-        uri = self._input.requests
         first = AFTER_BOOTSTRAP if found else first
-        if missed:
-            later = {partition: version - 1 for partition, version in missed.items()}
-            theirs = Selection(tuple(sorted(missed)), selection.of, later)
-            at = Position(min(missed.values()))
-            pages = self._request_events(most, theirs, first, uri, at, start.requests)
-            self._read_all(found, pages, uri, at, start.requests)
-            first = AFTER_MISSED
-        position, _, _ = self._advance(found, most, selection, start.requests, end, first)
-        return position
+        if not missed:
+            return first
+        later = {partition: version - 1 for partition, version in missed.items()}
+        theirs = Selection(tuple(sorted(missed)), selection.of, later)
+        at = Position(min(missed.values()))
+        self._read_all(found, self._requests(most, theirs, first), at, end)
+        return AFTER_MISSED
 
-    def _read_all(
-        self, found: list[Page], pages: _Pages, uri: str, at: Position, end: Position
-    ) -> None:
+    def _read_all(self, found: list[Page], reading: _Reading, at: Position, end: Position) -> None:
+        """Add all events of a table between two positions. Raises EventsGoneError."""
         try:
-            for page, after in pages:
+            for page, after in reading.pages(at, end):
                 at = after
                 if page is not None and page.events.num_rows:
                     found.append(page)
         except FileNotFoundError as error:
-            raise _events_gone(uri, at.version) from error
+            raise _events_gone(reading.uri, at.version) from error
         if at < end:
-            raise _events_gone(uri, at.version)
+            raise _events_gone(reading.uri, at.version)
 
-    def _advance(
-        self,
-        found: list[Page],
-        most: int,
-        selection: Selection | None,
-        start: Position,
-        end: Position | None,
-        first: int = 1,
+    def _read_on(
+        self, found: list[Page], reading: _Reading, at: Position
     ) -> tuple[Position, bool, Change | None]:
-        """Add a table's events to `found`; return the position after them, and if they are all.
+        """Add a table's events from a position on, as many as a batch may have.
 
-        They are all there is, or all up to `end`, unless a batch may not have more. The table is
-        `requests`, whose first row has the number `first`, or the bootstrap if nothing is to be
-        selected from it. A change in the bootstrap, which is returned too, counts as its end.
-        Events of more than `most` bytes are refused.
+        Returns the position after them, whether there are no more, and the change at which they
+        end, if it is for this run: the next batch begins with the version after it. Raises
+        EventsGoneError.
         """
-        uri = self._input.bootstrap if selection is None else self._input.requests
-        read = functools.partial(self._bootstrap_events, most)
-        if selection is not None:
-            read = functools.partial(self._request_events, most, selection, first)
+        begins, left_over = self._left_over.pop(reading.uri, (None, iter(())))
+        rest = left_over if begins == at else reading.pages(at, None)
         change: Change | None = None
-        is_whole = True
-        pages, size, at = 0, 0, start
-        begins, left_over = self._left_over.pop(uri, (None, iter(())))
-        found_events = left_over if end is None and begins == start else read(uri, start, end)
+        pages = size = 0
         try:
-            for page, after in found_events:
+            for page, after in rest:
                 at = after
                 if page is None:
-                    if change is not None:
-                        self._left_over[uri] = at, found_events
-                        break
-                    continue
-                if selection is None:
-                    events, seen = taken_out(page.events)
-                    page = Page(events, page.size)
-                    if seen is not None and end is None and seen.run == self._input.run:
-                        change = seen
+                    if change is None:
+                        continue
+                    self._left_over[reading.uri] = at, rest
+                    break
+                if page.change is not None and page.change.run == self._input.run:
+                    change = page.change
                 if page.events.num_rows:
                     found.append(page)
                 pages += 1
                 size += page.size
-                if (
-                    end is None
-                    and change is None
-                    and (pages >= self._input.max_files or size >= self._input.max_bytes)
-                ):
-                    self._left_over[uri] = at, found_events
-                    is_whole = False
-                    break
+                is_full = pages >= self._input.max_files or size >= self._input.max_bytes
+                if is_full and change is None:
+                    self._left_over[reading.uri] = at, rest
+                    return at, False, None
         except FileNotFoundError as error:
-            raise _events_gone(uri, at.version) from error
-        if end is not None and at < end:
-            raise _events_gone(uri, at.version)
-        return at, is_whole, change
-
-    def _request_events(
-        self,
-        most: int,
-        selection: Selection,
-        first: int,
-        uri: str,
-        start: Position,
-        end: Position | None,
-    ) -> _Pages:
-        """The wanted requests from `start` on, numbered as rows are, page by page.
-
-        `first` is the number of the first row; control events have the number 0. A large page is
-        packed, which tells its size; a small one only together with others.
-        """
-        read = functools.partial(read_pages, most=most)
-        number = first
-        names = REQUESTS.schema.names
-        wanted = functools.partial(_wanted, selection)
-        for rows, after in appended(
-            _files(uri), start, names, end, read, RefusedRequests(), wanted
-        ):
-            if rows is None:
-                yield None, after
-                continue
-            partition_set = selection.at(after.version)
-            mine = select_rows(rows, number, partition_set)
-            number += rows.num_rows
-            waits = Patience.NONE if partition_set is None else patience(mine)
-            size = mine.nbytes * MOST_GROWTH
-            if size > _SMALL_BYTES:
-                (mine,) = pack_together([mine])
-                size = mine.nbytes
-            yield Page(mine, max(rows.nbytes, size), waits), after
-
-    def _bootstrap_events(
-        self, most: int, uri: str, start: Position, end: Position | None
-    ) -> _Pages:
-        """The bootstrap's events from `start` on, which are packed already, page by page."""
-        for rows, after in appended(_files(uri), start, PACKED_SCHEMA.names, end):
-            if rows is None:
-                yield None, after
-            else:
-                events = rows.cast(PACKED_SCHEMA)
-                yield Page(refuse_packed(events, most), rows.nbytes), after
-
-
-def _wanted(
-    selection: Selection, version: int, tags: Mapping[str, str | None] | None
-) -> list[bool] | None:
-    """Which row groups of a file of `requests` may have what is selected, as its tags tell."""
-    return wanted_row_groups(tags, selection.at(version))
+            raise _events_gone(reading.uri, at.version) from error
+        return at, True, change
 
 
 def _events_gone(uri: str, version: int) -> EventsGoneError:
@@ -301,6 +226,3 @@ def _events_gone(uri: str, version: int) -> EventsGoneError:
         f"version {version} of {uri} is gone before it was read. Delete the node's streaming"
         " checkpoint: the tables bring its groups back, and the requests that wait"
     )
-
-
-_files = functools.lru_cache(maxsize=8)(open_files)

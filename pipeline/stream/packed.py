@@ -31,9 +31,9 @@ FIRST_KEY = "0" * KEY_WIDTH
 # The key of an event of a take-over that has no `sent_at`: after those that have one.
 NO_TIME = "8" * KEY_WIDTH
 # The number of the first request in a batch that has events of the bootstrap too: after all those.
-AFTER_BOOTSTRAP = 9 * 10 ** (KEY_WIDTH - 1)
+AFTER_BOOTSTRAP: int = 9 * 10 ** (KEY_WIDTH - 1)
 # The number of the first request after those that a stream had missed of a new partition.
-AFTER_MISSED = AFTER_BOOTSTRAP + 5 * 10 ** (KEY_WIDTH - 2)
+AFTER_MISSED: int = AFTER_BOOTSTRAP + 5 * 10 ** (KEY_WIDTH - 2)
 # A bootstrap has an event a row. The stream has all events of a group in one row, one a line.
 PACKED_SCHEMA = pa.schema({"group_id": pa.string(), "event": pa.string()})
 STREAM_COLUMNS = ("group_id", "events")

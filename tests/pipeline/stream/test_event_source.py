@@ -25,7 +25,7 @@ from group_coordinator.pipeline.delta import commit_reader
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.layout import Layout
 from group_coordinator.pipeline.delta.tail import Position
-from group_coordinator.pipeline.stream import event_tables, packing, request_pages
+from group_coordinator.pipeline.stream import event_pages, packing, request_pages
 from group_coordinator.pipeline.stream.change import Change, change_row
 from group_coordinator.pipeline.stream.event_source import EventReader
 from group_coordinator.pipeline.stream.event_tables import EventsGoneError, Input
@@ -172,7 +172,7 @@ def test_a_batch_is_bounded_by_files_and_by_bytes(log, read, monkeypatch):
     row = select_rows(written, 0, None)
     reader = read(max_bytes=2 * MOST_GROWTH * row.nbytes)
     assert all_ids(reader, reader.initialOffset()) == bounded
-    monkeypatch.setattr(event_tables, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(event_pages, "_SMALL_BYTES", 0)
     reader = read(max_bytes=2 * max(written.nbytes, pack_rows(written, 0).nbytes))
     assert all_ids(reader, reader.initialOffset()) == bounded
 
@@ -652,7 +652,7 @@ def test_a_store_that_fails_is_not_taken_for_a_bad_file(log, read, monkeypatch):
 
 def test_a_batch_ends_within_a_row_group_that_is_too_large_for_it(root, log, read, monkeypatch):
     monkeypatch.setattr(request_pages, "PAGE_BYTES", 20_000)
-    monkeypatch.setattr(event_tables, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(event_pages, "_SMALL_BYTES", 0)
     rows = to_requests([heartbeat(f"{number:03}") for number in range(500)])
     Appender(Path(table_uri(root, REQUESTS))).append(rows)
     log.append([heartbeat("after")])

@@ -1,0 +1,96 @@
+"""The events of a stream's two tables, read page by page: each page with the position after it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.tail import Position, appended
+from group_coordinator.pipeline.stream.change import Change, taken_out
+from group_coordinator.pipeline.stream.lingering import Patience, patience
+from group_coordinator.pipeline.stream.offset import Selection
+from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
+from group_coordinator.pipeline.stream.packing import MOST_GROWTH, pack_together, select_rows
+from group_coordinator.pipeline.stream.request_pages import (
+    RefusedRequests,
+    read_pages,
+    refuse_packed,
+)
+from group_coordinator.pipeline.tables.request_lanes import wanted_row_groups
+from group_coordinator.schemas.tables import REQUESTS
+
+# Pages of requests that take up to this much, bytes, are packed together with others.
+_SMALL_BYTES = 1 << 18
+
+
+class Page(NamedTuple):
+    """Some events, packed or still to be packed (`pack_together`); they take up to `size` bytes.
+
+    A page of the bootstrap may begin with a `change`, which is not among the events.
+    """
+
+    events: pa.Table
+    size: int
+    patience: Patience = Patience.NONE
+    change: Change | None = None
+
+
+# Pages with the position after each; None at the beginning of a version.
+Pages = Iterator[tuple[Page | None, Position]]
+
+table_files = functools.lru_cache(maxsize=8)(open_files)
+
+
+def request_pages(
+    most: int,
+    selection: Selection,
+    first: int,
+    uri: str,
+    start: Position,
+    end: Position | None,
+) -> Pages:
+    """The wanted requests from `start` on, numbered as rows are, page by page.
+
+    `first` is the number of the first row; control events have the number 0. A large page is
+    packed, which tells its size; a small one only together with others.
+    """
+    read = functools.partial(read_pages, most=most)
+    number = first
+    names = REQUESTS.schema.names
+    wanted = functools.partial(_wanted, selection)
+    for rows, after in appended(
+        table_files(uri), start, names, end, read, RefusedRequests(), wanted
+    ):
+        if rows is None:
+            yield None, after
+            continue
+        partition_set = selection.at(after.version)
+        mine = select_rows(rows, number, partition_set)
+        number += rows.num_rows
+        waits = Patience.NONE if partition_set is None else patience(mine)
+        size = mine.nbytes * MOST_GROWTH
+        if size > _SMALL_BYTES:
+            (mine,) = pack_together([mine])
+            size = mine.nbytes
+        yield Page(mine, max(rows.nbytes, size), waits), after
+
+
+def bootstrap_pages(most: int, uri: str, start: Position, end: Position | None) -> Pages:
+    """The bootstrap's events from `start` on, which are packed already, page by page."""
+    for rows, after in appended(table_files(uri), start, PACKED_SCHEMA.names, end):
+        if rows is None:
+            yield None, after
+        else:
+            events, change = taken_out(rows.cast(PACKED_SCHEMA))
+            yield Page(refuse_packed(events, most), rows.nbytes, change=change), after
+
+
+def _wanted(
+    selection: Selection, version: int, tags: Mapping[str, str | None] | None
+) -> list[bool] | None:
+    """Which row groups of a file of `requests` may have what is selected, as its tags tell."""
+    return wanted_row_groups(tags, selection.at(version))
