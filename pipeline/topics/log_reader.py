@@ -36,6 +36,8 @@ _SCHEMA = pa.schema([TOPIC_RECORDS.schema.field(name) for name in _COLUMNS])
 _MILLIS = pa.timestamp("ms", "UTC")
 # Of how many files it is remembered which offsets their row groups have.
 _FOOTERS_KEPT = 10_000
+# What the lengths of a header's name and value take at least, bytes.
+_HEADER_BYTES = 2
 
 
 class LogRows(Struct, frozen=True):
@@ -93,7 +95,7 @@ class LogReader:
             if not some:
                 break
             found += some
-            size += sum(len(each.key or b"") + len(each.value or b"") for each in some)
+            size += sum(map(_size, some))
             offset = some[-1].offset + 1
             if size >= max_bytes or len(found) >= max_records:
                 break
@@ -132,11 +134,7 @@ class LogReader:
             return []
         first = int(np.searchsorted(found.offsets, offset))
         rows = found.rows.slice(first, most)
-        sizes = pc.add(
-            pc.fill_null(pc.binary_length(rows.column("key")), 0),
-            pc.fill_null(pc.binary_length(rows.column("value")), 0),
-        )
-        total = np.cumsum(sizes.to_numpy())
+        total = np.cumsum(_lengths(rows, "key") + _lengths(rows, "value") + _header_sizes(rows))
         fitting = max(least, int(np.searchsorted(total, room, side="right")))
         return self._records(rows.slice(0, fitting))
 
@@ -228,6 +226,33 @@ class LogReader:
             pq.ParquetFile(opened, coerce_int96_timestamp_unit="us") as file,
         ):
             yield file
+
+
+def _size(record: Record) -> int:
+    """The bytes of a record as they are counted: without those that Kafka's format adds to it."""
+    size = len(record.key or b"") + len(record.value or b"")
+    for name, value in record.headers:
+        size += len(name.encode()) + len(value or b"") + _HEADER_BYTES
+    return size
+
+
+def _lengths(rows: pa.Table, column: str) -> Array:
+    found: Array = pc.fill_null(pc.binary_length(rows.column(column)), 0).to_numpy()
+    return found
+
+
+def _header_sizes(rows: pa.Table) -> Array:
+    """The bytes of each row's headers, as `_size` counts them."""
+    headers = rows.column("headers").combine_chunks()
+    sizes: Array = np.zeros(len(rows), np.int64)
+    if headers.null_count < len(headers):
+        counts = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
+        pairs = headers.flatten()
+        for name in ("key", "value"):
+            lengths = pc.fill_null(pc.binary_length(pc.struct_field(pairs, name)), 0).to_numpy()
+            np.add.at(sizes, np.repeat(np.arange(len(rows)), counts), lengths)
+        sizes += counts * _HEADER_BYTES
+    return sizes
 
 
 def _ends_of_groups(metadata: pq.FileMetaData) -> list[int]:

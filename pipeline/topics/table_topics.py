@@ -221,9 +221,9 @@ class TableTopics:
     ) -> list[Record]:
         """Return the records from `offset` on: at least one, if there is any.
 
-        As many as `max_bytes` of keys and values and `max_records` allow, or fewer: the next call
-        goes on after them. Raises UnknownTopicOrPartition, OffsetOutOfRange, TableReplaced, and
-        Failure for a row that cannot be written as a record.
+        As many as `max_bytes` of keys, values and headers and `max_records` allow, or fewer: the
+        next call goes on after them. Raises UnknownTopicOrPartition, OffsetOutOfRange,
+        TableReplaced, and Failure for a row that cannot be written as a record.
         """
         if offset > self.log_end(topic, partition):
             # A consumer that another process has served may be further than the last `poll` here.

@@ -146,7 +146,12 @@ class _Reading:
         if self.size and room <= 0:
             return b""
         records = logs.read(topic, asked.partition, asked.fetch_offset, max(room, 0))
-        return _encode(records) if records else b""
+        batches = _encode(records) if records else b""
+        # Nor is one sent with others that is too large for what is left: clients refuse an answer
+        # that is much longer than they asked for. It comes first another time.
+        if self.size and len(records) == 1 and self.size + len(batches) > self._max_bytes:
+            return b""
+        return batches
 
 
 def _body(response: FetchResponse, version: int) -> bytes:

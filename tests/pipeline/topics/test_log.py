@@ -105,6 +105,26 @@ def test_a_large_record_ends_a_read_that_has_found_others(root: str) -> None:
     assert [each.offset for each in topics.read("t", 0, 0, 20_000, 10)] == [0, 1, 2]
 
 
+def test_headers_count_in_a_read(root: str) -> None:
+    """Or records of headers alone are all read at once, into one answer."""
+    writer = appender(make(root, 1))
+    headers = [(), (("a", b"x" * 90), ("b", None)), (("c", b"y" * 95),), ()]
+    none: list[bytes | None] = [None] * 4
+    writer.append([NewBatch(0, none, none, [1_000] * 4, headers)])
+    writer.append([NewBatch(0, none, none, [1_000] * 4)])
+    topics = opened(root)
+
+    def offsets_read(offset: int, most: int) -> list[int]:
+        return [each.offset for each in topics.read("t", 0, offset, most, 10)]
+
+    assert offsets_read(0, 95) == [0]
+    assert offsets_read(0, 96) == [0, 1]
+    assert offsets_read(1, 96 + 97) == [1]
+    assert offsets_read(1, 96 + 98) == [1, 2, 3]
+    assert offsets_read(1, 96 + 99) == [1, 2, 3, 4, 5, 6, 7]
+    assert [each.headers for each in topics.read("t", 0, 0, 1_000, 4)] == headers
+
+
 def test_an_offset_is_found_by_its_time(root: str) -> None:
     writer = appender(make(root, 1))
     writer.append([batch(0, "a", "b", at=500)])

@@ -1,0 +1,69 @@
+"""What an answer to Fetch has of partitions whose records are too large to be sent together."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kafka.protocol.consumer import FetchRequest, FetchResponse
+
+from group_coordinator.pipeline.gateway.apis.fetch import _Reading
+from group_coordinator.pipeline.gateway.call import Call
+from group_coordinator.pipeline.gateway.produced_batch import MOST_BYTES
+from group_coordinator.pipeline.gateway.topic_logs import Bounds, TopicLogs
+from group_coordinator.pipeline.topics import Record
+
+VERSION = 11
+# receive.message.max.bytes of librdkafka by default, whose fetch.max.bytes is `MOST_BYTES`.
+MOST_RECEIVED = 100_000_000
+TOPIC = FetchRequest.FetchTopic
+
+
+class Logs:
+    """Partitions of one record each, of these sizes."""
+
+    def __init__(self, *sizes: int) -> None:
+        self._sizes = sizes
+
+    def bounds(self, _topic: str, _partition: int) -> Bounds:
+        return Bounds(0, 1)
+
+    def read(self, _topic: str, partition: int, *_: int) -> list[Record]:
+        return [Record(0, 1_000, None, bytes(self._sizes[partition]))]
+
+
+def answered(max_bytes: int, *sizes: int) -> tuple[list[bool], int]:
+    """Which partitions' records are sent, and the size of all."""
+    partition = TOPIC.FetchPartition
+    asked = [
+        partition(partition=each, fetch_offset=0, partition_max_bytes=max_bytes)
+        for each in range(len(sizes))
+    ]
+    request = FetchRequest(topics=[TOPIC(topic="t", partitions=asked)])
+    call = SimpleNamespace(version=VERSION, may=lambda *_: True)
+    (part,) = _Reading(cast(Call, call), request, max_bytes).parts()
+    body = part(cast(TopicLogs, Logs(*sizes)))
+    assert body is not None
+    found: Any = FetchResponse.decode(body, version=VERSION)
+    return [bool(each.records) for each in found.responses[0].partitions], len(body)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "sent"),
+    [
+        ((300, 300, 300), [True, True, False]),
+        ((100, 2_000, 300), [True, False, True]),
+        ((2_000, 2_000, 1), [True, False, False]),
+    ],
+)
+def test_a_record_that_is_too_large_is_sent_alone(sizes: tuple[int, ...], sent: list[bool]) -> None:
+    """Or nobody would get past it (KIP-74), and with others clients would refuse the answer."""
+    assert answered(1_000, *sizes)[0] == sent
+
+
+def test_the_largest_records_that_may_be_stored_can_be_fetched() -> None:
+    """Two of them made an answer of 104,856,853 bytes."""
+    sent, size = answered(MOST_BYTES, MOST_BYTES - 1_000, MOST_BYTES)
+    assert size < MOST_RECEIVED
+    assert sent == [True, False]
