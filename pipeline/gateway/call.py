@@ -66,7 +66,7 @@ class Services:
         self.settings = settings
         # The requests in flight that are counted.
         self.in_flight = Room(settings.queued_max_requests)
-        # The bytes of large requests, and of what is left to do of requests that were answered.
+        # The bytes of large requests.
         self.memory = Room(settings.queued_max_request_bytes)
         self._prefix = f"gateway-{uuid.uuid4()}-"
         self._numbers = itertools.count()

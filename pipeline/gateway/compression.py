@@ -1,4 +1,4 @@
-"""Decompression of a record batch's records, within a limit of memory.
+"""Decompression of a record batch's records, within a budget of bytes.
 
 Source: Apache Kafka, CompressionType; the frame of snappy-java, in which Kafka's Java clients and
 kafka-python wrap blocks of Snappy, and which librdkafka does not use.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from io import BytesIO
 
 import pyarrow as pa
 
@@ -16,15 +17,26 @@ _GZIP_WINDOW = 31
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 # The magic, and two versions.
 _XERIAL_HEAD = 16
+# Three bytes of a block of Snappy copy 64 at most.
+_SNAPPY_RATIO = 22
 _SIZE = struct.Struct(">i")
+# What is decompressed at once.
+_PART_BYTES = 1 << 20
 
 
 class Undecodable(Exception):
-    """Bytes that cannot be decompressed, or that would be more than are taken."""
+    """Bytes that cannot be decompressed."""
+
+
+class Oversized(Exception):
+    """Bytes that would be more than are taken, once they are decompressed."""
 
 
 def decompress(codec: int, data: memoryview, most_bytes: int) -> bytes:
-    """Return what was compressed by Kafka's codec 1 to 4. Raises Undecodable."""
+    """Return what was compressed by Kafka's codec 1 to 4. Raises Undecodable and Oversized.
+
+    No more is decompressed than `most_bytes` and one, whatever sizes the bytes themselves tell.
+    """
     try:
         if codec == _GZIP:
             return _gzip(data, most_bytes)
@@ -42,13 +54,20 @@ def _gzip(data: memoryview, most_bytes: int) -> bytes:
     found = stream.decompress(data, most_bytes + 1)
     if len(found) <= most_bytes and not stream.eof:
         raise Undecodable("it is cut off")
-    return _within(found, most_bytes)
+    if len(found) > most_bytes:
+        raise _oversized(most_bytes)
+    return found
 
 
 def _stream(name: str, data: memoryview, most_bytes: int) -> bytes:
-    # A frame need not tell its size, so it is read as a stream.
+    # A frame need not tell its size, and may lie about it, so it is read as a stream.
+    found = BytesIO()
     with pa.CompressedInputStream(pa.BufferReader(data), name) as stream:
-        return _within(bytes(stream.read(most_bytes + 1)), most_bytes)
+        while part := stream.read(_PART_BYTES):
+            if found.tell() + len(part) > most_bytes:
+                raise _oversized(most_bytes)
+            found.write(part)
+    return found.getvalue()
 
 
 def _snappy(data: bytes, most_bytes: int) -> bytes:
@@ -78,13 +97,14 @@ def _snappy_block(block: bytes, most_bytes: int) -> bytes:
         if byte < 0x80:
             break
         shift += 7
+    # The size is told by the client, and is allocated before anything is decompressed.
+    if size > _SNAPPY_RATIO * len(block):
+        raise Undecodable(f"a block of {len(block)} bytes says that it becomes {size}")
     if size > most_bytes:
-        raise Undecodable(f"it has more than {most_bytes} bytes")
+        raise _oversized(most_bytes)
     found: bytes = pa.Codec("snappy").decompress(block, size, asbytes=True)
     return found
 
 
-def _within(found: bytes, most_bytes: int) -> bytes:
-    if len(found) > most_bytes:
-        raise Undecodable(f"it has more than {most_bytes} bytes")
-    return found
+def _oversized(most_bytes: int) -> Oversized:
+    return Oversized(f"it becomes more than {most_bytes} bytes")

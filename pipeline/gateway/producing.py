@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from deltalake.exceptions import DeltaError
@@ -17,64 +19,87 @@ from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.gateway.produced_batch import Refused, read_batch
 from group_coordinator.pipeline.gateway.producer_ids import ProducerIds
-from group_coordinator.pipeline.topics import LogAppender, NewBatch, decode_config
+from group_coordinator.pipeline.topics import Appended, LogAppender, NewBatch, decode_config
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from group_coordinator.pipeline.gateway.produced_batch import Budget
     from group_coordinator.pipeline.gateway.topics import Topics
     from group_coordinator.pipeline.topics import Outcome
     from group_coordinator.schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
 
-# What one commit takes in at most, bytes as sent; more waits for the next one.
+# About what one commit takes of memory, bytes: what waits is opened until it is so much.
 _MOST_BYTES = 32 << 20
+_MOST_BATCHES = 10_000
+# What a batch that waits takes beside its bytes.
+_BATCH_BYTES = 2_048
 # Topics that are written to at once; a commit mostly waits for the store.
 _THREADS = 4
 
 
 class Produced(NamedTuple):
-    """A record batch as a client sent it to a partition, in Produce of a version."""
+    """A record batch as a client sent it to a partition, in Produce of a version.
+
+    The batches of a request have one `budget`.
+    """
 
     partition: int
     data: bytes | None
     version: int
+    budget: Budget
 
 
 class NotWritten(Failure):
     """The records may be in the table or not: the store failed. A client sends them again."""
 
 
-class _Request(NamedTuple):
-    batches: Sequence[Produced]
-    outcomes: asyncio.Future[list[Outcome]]
+def waiting_size(data: bytes | None) -> int:
+    """The room that a batch takes while it waits to be written, bytes."""
+    return len(data or b"") + _BATCH_BYTES
 
-    @property
-    def size(self) -> int:
-        return sum(len(each.data or b"") for each in self.batches)
+
+class _Waiting(NamedTuple):
+    produced: Produced
+    outcome: asyncio.Future[Outcome]
 
 
 class Producing:
-    """Appends to the topics of a root that have tables of their own; for one event loop."""
+    """Appends to the topics of a root that have tables of their own; for one event loop.
 
-    def __init__(self, root: str, topics: Topics, linger_ms: int) -> None:
+    Batches that wait for their commits may take `most_bytes`: see `has_room`.
+    """
+
+    def __init__(self, root: str, topics: Topics, linger_ms: int, most_bytes: int) -> None:
         self._topics = topics
+        self._most_bytes = most_bytes
+        self.waiting_bytes = 0
         self._ids = ProducerIds(root)
         self._giving = asyncio.Lock()
         self._linger_s = linger_ms / 1000
         self._threads = ThreadPoolExecutor(_THREADS, "produce")
         self._writers: dict[str, _Writer] = {}
 
+    def has_room(self, size: int) -> bool:
+        """Whether batches of this size, bytes, may be appended now.
+
+        What waits in the queue waits whether its client does or not: while the store hangs, clients
+        give up and send again. Where nothing waits, there is room for anything.
+        """
+        return not self.waiting_bytes or self.waiting_bytes + size <= self._most_bytes
+
     def append(
         self, topic: TopicTable, batches: Sequence[Produced]
     ) -> asyncio.Future[list[Outcome]]:
-        """Append to a topic, after all that was appended before.
+        """Append to a topic, after all that was appended before; `has_room` is asked first.
 
-        The future has what became of each batch, once it is in the table. A batch that cannot be
-        taken has Refused as its outcome, or another Failure of its own. The future may fail with
-        NotWritten. It is not to be cancelled: what was taken in is written, whoever still waits for
-        it. Of an idempotent producer a later batch may be written, and then none before it.
+        The future has what became of each batch. A batch that cannot be taken has Refused as its
+        outcome, or another Failure of its own, one that the store did not take NotWritten. The
+        future is not to be cancelled: what was taken in is written, whoever still waits for it. Of
+        an idempotent producer a later batch may be written, and then none before it.
         """
         writer = self._writers.get(topic.topic)
         if writer is None or writer.topic != topic:
@@ -82,7 +107,17 @@ class Producing:
                 writer.stop()
             writer = _Writer(topic, self._threads, self._linger_s, self._tell)
             self._writers[topic.topic] = writer
-        return writer.append(batches)
+        return asyncio.gather(*(self._append(writer, each) for each in batches))
+
+    def _append(self, writer: _Writer, produced: Produced) -> asyncio.Future[Outcome]:
+        size = waiting_size(produced.data)
+        self.waiting_bytes += size
+        outcome = writer.append(produced)
+        outcome.add_done_callback(lambda _: self._settled(size))
+        return outcome
+
+    def _settled(self, size: int) -> None:
+        self.waiting_bytes -= size
 
     async def new_producer_id(self) -> int:
         """Return a producer id that nobody else has. Raises OSError, DeltaError and Failure."""
@@ -116,17 +151,17 @@ class _Writer:
         self._threads = threads
         self._linger_s = linger_s
         self._tell = tell
-        self._waiting: list[_Request] = []
+        self._waiting: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
         self._stopping = False
         self._appender: LogAppender | None = None
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def append(self, batches: Sequence[Produced]) -> asyncio.Future[list[Outcome]]:
-        request = _Request(batches, asyncio.get_running_loop().create_future())
-        self._waiting.append(request)
+    def append(self, produced: Produced) -> asyncio.Future[Outcome]:
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Waiting(produced, outcome))
         self._arrived.set()
-        return request.outcomes
+        return outcome
 
     def stop(self) -> None:
         """Take nothing more in."""
@@ -149,52 +184,52 @@ class _Writer:
                 if not self._stopping:
                     await asyncio.sleep(self._linger_s)
                 continue
-            requests = self._take()
-            try:
-                found = await loop.run_in_executor(self._threads, self._append, requests)
-            except Exception as error:
-                if not isinstance(error, (OSError, DeltaError, Failure)):
-                    log.exception("topic %s cannot be written", self.topic.topic)
-                else:
-                    log.warning("topic %s: %s", self.topic.topic, first_line(error))
-                for request in requests:
-                    request.outcomes.set_exception(NotWritten(first_line(error)))
-                continue
-            for request, outcomes in zip(requests, found, strict=True):
-                request.outcomes.set_result(outcomes)
-            self._tell(self.topic.topic)
-
-    def _take(self) -> list[_Request]:
-        taken: list[_Request] = []
-        size = 0
-        while self._waiting and (not taken or size + self._waiting[0].size <= _MOST_BYTES):
-            request = self._waiting.pop(0)
-            taken.append(request)
-            size += request.size
-        return taken
+            waiting = [each.produced for each in islice(self._waiting, _MOST_BATCHES)]
+            outcomes = await loop.run_in_executor(self._threads, self._append, waiting)
+            for outcome in outcomes:
+                self._waiting.popleft().outcome.set_result(outcome)
+            if any(isinstance(each, Appended) for each in outcomes):
+                self._tell(self.topic.topic)
 
     # --- in a thread ------------------------------------------------------------------------------
 
-    def _append(self, requests: Sequence[_Request]) -> list[list[Outcome]]:
-        """What became of each request's batches."""
-        now = clock_ms()
-        read = [[self._read(each, now) for each in request.batches] for request in requests]
-        taken = [batch for each in read for batch in each if isinstance(batch, NewBatch)]
-        outcomes = iter(self._write(taken) if taken else ())
-        return [
-            [next(outcomes) if isinstance(batch, NewBatch) else batch for batch in each]
-            for each in read
-        ]
+    def _append(self, waiting: Sequence[Produced]) -> list[Outcome]:
+        """Append the first batches, one at least; return what became of each of them."""
+        opened = self._open(waiting)
+        batches = [each for each in opened if isinstance(each, NewBatch)]
+        outcomes = iter(self._write(batches) if batches else ())
+        return [next(outcomes) if isinstance(each, NewBatch) else each for each in opened]
 
-    def _read(self, produced: Produced, now: int) -> NewBatch | Refused:
-        partition, data, version = produced
-        try:
-            return read_batch(partition, data, version, self._config, now)
-        except Refused as refused:
-            return refused
+    def _open(self, waiting: Sequence[Produced]) -> list[NewBatch | Refused]:
+        now = clock_ms()
+        found: list[NewBatch | Refused] = []
+        size = 0
+        for partition, data, version, budget in waiting:
+            try:
+                opened = read_batch(partition, data, version, self._config, now, budget)
+            except Refused as refused:
+                found.append(refused)
+                continue
+            # A bug that one batch meets must not have the others refused, again and again.
+            except Exception:
+                log.exception("a batch for %s-%d is refused", self.topic.topic, partition)
+                found.append(Refused(ErrorCode.UNKNOWN_SERVER_ERROR, "it could not be read"))
+                continue
+            found.append(opened.batch)
+            size += opened.size
+            if size >= _MOST_BYTES:
+                break
+        return found
 
     def _write(self, batches: list[NewBatch]) -> list[Outcome]:
-        if self._appender is None:
-            is_append_time = self._config.message_timestamp_type == "LogAppendTime"
-            self._appender = LogAppender(self.topic, is_append_time)
-        return self._appender.append(batches)
+        try:
+            if self._appender is None:
+                is_append_time = self._config.message_timestamp_type == "LogAppendTime"
+                self._appender = LogAppender(self.topic, is_append_time)
+            return self._appender.append(batches)
+        except Exception as error:
+            if not isinstance(error, (OSError, DeltaError, Failure)):
+                log.exception("topic %s cannot be written", self.topic.topic)
+            else:
+                log.warning("topic %s: %s", self.topic.topic, first_line(error))
+            return [NotWritten(first_line(error))] * len(batches)

@@ -39,10 +39,6 @@ class Room:
         self._used += size
         return True
 
-    def hold(self, size: int) -> None:
-        """Take room that is needed whether there is any or not; it is to be given back."""
-        self._used += size
-
     def withdraw(self, granted: Callable[[], None]) -> None:
         """Give up waiting."""
         del self._wishes[granted]

@@ -198,7 +198,9 @@ async def running_gateway(
     )
     with RequestClient(root, producer) as client:
         link = CoordinatorLink(client, broker.offsets_commit_timeout_ms)
-        producing = Producing(root, topics, limits.produce_linger_ms)
+        producing = Producing(
+            root, topics, limits.produce_linger_ms, limits.queued_max_request_bytes
+        )
         services = Services(root, link, topics, producing, acls, cluster_id(root), VERSIONS, limits)
         gateway = Gateway(services, limits)
         host, port = listen

@@ -16,8 +16,8 @@ from group_coordinator.coordinator.authorization import TOPIC, WRITE
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.pipeline.gateway.fields import InvalidFrame
-from group_coordinator.pipeline.gateway.produced_batch import Refused
-from group_coordinator.pipeline.gateway.producing import NotWritten, Produced
+from group_coordinator.pipeline.gateway.produced_batch import Budget, Refused
+from group_coordinator.pipeline.gateway.producing import NotWritten, Produced, waiting_size
 from group_coordinator.pipeline.topics import (
     Appended,
     InvalidProducerEpoch,
@@ -48,9 +48,11 @@ _CODES: dict[type[Failure], ErrorCode] = {
 
 
 async def _answer(call: Call, request: ProduceRequest) -> ProduceResponse | None:
-    appends = [_Append(call, request, topic) for topic in request.topic_data]
+    _check_room(call, request)
+    budget = Budget()
+    appends = [_Append(call, request, topic, budget) for topic in request.topic_data]
     for each in appends:
-        await each.begin()
+        each.begin()
     # The records of later requests come after these ones: nothing of them is awaited before.
     call.taken_in()
     responses = await asyncio.gather(*(each.response() for each in appends))
@@ -67,10 +69,22 @@ async def _answer(call: Call, request: ProduceRequest) -> ProduceResponse | None
     return ProduceResponse(responses=responses)
 
 
+def _check_room(call: Call, request: ProduceRequest) -> None:
+    """End the connection of a client whose batches find no room behind those that wait.
+
+    An error would be taken for that of these batches alone: those that the client has sent after
+    them could find room, and be written before them.
+    """
+    asked = (each for topic in request.topic_data for each in topic.partition_data)
+    if not call.services.producing.has_room(sum(waiting_size(each.records) for each in asked)):
+        raise InvalidFrame("too much waits to be written: the store is slow, or hangs")
+
+
 class _Append:
     """The batches of one request for one topic."""
 
-    def __init__(self, call: Call, request: ProduceRequest, topic: Any) -> None:
+    def __init__(self, call: Call, request: ProduceRequest, topic: Any, budget: Budget) -> None:
+        self._budget = budget
         self._call = call
         self._request = request
         self._topic = topic.name
@@ -79,12 +93,12 @@ class _Append:
         self._batches: list[Produced] = []
         self._outcomes: asyncio.Future[list[Outcome]] | None = None
 
-    async def begin(self) -> None:
+    def begin(self) -> None:
         """Hand the batches to the topic's writer, behind all that it was handed before."""
         call, topic = self._call, self._topic
         try:
-            definition = await _definition(call, self._request, topic)
-        except (Refused, NotWritten) as error:
+            definition = _definition(call, self._request, topic)
+        except Refused as error:
             self._found = {each.index: error for each in self._asked}
             return
         count = call.services.topics.counts().get(topic, 0)
@@ -93,7 +107,7 @@ class _Append:
                 self._found[each.index] = _unknown(topic, each.index)
             else:
                 data = None if each.records is None else bytes(each.records)
-                self._batches.append(Produced(each.index, data, call.version))
+                self._batches.append(Produced(each.index, data, call.version, self._budget))
         self._outcomes = call.services.producing.append(definition, self._batches)
 
     async def response(self) -> Any:
@@ -118,21 +132,11 @@ class _Append:
             # idempotent producer the next batch may be in the queue behind it.
             return await asyncio.wait_for(asyncio.shield(appending), timeout_s)
         except TimeoutError:
-            self._keep_room(appending)
             late = Refused(ErrorCode.REQUEST_TIMED_OUT, f"{timeout_ms} ms have passed")
             return [late] * len(self._batches)
-        except NotWritten as error:
-            return [error] * len(self._batches)
-
-    def _keep_room(self, appending: asyncio.Future[list[Outcome]]) -> None:
-        """Hold the room of batches that are still to be appended when their request is answered."""
-        memory = self._call.services.memory
-        size = sum(len(each.data or b"") for each in self._batches)
-        memory.hold(size)
-        appending.add_done_callback(lambda _: memory.give_back(size))
 
 
-async def _definition(call: Call, request: ProduceRequest, topic: str) -> TopicTable:
+def _definition(call: Call, request: ProduceRequest, topic: str) -> TopicTable:
     """The topic's own table. Raises Refused."""
     if not call.may(WRITE, TOPIC, topic):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")

@@ -6,6 +6,7 @@ import gzip
 import struct
 import zlib
 from contextlib import suppress
+from random import Random
 from typing import Any
 
 import google_crc32c
@@ -14,7 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_coordinator.pipeline.gateway.produced_batch import Refused, read_batch
+from group_coordinator.pipeline.gateway.produced_batch import (
+    MOST_BYTES,
+    Budget,
+    Refused,
+    read_batch,
+)
 from group_coordinator.pipeline.gateway.record_batch import encode_batch, varint
 from group_coordinator.pipeline.topics import NewBatch, Record, TopicConfig
 from group_coordinator.schemas.errors import ErrorCode
@@ -28,13 +34,15 @@ RECORDS = st.lists(st.tuples(st.integers(0, NOW), BYTES, BYTES, HEADERS), min_si
 SOME = [Record(n, NOW + n, b"key", b"value" * 20) for n in range(50)]
 
 
-def read(data: bytes | None, version: int = 9, **config: Any) -> NewBatch:
-    return read_batch(3, data, version, TopicConfig(**config), NOW)
+def read(
+    data: bytes | None, version: int = 9, budget: Budget | None = None, **config: Any
+) -> NewBatch:
+    return read_batch(3, data, version, TopicConfig(**config), NOW, budget or Budget()).batch
 
 
-def refused(data: bytes | None, version: int = 9, **config: Any) -> ErrorCode:
+def refused(data: bytes | None, *args: Any, **config: Any) -> ErrorCode:
     with pytest.raises(Refused) as found:
-        read(data, version, **config)
+        read(data, *args, **config)
     return found.value.code
 
 
@@ -104,14 +112,68 @@ def test_records_are_decompressed(name: str) -> None:
     )
 
 
+def lone(value: bytes) -> bytes:
+    """The records' bytes of a batch of one record."""
+    return encode_batch([Record(0, NOW, None, value)])[61:]
+
+
+def lone_batch(name: str, value: bytes) -> bytes:
+    records = compressed(name, lone(value))
+    return with_records(encode_batch(SOME[:1]), records, attributes=CODECS[name])
+
+
 @pytest.mark.parametrize("name", CODECS)
-def test_records_that_would_fill_the_memory_are_refused(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("group_coordinator.pipeline.gateway.produced_batch._MOST_BYTES", 1_000_000)
-    bomb = compressed(name, b"\0" * 8_000_000)
-    batch = with_records(encode_batch(SOME), bomb, attributes=CODECS[name])
-    assert refused(batch) is ErrorCode.CORRUPT_MESSAGE
+def test_what_becomes_too_large_is_sent_again_in_parts(name: str) -> None:
+    size = len(lone(bytes(100_000)))
+    batch = lone_batch(name, bytes(100_000))
+    assert read(batch, budget=Budget(size)).values == [bytes(100_000)]
+    assert refused(batch, budget=Budget(size - 1)) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_a_batch_becomes_as_large_as_what_a_consumer_fetches_by_default() -> None:
+    value = bytes(MOST_BYTES - len(lone(bytes(MOST_BYTES))) + MOST_BYTES)
+    assert read(lone_batch("zstd", value)).values == [value]
+    assert refused(lone_batch("zstd", value + b"\0")) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_the_batches_of_a_request_share_what_they_may_become() -> None:
+    budget = Budget(250_000)
+    batch = lone_batch("zstd", bytes(100_000))
+    assert read(batch, budget=budget) == read(batch, budget=budget)
+    assert refused(batch, budget=budget) is ErrorCode.MESSAGE_TOO_LARGE
+    # What is not compressed becomes no larger than it was sent.
+    plain = encode_batch([Record(0, NOW, None, bytes(100_000))])
+    assert read(plain, budget=budget).values == [bytes(100_000)]
+
+
+def test_a_header_of_half_a_byte_takes_its_place_in_memory() -> None:
+    """4,669 bytes became 25,000,000 headers, which took 2.0 GB and 16 s."""
+    count = 600_000
+    body = b"\0\0\0\1\1" + varint(count) + b"\0\1" * count
+    records = compressed("zstd", varint(len(body)) + body)
+    batch = with_records(encode_batch(SOME[:1]), records, attributes=CODECS["zstd"])
+    assert len(batch) < 500
+    assert refused(batch) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_so_does_a_record_of_nothing() -> None:
+    count = 500_001
+    empty = encode_batch([Record(n, NOW, None, None) for n in range(count)])
+    assert refused(empty, max_message_bytes=len(empty)) is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_an_honest_batch_near_max_message_bytes_is_taken() -> None:
+    random = Random(7)
+    lines = [
+        b'{"type": "order shipped", "id": %d, "at": %d, "currency": "EUR", "price": %d}'
+        % (random.getrandbits(40), NOW + n, random.randrange(10_000))
+        for n in range(52_000)
+    ]
+    plain = encode_batch([Record(n, NOW + n, None, line) for n, line in enumerate(lines)])
+    batch = with_records(plain, compressed("zstd", plain[61:]), attributes=CODECS["zstd"])
+    assert 800_000 < len(batch) < TopicConfig().max_message_bytes
+    assert len(plain) > 4_000_000
+    assert read(batch).values == lines
 
 
 def test_a_batch_whose_checksum_is_wrong_is_corrupt() -> None:

@@ -12,25 +12,32 @@ from typing import Any, cast
 import pytest
 from kafka.protocol.producer import ProduceRequest
 
+
 from group_coordinator.pipeline.delta.log import Log
+from group_coordinator.pipeline.gateway import producing
 from group_coordinator.pipeline.gateway.apis.produce import API
 from group_coordinator.pipeline.gateway.call import Call
+from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.producing import Producing
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
-from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.pipeline.gateway.topics import Topics
 from group_coordinator.pipeline.topics import LogAppender, NewBatch, Outcome, Record, Segments
 from group_coordinator.schemas.errors import ErrorCode
-from tests.pipeline.gateway.test_produced_batch import changed
+from tests.pipeline.gateway.test_produced_batch import changed, lone_batch
 from tests.pipeline.topics.logs import make, values
 from tests.pipeline.topics.tables import opened
 from tests.waiting import LIMIT_S
 
-LIMIT = 1_000
+MOST_BYTES = 20_000
 PATIENT_MS = 60_000
 TIMED_OUT = (int(ErrorCode.REQUEST_TIMED_OUT), -1)
 OUT_OF_ORDER = (int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), -1)
 FAILED = (int(ErrorCode.KAFKA_STORAGE_ERROR), -1)
+TOO_LARGE = (int(ErrorCode.MESSAGE_TOO_LARGE), -1)
+CLOSED = None
+
+
+Told = tuple[int, int] | None
 
 
 class Gateway:
@@ -41,34 +48,45 @@ class Gateway:
         topics = SimpleNamespace(
             counts=lambda: {"t": 1}, definition=lambda _: topic, look_soon=lambda _: None
         )
-        self.producing = Producing(root, cast(Topics, topics), linger_ms=0)
-        self.memory = Room(LIMIT)
-        self.services = SimpleNamespace(topics=topics, producing=self.producing, memory=self.memory)
+        self.producing = Producing(root, cast(Topics, topics), 0, MOST_BYTES)
+        self.services = SimpleNamespace(topics=topics, producing=self.producing)
 
     def sends(
         self, sequence: int, timeout_ms: int = PATIENT_MS, producer: int = 7
-    ) -> asyncio.Task[tuple[int, int]]:
+    ) -> asyncio.Task[Told]:
         """Send a record; what it is answered is an error and an offset."""
         record = Record(0, 1_000, None, b"%d" % sequence)
         batch = changed(encode_batch([record]), producer_id=producer, epoch=0, sequence=sequence)
+        return asyncio.get_running_loop().create_task(self._first(batch, timeout_ms=timeout_ms))
+
+    async def told(self, *batches: bytes, timeout_ms: int = PATIENT_MS) -> list[Told]:
+        """What a request of these batches is answered."""
         topic = ProduceRequest.TopicProduceData
-        data = topic.PartitionProduceData(index=0, records=batch)
         request = ProduceRequest(
             transactional_id=None,
             acks=-1,
             timeout_ms=timeout_ms,
-            topic_data=[topic(name="t", partition_data=[data])],
+            topic_data=[
+                topic(
+                    name="t",
+                    partition_data=[topic.PartitionProduceData(index=0, records=each)],
+                )
+                for each in batches
+            ],
         )
         call = SimpleNamespace(
             services=self.services, version=9, may=lambda *_: True, taken_in=lambda: None
         )
-        return asyncio.get_running_loop().create_task(self._told(cast(Call, call), request))
-
-    async def _told(self, call: Call, request: ProduceRequest) -> tuple[int, int]:
         assert callable(API.answer)
-        response = await API.answer(call, request)
-        (found,) = response.responses[0].partition_responses
-        return found.error_code, found.base_offset
+        try:
+            response = await API.answer(cast(Call, call), request)
+        except InvalidFrame:
+            return [CLOSED]
+        found = [each.partition_responses[0] for each in response.responses]
+        return [(each.error_code, each.base_offset) for each in found]
+
+    async def _first(self, batch: bytes, timeout_ms: int) -> Told:
+        return (await self.told(batch, timeout_ms=timeout_ms))[0]
 
 
 class Slow:
@@ -76,9 +94,12 @@ class Slow:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.go, self.begun = threading.Event(), threading.Event()
+        # How many batches each had.
+        self.batches: list[int] = []
         append = LogAppender.append
 
         def slow(appender: LogAppender, batches: Sequence[NewBatch]) -> list[Outcome]:
+            self.batches.append(len(batches))
             self.begun.set()
             assert self.go.wait(LIMIT_S)
             return append(appender, batches)
@@ -138,22 +159,99 @@ def test_so_is_what_was_sent_by_a_client_that_has_left(
     assert told(root, story) == [(0, 2), (0, 1)]
 
 
-def test_what_is_still_to_be_written_keeps_its_room(
+def test_what_waits_for_a_store_that_hangs_is_bounded(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a store that hangs would have clients fill the memory, each time that they try again."""
+    """Clients give up, and send again: all 300 waited, however long the store hung."""
     slow = Slow(monkeypatch)
 
     async def story(gateway: Gateway) -> Any:
-        memory, room = gateway.memory, asyncio.Event()
-        timed_out = await gateway.sends(0, 1)
+        await gateway.sends(0, 1)
         await slow.holds()
-        is_full = not memory.take(LIMIT, room.set)
+        # Each is sent twice.
+        found = [await gateway.sends(number // 2, 1) for number in range(1, 300)]
+        waiting = gateway.producing.waiting_bytes
         slow.go.set()
-        await room.wait()
-        return timed_out, is_full
+        while gateway.producing.waiting_bytes:
+            await asyncio.sleep(0.001)
+        last = found.count(TIMED_OUT) // 2
+        again = [await gateway.sends(number) for number in (0, last, last + 1)]
+        return found, waiting, last, again
 
-    assert told(root, story) == (TIMED_OUT, True)
+    found, waiting, last, again = told(root, story)
+    taken_in = found.count(TIMED_OUT)
+    assert found == [TIMED_OUT] * taken_in + [CLOSED] * (299 - taken_in)
+    assert 5 < taken_in < 10
+    assert waiting <= MOST_BYTES
+    assert again == [(0, 0), (0, last), (0, last + 1)]
+    assert [value for _, value in values(opened(root))] == [f"{n}" for n in range(last + 2)]
+
+
+def test_what_is_larger_than_what_may_wait_waits_alone(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = Slow(monkeypatch)
+    large = encode_batch([Record(0, 1_000, None, bytes(2 * MOST_BYTES))])
+
+    async def story(gateway: Gateway) -> Any:
+        waits = asyncio.get_running_loop().create_task(gateway.told(large))
+        await slow.holds()
+        refused = await gateway.told(large)
+        slow.go.set()
+        return refused, await waits
+
+    assert told(root, story) == ([CLOSED], [(0, 0)])
+
+
+# --- what batches become --------------------------------------------------------------------------
+
+
+def test_the_batches_of_a_request_share_a_budget(root: str) -> None:
+    batch = lone_batch("zstd", bytes(20_000_000))
+
+    async def story(gateway: Gateway) -> Any:
+        return await gateway.told(batch, batch, batch), await gateway.told(batch)
+
+    assert told(root, story) == ([(0, 0), (0, 1), TOO_LARGE], [(0, 2)])
+
+
+def test_a_commit_has_so_many_bytes_of_what_batches_become(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they were sent these nine have 1,400 bytes."""
+    monkeypatch.setattr(producing, "_MOST_BYTES", 250_000)
+    slow = Slow(monkeypatch)
+    batch = lone_batch("zstd", bytes(100_000))
+    assert len(batch) < 150
+
+    async def story(gateway: Gateway) -> Any:
+        requests = [asyncio.ensure_future(gateway.told(batch)) for _ in range(9)]
+        await slow.holds()
+        slow.go.set()
+        return await asyncio.gather(*requests)
+
+    assert told(root, story) == [[(0, number)] for number in range(9)]
+    assert slow.batches == [3, 3, 3]
+
+
+def test_a_batch_that_cannot_be_read_is_refused_alone(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = producing.read_batch
+
+    def fails_once(*args: Any) -> Any:
+        monkeypatch.setattr(producing, "read_batch", read)
+        raise MemoryError
+
+    async def story(gateway: Gateway) -> Any:
+        monkeypatch.setattr(producing, "read_batch", fails_once)
+        return await asyncio.gather(gateway.sends(0, producer=8), gateway.sends(0))
+
+    unknown = (int(ErrorCode.UNKNOWN_SERVER_ERROR), -1)
+    assert told(root, story) == [unknown, (0, 0)]
+
+
+# --- a store that fails ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
