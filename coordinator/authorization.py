@@ -156,6 +156,12 @@ def _covers(acl: AclBinding, other: AclBinding) -> bool:
     return other.pattern_type == _LITERAL and other.resource_name == acl.resource_name
 
 
+def denial_of(event: RequestEvent) -> str:
+    """Tell whoever may not ask a request what it would need."""
+    needed = NEEDED_OF_GROUP[event.api]
+    return f"{event.principal or ANONYMOUS} has no {needed} on group {event.group_id!r}"
+
+
 def _sender(event: RequestEvent) -> tuple[str, str]:
     """Who sent a request, and from where; Kafka writes an address with a slash before it."""
     return event.principal or ANONYMOUS, host_of(event.client_host)

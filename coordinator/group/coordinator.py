@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from group_coordinator.coordinator.authorization import NEEDED_OF_GROUP, Authorizer
+from group_coordinator.coordinator.authorization import Authorizer, denial_of
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.delete import delete_groups
 from group_coordinator.coordinator.group.describe import describe_groups
@@ -52,7 +52,6 @@ from group_coordinator.coordinator.group.turn import (
     shape_sync,
 )
 from group_coordinator.coordinator.signatures import Signatures
-from group_coordinator.schemas.acls import ANONYMOUS
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     NEWEST_VERSION,
@@ -274,10 +273,8 @@ def _lacks_protocol(event: RequestEvent) -> bool:
 
 
 def _deny(turn: Turn, event: RequestEvent) -> None:
-    """Answer a request whose sender may not ask it, and tell the sender what it would need."""
-    needed = NEEDED_OF_GROUP[event.api]
-    why = f"{event.principal or ANONYMOUS} has no {needed} on group {event.group_id!r}"
-    _refuse_because(turn, event, ErrorCode.GROUP_AUTHORIZATION_FAILED, why)
+    """Answer a request whose sender may not ask it."""
+    _refuse_because(turn, event, ErrorCode.GROUP_AUTHORIZATION_FAILED, denial_of(event))
 
 
 def _refuse_because(turn: Turn, event: RequestEvent, code: ErrorCode, why: str) -> None:

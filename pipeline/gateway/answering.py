@@ -88,7 +88,7 @@ class Answering:
         self._client = client
         self._running: Running | None = None
         self._has_room = False
-        if api.parks:
+        if api.parks or api.takes_room:
             self._begin()
         elif call.services.in_flight.take(1, self._enter):
             self._enter()

@@ -48,7 +48,8 @@ class Api:
     its request and returns the response, or the bytes of its body; None where the client waits for
     none. Without a `codec` requests and responses are kafka-python's. `parks`: an answer may wait
     for other clients' requests, so they must be read meanwhile, however many such requests there
-    are. `repeats`: a client sends the same bytes again and again, but for the correlation id.
+    are. `takes_room`: an answer takes room for each group that it names, so the request takes none.
+    `repeats`: a client sends the same bytes again and again, but for the correlation id.
     `aside`: an answer may be long, so it is written in a thread, and the loop serves others.
 
     `key` is Kafka's number of the API, `name` its name of the request.
@@ -60,6 +61,7 @@ class Api:
     answer: Callable[[Call, Any], Awaitable[Any]] | Decided
     codec: Codec | None = None
     parks: bool = False
+    takes_room: bool = False
     repeats: bool = False
     aside: bool = False
     key: int = field(init=False)

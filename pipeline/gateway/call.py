@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.brokers import Brokers
     from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
     from group_coordinator.pipeline.gateway.producing import Producing
+    from group_coordinator.pipeline.gateway.refusals import Refusals
     from group_coordinator.pipeline.gateway.settings import GatewaySettings
     from group_coordinator.pipeline.gateway.topics import Topics
 
@@ -52,6 +53,7 @@ class Services:
         topics: Topics,
         producing: Producing,
         acls: Acls,
+        refusals: Refusals,
         cluster_id: str,
         versions: Mapping[int, range],
         settings: GatewaySettings,
@@ -61,6 +63,7 @@ class Services:
         self.topics = topics
         self.producing = producing
         self.acls = acls
+        self.refusals = refusals
         self.cluster_id = cluster_id
         self.versions = versions
         self.settings = settings
@@ -130,17 +133,16 @@ class Call:
             self.principal, host_of(self.client_host), operation, resource_type
         )
 
-    async def ask(self, api: str, group_id: str, body: Any) -> Response:
+    async def ask(self, event: RequestEvent) -> Response:
         """Have the coordinator decide a request of a group; see `CoordinatorLink.answer`."""
-        return await self.services.link.answer(self.event(api, group_id, body))
+        return await self.services.link.answer(event)
 
-    async def ask_in_time(self, api: str, group_id: str, body: Any, timeout_ms: int) -> Response:
+    async def ask_in_time(self, event: RequestEvent, timeout_ms: int) -> Response:
         """Have the coordinator decide an operator's request in time, or answer REQUEST_TIMED_OUT.
 
         A client that has given up waiting must not see its groups deleted when a coordinator, or
         this gateway, goes on the next day. `pipeline.admin.requesting` says what remains.
         """
-        event = self.event(api, group_id, body)
         until = self.sent_after + timeout_ms
         left_s = max(0, until - since_boot_ms()) / 1000
         answer = self.services.link.answer(event, until)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
@@ -40,12 +40,19 @@ class CoordinatorLink:
     """Asks the coordinator of a root; for one event loop.
 
     The client's producer must not block (`max.block.ms` 0): the loop would stand still for all.
-    `commit_timeout_ms` is `offsets.commit.timeout.ms`.
+    `commit_timeout_ms` is `offsets.commit.timeout.ms`. A request that has a `refusal_of` it is
+    answered so, and not sent.
     """
 
-    def __init__(self, client: RequestClient, commit_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        client: RequestClient,
+        commit_timeout_ms: int,
+        refusal_of: Callable[[RequestEvent], Response | None],
+    ) -> None:
         self.commit_timeout_ms = commit_timeout_ms
         self._client = client
+        self._refusal_of = refusal_of
         # By group: how far its coordinator's clock is ahead of `since_boot_ms`, at least, in ms.
         self._clocks: dict[str, int] = {}
         self._loop = asyncio.get_running_loop()
@@ -57,7 +64,7 @@ class CoordinatorLink:
         event: RequestEvent,
         then: Callable[[Response], None],
         taken_in: Callable[[], None] | None = None,
-    ) -> Asked:
+    ) -> Sent:
         """Send a request; `then` is called with its answer, later, however long that takes.
 
         `taken_in` is called, perhaps at once, when no request that comes later can overtake it.
@@ -65,9 +72,7 @@ class CoordinatorLink:
         COORDINATOR_NOT_AVAILABLE, upon which every client asks again; one that no row can hold with
         INVALID_REQUEST. Neither has a body.
         """
-        asked = Asked(self, event, then, taken_in)
-        self.offer(asked)
-        return asked
+        return self._refuse(event, then, taken_in) or self._send(event, then, taken_in)
 
     def ask_in_time(
         self,
@@ -75,7 +80,7 @@ class CoordinatorLink:
         until: int,
         then: Callable[[Response], None],
         taken_in: Callable[[], None] | None = None,
-    ) -> Asked | _Dating:
+    ) -> Sent:
         """Send a request that is decided until then, or answered REQUEST_TIMED_OUT; else as `ask`.
 
         `until` is in ms of `since_boot_ms`. The deadline that the request carries is the time of
@@ -84,9 +89,12 @@ class CoordinatorLink:
         nothing. Its clock is ahead of what is known by what its answer took, never behind, unless
         it was set back since: a request is decided later by so much then.
         """
+        refused = self._refuse(event, then, taken_in)
+        if refused is not None:
+            return refused
         clock = self._clocks.get(event.group_id)
         if clock is not None:
-            return self.ask(replace(event, deadline=clock + until), then, taken_in)
+            return self._send(replace(event, deadline=clock + until), then, taken_in)
         question = RequestEvent(
             request_id=f"{event.request_id}/clock",
             group_id=event.group_id,
@@ -105,7 +113,8 @@ class CoordinatorLink:
             else:
                 dating.asked = self.ask_in_time(event, until, then, taken_in)
 
-        dating.asked = self.ask(question, told)
+        # Whoever may not ask who coordinates a group is told so by its coordinator, with the time.
+        dating.asked = self._send(question, told)
         return dating
 
     async def answer(self, event: RequestEvent, until: int | None = None) -> Response:
@@ -125,6 +134,30 @@ class CoordinatorLink:
         except asyncio.CancelledError:
             asked.cancel()
             raise
+
+    def _refuse(
+        self,
+        event: RequestEvent,
+        then: Callable[[Response], None],
+        taken_in: Callable[[], None] | None,
+    ) -> asyncio.Handle | None:
+        """Answer what is refused, after this call; None if it is to be sent."""
+        refusal = self._refusal_of(event)
+        if refusal is None:
+            return None
+        if taken_in is not None:
+            taken_in()
+        return self._loop.call_soon(then, refusal)
+
+    def _send(
+        self,
+        event: RequestEvent,
+        then: Callable[[Response], None],
+        taken_in: Callable[[], None] | None = None,
+    ) -> Asked:
+        asked = Asked(self, event, then, taken_in)
+        self.offer(asked)
+        return asked
 
     def offer(self, asked: Asked) -> None:
         """Hand a request to the producer, again and again while that has no room."""
@@ -180,11 +213,18 @@ class CoordinatorLink:
         self._clocks[group_id] = ahead_ms
 
 
+class Sent(Protocol):
+    """A request on its way."""
+
+    def cancel(self) -> None:
+        """Wait no more for the answer, in the loop."""
+
+
 class _Dating:
     """A request whose coordinator is asked for the time first."""
 
     __slots__ = ("asked",)
-    asked: Asked | _Dating
+    asked: Sent
 
     def cancel(self) -> None:
         """Wait no more for the answer, in the loop."""

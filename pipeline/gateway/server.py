@@ -21,6 +21,7 @@ from group_coordinator.pipeline.gateway.connection import Connection
 from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
 from group_coordinator.pipeline.gateway.polls import Polls
 from group_coordinator.pipeline.gateway.producing import Producing
+from group_coordinator.pipeline.gateway.refusals import Refusals
 from group_coordinator.pipeline.gateway.security.tls import server_context
 from group_coordinator.pipeline.gateway.security.users import Users
 from group_coordinator.pipeline.gateway.session import Repeated, Session
@@ -197,11 +198,14 @@ async def running_gateway(
         max_block_ms=0, linger_ms=limits.linger_ms, request_key_file=limits.request_key_file
     )
     with RequestClient(root, producer) as client:
-        link = CoordinatorLink(client, broker.offsets_commit_timeout_ms)
+        refusals = Refusals(acls)
+        link = CoordinatorLink(client, broker.offsets_commit_timeout_ms, refusals.of)
         producing = Producing(
             root, topics, limits.produce_linger_ms, limits.queued_max_request_bytes
         )
-        services = Services(root, link, topics, producing, acls, cluster_id(root), VERSIONS, limits)
+        services = Services(
+            root, link, topics, producing, acls, refusals, cluster_id(root), VERSIONS, limits
+        )
         gateway = Gateway(services, limits)
         host, port = listen
         port = await gateway.bind(host, port)
@@ -211,6 +215,7 @@ async def running_gateway(
             gateway.polls.follow(),
             topics.follow(),
             acls.follow(),
+            refusals.follow(),
             gateway.sweep(),
             _look(brokers, acls),
         )

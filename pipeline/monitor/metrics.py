@@ -154,7 +154,7 @@ class RootMetrics(Collector):
         traffic = self._traffic
         answers = CounterMetricFamily(
             "group_coordinator_answers",
-            "Requests that were answered.",
+            "Requests that coordinators answered.",
             labels=["api", "error"],
         )
         for (api, error), count in sorted(traffic.answers.items()):

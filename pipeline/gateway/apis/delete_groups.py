@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafka.protocol.admin.groups import DeleteGroupsRequest, DeleteGroupsResponse
 
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.pipeline.gateway.call import ADMIN_TIMEOUT_MS
+from group_coordinator.pipeline.gateway.each_group import ask_each
 from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from group_coordinator.pipeline.gateway.call import Call
 
 
 async def _answer(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     body = messages.DeleteGroupsRequest()
-    answers = await asyncio.gather(
-        *(
-            call.ask_in_time("delete_groups", group_id, body, ADMIN_TIMEOUT_MS)
-            for group_id in request.groups_names
-        )
-    )
+    asked = [(group_id, body) for group_id in request.groups_names]
+    ask = partial(call.ask_in_time, timeout_ms=ADMIN_TIMEOUT_MS)
+    return await ask_each(call, "delete_groups", asked, ask, _response)
+
+
+def _response(answers: Sequence[messages.Response]) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=[
             DeleteGroupsResponse.DeletableGroupResult(
@@ -33,4 +36,4 @@ async def _answer(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsRespo
     )
 
 
-API = Api(DeleteGroupsRequest, 0, 2, _answer)
+API = Api(DeleteGroupsRequest, 0, 2, _answer, takes_room=True)

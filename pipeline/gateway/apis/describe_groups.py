@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from kafka.protocol.admin.groups import DescribeGroupsRequest, DescribeGroupsResponse
 
 from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.pipeline.gateway.each_group import ask_each
 from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from group_coordinator.pipeline.gateway.call import Call
 
 _Group = DescribeGroupsResponse.DescribedGroup
@@ -18,9 +20,11 @@ _Group = DescribeGroupsResponse.DescribedGroup
 
 async def _answer(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     body = messages.DescribeGroupsRequest()
-    answers = await asyncio.gather(
-        *(call.ask("describe_groups", group_id, body) for group_id in request.groups)
-    )
+    asked = [(group_id, body) for group_id in request.groups]
+    return await ask_each(call, "describe_groups", asked, call.ask, _response)
+
+
+def _response(answers: Sequence[messages.Response]) -> DescribeGroupsResponse:
     return DescribeGroupsResponse(groups=[_group(decided) for decided in answers])
 
 
@@ -47,4 +51,4 @@ def _group(decided: messages.Response) -> Any:
     )
 
 
-API = Api(DescribeGroupsRequest, 0, 6, _answer, aside=True)
+API = Api(DescribeGroupsRequest, 0, 6, _answer, takes_room=True, aside=True)

@@ -26,7 +26,8 @@ async def _answer(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
         )
     )
     timeout_ms = call.services.link.commit_timeout_ms
-    decided = await call.ask_in_time("offset_delete", request.group_id, body, timeout_ms)
+    event = call.event("offset_delete", request.group_id, body)
+    decided = await call.ask_in_time(event, timeout_ms)
     deleted = decided.offset_delete.topics if decided.offset_delete is not None else ()
     return OffsetDeleteResponse(
         error_code=when_late(decided.error_code),

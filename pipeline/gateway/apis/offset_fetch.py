@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka.protocol.consumer.group import OffsetFetchRequest
 
 from group_coordinator.pipeline.gateway.api import Api, Codec
+from group_coordinator.pipeline.gateway.each_group import ask_each
 from group_coordinator.pipeline.gateway.fields import FlexibleReader, FlexibleWriter, Reader, Writer
 from group_coordinator.schemas import messages
 
@@ -49,11 +49,13 @@ class Fetched(NamedTuple):
 
 
 async def _answer(call: Call, request: Sequence[OffsetFetch]) -> list[Fetched]:
-    return await asyncio.gather(*(_fetch(call, group) for group in request))
+    def respond(answers: Sequence[messages.Response]) -> list[Fetched]:
+        return [_fetched(call, *each) for each in zip(request, answers, strict=True)]
+
+    return await ask_each(call, "offset_fetch", request, call.ask, respond)
 
 
-async def _fetch(call: Call, group: OffsetFetch) -> Fetched:
-    decided = await call.ask("offset_fetch", group.group_id, group.body)
+def _fetched(call: Call, group: OffsetFetch, decided: messages.Response) -> Fetched:
     topics: Sequence[messages.OffsetFetchTopicResult] = ()
     if decided.error_code and call.version < _WITH_CODE:
         topics = _all_failed(group.body.topics or (), decided.error_code)
@@ -149,4 +151,4 @@ def _write(groups: Sequence[Fetched], version: int) -> bytes:
     return bytes(fields)
 
 
-API = Api(OffsetFetchRequest, 1, 9, _answer, Codec(_read, _write), aside=True)
+API = Api(OffsetFetchRequest, 1, 9, _answer, Codec(_read, _write), takes_room=True, aside=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -38,6 +39,12 @@ class Lost:
         return asked.event
 
 
+def link_of(
+    client: Lost, refusal_of: Callable[[RequestEvent], Response | None] = lambda _: None
+) -> CoordinatorLink:
+    return CoordinatorLink(cast(RequestClient, client), COMMIT_TIMEOUT_MS, refusal_of)
+
+
 def heartbeat(group_id: str) -> RequestEvent:
     body = HeartbeatRequest(member_id="m", generation_id=1)
     return RequestEvent(request_id=group_id, group_id=group_id, api="heartbeat", heartbeat=body)
@@ -57,7 +64,7 @@ def test_all_that_fail_at_once_are_one_line(
 
     async def ask() -> None:
         client = Lost()
-        link = CoordinatorLink(cast(RequestClient, client), COMMIT_TIMEOUT_MS)
+        link = link_of(client)
         for number in range(count):
             link.ask(heartbeat(f"g{number}"), answers.append)
         link.ask(heartbeat("large"), answers.append)
@@ -88,7 +95,7 @@ def test_a_deadline_is_by_the_clock_that_the_last_answer_of_the_group_told() -> 
 
     async def ask() -> None:
         client = Lost()
-        link = CoordinatorLink(cast(RequestClient, client), COMMIT_TIMEOUT_MS)
+        link = link_of(client)
         link.ask(heartbeat("g"), answers.append)
         await client.answer(DECIDED)
         link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
@@ -105,7 +112,7 @@ def test_a_coordinator_that_has_told_no_time_is_asked_for_it_first() -> None:
 
     async def ask() -> None:
         client = Lost()
-        link = CoordinatorLink(cast(RequestClient, client), COMMIT_TIMEOUT_MS)
+        link = link_of(client)
         link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
         question = await client.answer(DECIDED)
         assert (question.api, question.group_id, question.deadline) == (
@@ -125,7 +132,7 @@ def test_without_a_coordinators_time_the_request_is_not_sent() -> None:
 
     async def ask() -> None:
         client = Lost()
-        link = CoordinatorLink(cast(RequestClient, client), COMMIT_TIMEOUT_MS)
+        link = link_of(client)
         link.ask_in_time(heartbeat("g"), BOOTED + 200, answers.append)
         await client.answer(None)
         # Nor is it where nobody waits any more, before and after the time is told.
@@ -147,7 +154,7 @@ def test_clocks_of_groups_that_are_too_many_are_forgotten(monkeypatch: pytest.Mo
 
     async def ask() -> None:
         client = Lost()
-        link = CoordinatorLink(cast(RequestClient, client), COMMIT_TIMEOUT_MS)
+        link = link_of(client)
         for group_id in ("a", "b", "b", "c"):
             link.ask(heartbeat(group_id), lambda _: None)
             await client.answer(DECIDED)

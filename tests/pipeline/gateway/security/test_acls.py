@@ -45,6 +45,7 @@ from kafka.protocol.admin import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
 )
+from kafka.protocol.admin.groups import DescribeGroupsRequest, DescribeGroupsResponse
 from kafka.protocol.consumer import (
     FetchRequest,
     FetchResponse,
@@ -61,10 +62,12 @@ from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
 from group_coordinator.pipeline.gateway.settings import GatewaySettings
 from group_coordinator.pipeline.tables.acls import read_acls
+from group_coordinator.pipeline.tables.store import read_table
 from group_coordinator.pipeline.tables.topics import create_topic
 from group_coordinator.pipeline.topics import create_table_topic
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent
+from group_coordinator.schemas.tables import REQUESTS
 from tests.pipeline.asking import ask
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.pipeline.gateway.security.test_clients import authenticate, handshake
@@ -362,6 +365,21 @@ def test_to_produce_needs_to_write(broker: Broker) -> None:
     producer.produce("seen", b"x", on_delivery=lambda error, _: codes.append(error.code()))
     producer.flush(30)
     assert codes == [KafkaError.TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_groups_that_may_not_be_named_leave_no_rows(broker: Broker, root_of: str) -> None:
+    names = [f"guessed-{number}" for number in range(500)]
+    request = DescribeGroupsRequest(groups=names, include_authorized_operations=False)
+    with raw(broker, MALLORY) as client:
+        found = client.ask(request, DescribeGroupsResponse, 5).groups
+    denied = int(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    assert [(each.group_id, each.error_code) for each in found] == [
+        (name, denied) for name in names
+    ]
+    ask(root_of, RequestEvent("after", "billing", "heartbeat", heartbeat=HeartbeatRequest(1, "m")))
+    rows = read_table(root_of, REQUESTS).column("group_id").to_pylist()
+    assert "billing" in rows
+    assert not {*names} & {*rows}
 
 
 # --- ACLs, by clients ---------------------------------------------------------------------------

@@ -1,0 +1,101 @@
+"""Requests of groups that ACLs forbid are refused here, and leave no rows.
+
+Whoever may do nothing could otherwise have the coordinator decide as many requests as it likes to
+name groups. What is refused is counted by its API, and told in the log once a minute at most. A
+request that these ACLs allow, or whose ACLs are not known at the moment, is the coordinator's to
+decide, by its own ACLs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from group_coordinator.coordinator.authorization import denial_of
+from group_coordinator.schemas.acls import ANONYMOUS
+from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
+from group_coordinator.schemas.messages import JoinGroupResponse, RequestEvent, Response
+
+if TYPE_CHECKING:
+    from group_coordinator.pipeline.gateway.acls import Acls
+
+log = logging.getLogger(__name__)
+
+_TELL_EVERY_S = 60.0
+# Of how many principals and APIs a line tells.
+_MOST_TOLD = 10
+# Of a name that a client chose, so much is told.
+_TOLD_CHARACTERS = 60
+_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+class Refusals:
+    """What a gateway refuses by its ACLs; for any thread. `counts` are those since the start."""
+
+    def __init__(self, acls: Acls) -> None:
+        self._acls = acls
+        self._lock = Lock()
+        self.counts: Counter[str] = Counter()
+        # By who asked and what: how often since the log was told, and of which group at first.
+        self._untold: dict[tuple[str, str], tuple[int, str]] = {}
+
+    def of(self, event: RequestEvent) -> Response | None:
+        """The answer to a request that is certainly forbidden; None: the coordinator decides it."""
+        authorizer = self._acls.authorizer
+        if authorizer is None or not self._acls.is_known or authorizer.allows_event(event):
+            return None
+        self._count(event)
+        denied = Response(
+            request_id=event.request_id,
+            group_id=event.group_id,
+            api=event.api,
+            error_code=_DENIED,
+            error=ERROR_NAMES[_DENIED],
+            error_message=denial_of(event),
+        )
+        # As in Kafka: not the member id that was asked by.
+        is_join = event.api == "join_group"
+        return replace(denied, join_group=JoinGroupResponse()) if is_join else denied
+
+    async def follow(self) -> None:
+        """Tell the log, until cancelled, and once more then."""
+        try:
+            while True:
+                await asyncio.sleep(_TELL_EVERY_S)
+                self.tell()
+        finally:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell the log what was refused since it was told."""
+        with self._lock:
+            untold, self._untold = self._untold, {}
+            counts = self.counts.copy()
+        if not untold:
+            return
+        most = sorted(untold.items(), key=lambda each: -each[1][0])
+        told = [
+            f"{count:,} {api} of {_cut(who)} (the first of group {_cut(group_id)})"
+            for (who, api), (count, group_id) in most[:_MOST_TOLD]
+        ]
+        if len(most) > _MOST_TOLD:
+            told.append(f"{sum(count for _, (count, _) in most[_MOST_TOLD:]):,} of others")
+        since = ", ".join(f"{count:,} {api}" for api, count in sorted(counts.items()))
+        log.warning("refused by ACLs: %s; since the start: %s", "; ".join(told), since)
+
+    def _count(self, event: RequestEvent) -> None:
+        key = event.principal or ANONYMOUS, event.api
+        with self._lock:
+            self.counts[event.api] += 1
+            count, first = self._untold.get(key, (0, event.group_id))
+            self._untold[key] = count + 1, first
+
+
+def _cut(name: str) -> str:
+    """A name that a client chose, quoted."""
+    return repr(name if len(name) <= _TOLD_CHARACTERS else f"{name[:_TOLD_CHARACTERS]}...")
