@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -58,6 +58,17 @@ def signed(event: RequestEvent, key: RequestKey) -> RequestEvent:
     return replace(event, signature=f"{key.name}:{_digest(event, key)}")
 
 
+class Judged(NamedTuple):
+    """The name of the key that signed a request, and why its principal is not believed.
+
+    `signer` None: nobody did, or it is not known who. `problem` None: the principal is believed, or
+    the request claims none.
+    """
+
+    signer: str | None
+    problem: str | None
+
+
 class Signatures:
     """The keys by which a coordinator believes a principal."""
 
@@ -74,20 +85,27 @@ class Signatures:
         mine = self._keys.values()
         return Signatures(key for key in mine if fingerprints.get(key.name) == key.fingerprint)
 
-    def problem_of(self, event: RequestEvent) -> str | None:
-        """Why a request's principal is not believed; None if it is, or if it claims none."""
+    @property
+    def names(self) -> Collection[str]:
+        """The names of the keys."""
+        return self._keys.keys()
+
+    def judge(self, event: RequestEvent) -> Judged:
+        """Find out who signed a request, and whether its principal is believed."""
         claimed = event.principal
-        if claimed in (None, ANONYMOUS):
-            return None
+        claims = claimed not in (None, ANONYMOUS)
         if event.signature is None:
-            return f"the request says that it is of {claimed} and is not signed"
+            why = f"the request says that it is of {claimed} and is not signed"
+            return Judged(None, why if claims else None)
         name, _, digest = event.signature.rpartition(":")
         key = self._keys.get(name)
-        if key is None or key.principal not in (claimed, ANYBODY):
-            return f"the request says that it is of {claimed}, but not by a key of {claimed}"
+        if key is None or (claims and key.principal not in (claimed, ANYBODY)):
+            why = f"the request says that it is of {claimed}, but not by a key of {claimed}"
+            return Judged(None, why if claims else None)
         if not hmac.compare_digest(digest.encode(), _digest(event, key).encode()):
-            return f"the request's signature by key {name!r} is wrong"
-        return None
+            why = f"the request's signature by key {name!r} is wrong"
+            return Judged(None, why if claims else None)
+        return Judged(name, None)
 
 
 def _digest(event: RequestEvent, key: RequestKey) -> str:

@@ -3,6 +3,8 @@
 Pure and repeatable: the same state, events and time give the same bytes. The rules kept here are
 the stream's, not Kafka's:
 
+* Whose a request is comes first: a row that is not signed as it should be takes no other's place,
+  nor any room among the requests that are remembered.
 * A repeated request_id is decided and answered once within `request.dedup.window.ms`. A group
   remembers at most `request.dedup.max.ids` requests of this window; a further one is answered
   COORDINATOR_NOT_AVAILABLE, since to forget one would let a repeated commit set an offset back.
@@ -31,7 +33,6 @@ from collections.abc import Sequence
 from itertools import islice
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.control import (
@@ -42,15 +43,22 @@ from group_coordinator.coordinator.group.control import (
     readable_records,
     split_recorded,
 )
-from group_coordinator.coordinator.group.coordinator import GroupCoordinator, Node, refuse
-from group_coordinator.coordinator.group.dedup import IDEMPOTENT, MAX_RECENT, digest, digests_of
+from group_coordinator.coordinator.group.coordinator import (
+    GroupCoordinator,
+    Node,
+    refuse,
+    refuse_because,
+)
+from group_coordinator.coordinator.group.dedup import IDEMPOTENT, MAX_RECENT, digests_of
 from group_coordinator.coordinator.group.expiry import cleanup, next_expiry
 from group_coordinator.coordinator.group.group import Group
+from group_coordinator.coordinator.group.origin import Arrived, arrived, parked_marks
 from group_coordinator.coordinator.group.recorded import answer_recorded
 from group_coordinator.coordinator.group.snapshot import Snapshot, decode, encode
 from group_coordinator.coordinator.group.timers import next_deadline, restart_timers, shift_timers
 from group_coordinator.coordinator.group.topic_deletion import delete_offsets, deleted_since
 from group_coordinator.coordinator.group.turn import Turn
+from group_coordinator.coordinator.signatures import Signatures
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.catalogue import Catalogue
 from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
@@ -155,6 +163,7 @@ class GroupBatch:
         self,
         coordinator: GroupCoordinator,
         settings: BatchSettings,
+        signatures: Signatures | None,
         group_id: str,
         state: bytes | None,
         snapshot: Snapshot,
@@ -162,6 +171,7 @@ class GroupBatch:
     ) -> None:
         self.coordinator = coordinator
         self.settings = settings
+        self._signatures = signatures
         self.group_id = group_id
         self.snapshot = snapshot
         self.now = now
@@ -264,27 +274,31 @@ class GroupBatch:
         settings, recent, window = self.settings, self.snapshot.recent, self.snapshot.window
         room = settings.dedup_max_ids - window.count
         requests = self._decode(events)
-        marks = [digest(request_id) for request_id, _, _ in requests]
-        done = recent.repeats(marks)
+        done = recent.repeats([mark for request, _ in requests for mark in request.marks])
+        if self._signatures is not None and any(each.signer is None for each, _ in requests):
+            done |= parked_marks(self.turn.group)
         fresh: list[int] = []
         kept: list[int] = []
         refused = 0
-        for mark, (request_id, event, records) in zip(marks, requests, strict=True):
-            if mark in done:
+        for (request_id, event, marks, _, problem), records in requests:
+            mark = marks[0]
+            if not done.isdisjoint(marks):
                 continue
             done.add(mark)
             if isinstance(event, Malformed):
                 self._answer(answer_malformed(event, request_id, self.group_id, self.now))
-            elif event.api in IDEMPOTENT:
+            elif problem is not None:
+                self._answer_instead(event, ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
+            elif self._changes_nothing(event):
                 self._decide(event)
-            elif mark in window:
+            elif any(each in window for each in marks):
                 continue
             elif records or len(kept) < room:
                 kept.append(mark)
                 self._decide(event, records)
             else:
                 refused += 1
-                self._refuse(event)
+                self._answer_instead(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_ROOM)
             fresh.append(mark)
         window.remember(kept, self.now, settings.dedup_window_ms)
         recent.remember(fresh, self.now, settings.dedup_window_ms, MAX_RECENT)
@@ -292,19 +306,25 @@ class GroupBatch:
             self.turn.request_id = None
             self.turn.note("requests_refused", f"{refused} requests: {_NO_ROOM}")
 
-    def _decode(
-        self, events: list[str]
-    ) -> list[tuple[str, RequestEvent | Malformed, Sequence[Record]]]:
-        """The events that can be answered, each with its request id, and its records if they stand.
+    def _changes_nothing(self, event: RequestEvent) -> bool:
+        """Whether a second decision of a request does no harm: of one that is denied neither."""
+        if event.api in IDEMPOTENT:
+            return True
+        authorizer = self.coordinator.authorizer
+        return authorizer is not None and not authorizer.allows_event(event)
+
+    def _decode(self, events: list[str]) -> list[tuple[Arrived, Sequence[Record]]]:
+        """The events that can be answered, each with its records if they stand.
 
         The others are rejected.
         """
-        requests: list[tuple[str, RequestEvent | Malformed, Sequence[Record]]] = []
+        requests: list[tuple[Arrived, Sequence[Record]]] = []
         for text in events:
             request, records = split_recorded(text)
             event = decode_request(request)
             if event.request_id is not None:
-                requests.append((event.request_id, event, records))
+                found = arrived(event.request_id, event, self._signatures)
+                requests.append((found, records))
                 continue
             reason = "no request_id"
             if isinstance(event, Malformed):
@@ -317,11 +337,11 @@ class GroupBatch:
         self.turn.responses.append(answer)
         self._decided.append(answer)
 
-    def _refuse(self, event: RequestEvent) -> None:
-        """Answer a request that there is no room to remember."""
+    def _answer_instead(self, event: RequestEvent, code: ErrorCode, why: str) -> None:
+        """Answer a request that is not to be decided."""
         self.turn.request_id = event.request_id
-        refuse(self.turn, event, ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        self._answer(replace(self.turn.responses.pop(), error_message=_NO_ROOM))
+        refuse_because(self.turn, event, code, why)
+        self._answer(self.turn.responses.pop())
 
     def _decide(self, event: RequestEvent, records: Sequence[Record] = ()) -> None:
         """Decide a request, or answer it by its records if they stand."""

@@ -51,7 +51,6 @@ from group_coordinator.coordinator.group.turn import (
     shape_join,
     shape_sync,
 )
-from group_coordinator.coordinator.signatures import Signatures
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
     NEWEST_VERSION,
@@ -109,8 +108,7 @@ class GroupCoordinator:
     the log takes records; by default it refuses batches over max.message.bytes. `topics` maps each
     topic to its number of partitions; None takes every name. `owner_of` names the node that
     coordinates an offsets partition, None if there is none now. `authorizer` says who may do what;
-    None allows everything to everybody. `signatures` checks that a request is its principal's; None
-    believes every request.
+    None allows everything to everybody. That a request is its principal's is not doubted here.
     """
 
     def __init__(
@@ -121,11 +119,9 @@ class GroupCoordinator:
         append_to_log: Append | None = None,
         topics: dict[str, int] | None = None,
         authorizer: Authorizer | None = None,
-        signatures: Signatures | None = None,
     ) -> None:
         self.config = config
         self.authorizer = authorizer
-        self.signatures = signatures
         self.topics = topics
         self._new_id = new_id
         self._owner_of = owner_of
@@ -154,17 +150,12 @@ class GroupCoordinator:
         COORDINATOR_LOAD_IN_PROGRESS.
         """
         turn.request_id = event.request_id
-        if self.signatures is not None:
-            problem = self.signatures.problem_of(event)
-            if problem is not None:
-                _refuse_because(turn, event, ErrorCode.SASL_AUTHENTICATION_FAILED, problem)
-                return
         if self.authorizer is not None and not self.authorizer.allows_event(event):
             _deny(turn, event)
             return
         if event.deadline is not None and turn.now > event.deadline:
             late = f"the request was to be decided {turn.now - event.deadline} ms earlier"
-            _refuse_because(turn, event, ErrorCode.REQUEST_TIMED_OUT, late)
+            refuse_because(turn, event, ErrorCode.REQUEST_TIMED_OUT, late)
             return
         if event.api == "find_coordinator":
             self._find_coordinator(turn, event)
@@ -274,10 +265,11 @@ def _lacks_protocol(event: RequestEvent) -> bool:
 
 def _deny(turn: Turn, event: RequestEvent) -> None:
     """Answer a request whose sender may not ask it."""
-    _refuse_because(turn, event, ErrorCode.GROUP_AUTHORIZATION_FAILED, denial_of(event))
+    refuse_because(turn, event, ErrorCode.GROUP_AUTHORIZATION_FAILED, denial_of(event))
 
 
-def _refuse_because(turn: Turn, event: RequestEvent, code: ErrorCode, why: str) -> None:
+def refuse_because(turn: Turn, event: RequestEvent, code: ErrorCode, why: str) -> None:
+    """Answer a request as `refuse` does, with a reason."""
     refuse(turn, event, code)
     turn.responses.append(replace(turn.responses.pop(), error_message=why))
 

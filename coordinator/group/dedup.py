@@ -10,6 +10,9 @@ remembers request ids as 8-byte digests, in two memories:
 * `RecentRequests` holds the last requests of all kinds. To decide a heartbeat or a fetch twice
   changes nothing, so no more of them need to be remembered: 5,000 members that heartbeat every 3 s
   would make 100,000 digests a minute, to be written with the group's state after every batch.
+
+Where requests are signed, a request is known by its id and its signer: whoever may append rows can
+guess or copy an id, and its row must not be taken for the signed one, nor the signed one for its.
 """
 
 from __future__ import annotations
@@ -177,6 +180,31 @@ def _holds(known: bytes, digest: int) -> bool:
     return at >= 0
 
 
+def marks_of(
+    request_id: str, signer: str | None, signers: Collection[str] | None
+) -> tuple[int, ...]:
+    """The digest that a request is remembered by, and the others by which it is known already.
+
+    `signer` is the name of the key that signed it, None for none, and `signers` are all of them,
+    None where nothing is signed. An id that stands for itself is one of a time without keys, of an
+    earlier release, or of `responses`, which have no signers: it is everybody's. An id that was
+    signed is known to whoever did not sign, but not the other way round.
+    """
+    of_anybody = digest(request_id)
+    if signers is None:
+        return (of_anybody,)
+    if signer is not None:
+        return _digest_by(signer, request_id), of_anybody
+    signed = [_digest_by(each, request_id) for each in signers]
+    return _digest_by("", request_id), of_anybody, *signed
+
+
+def _digest_by(signer: str, request_id: str) -> int:
+    # An id can be any text, and so can a name: where the name ends is said before it.
+    text = f"{len(signer)}:{signer}{request_id}"
+    return int.from_bytes(_hash(text, b"signer"), byteorder)
+
+
 def digest(request_id: str) -> int:
     """The number of eight bytes that stands for a request id."""
     # In the machine's own order of bytes, so that `array` stores the digest as it is.
@@ -185,8 +213,12 @@ def digest(request_id: str) -> int:
 
 def digest_bytes(request_id: str) -> bytes:
     """The eight bytes that stand for a request id."""
-    text = request_id.encode("utf-8", "surrogatepass")
-    return blake2b(text, digest_size=_DIGEST_BYTES).digest()
+    return _hash(request_id)
+
+
+def _hash(text: str, person: bytes = b"") -> bytes:
+    encoded = text.encode("utf-8", "surrogatepass")
+    return blake2b(encoded, digest_size=_DIGEST_BYTES, person=person).digest()
 
 
 def digests_of(packed: bytes) -> list[int]:

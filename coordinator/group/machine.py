@@ -48,7 +48,7 @@ class BatchMachine:
     def __init__(
         self, settings: BatchSettings | None = None, keys: Iterable[RequestKey] = ()
     ) -> None:
-        self._signatures = Signatures(keys)
+        self._keys = Signatures(keys)
         self.set_settings(settings or BatchSettings())
 
     def set_settings(self, settings: BatchSettings) -> None:
@@ -58,8 +58,8 @@ class BatchMachine:
             settings.config,
             new_id=new_member_uuid,
             owner_of=lambda _partition: settings.node,
-            signatures=None if settings.keys is None else self._signatures.only(settings.keys),
         )
+        self._signatures = None if settings.keys is None else self._keys.only(settings.keys)
         self.set_topics(settings.topics)
         self.set_acls(settings.acls)
 
@@ -81,7 +81,7 @@ class BatchMachine:
         snapshot.claim_epoch = claim
         controls = [decode_control(text) for text in events if not is_request(text)]
         time = _time_of(snapshot, controls, now)
-        batch = GroupBatch(self.coordinator, self.settings, group_id, state, snapshot, time)
+        batch = self._batch(group_id, state, snapshot, time)
         batch.resume()
         if controls:
             batch.take_over(controls)
@@ -109,6 +109,13 @@ class BatchMachine:
                 acls, super_users_of(config.super_users), config.allow_everyone_if_no_acl_found
             )
 
+    def _batch(
+        self, group_id: str, state: bytes | None, snapshot: Snapshot, time: int
+    ) -> GroupBatch:
+        return GroupBatch(
+            self.coordinator, self.settings, self._signatures, group_id, state, snapshot, time
+        )
+
     def _claim_of(self, group_id: str | None) -> int | None:
         """The epoch of this coordinator's claim of the group's partition, None without a claim."""
         claims = self.settings.claims
@@ -134,7 +141,7 @@ class BatchMachine:
         if claim is None or not snapshot.is_under(claim):
             return BatchResult(None, None, None)
         time = _time_of(snapshot, [], now)
-        batch = GroupBatch(self.coordinator, self.settings, group_id, state, snapshot, time)
+        batch = self._batch(group_id, state, snapshot, time)
         batch.unload()
         return batch.result()
 

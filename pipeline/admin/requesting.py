@@ -19,6 +19,7 @@ first asked for: FindCoordinator changes nothing, and its answer has the time. W
 
 from __future__ import annotations
 
+import uuid
 from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,7 @@ def _ask_clocks(
     """Return the time of each group's coordinator, ms."""
     questions = [
         RequestEvent(
-            f"{each.request_id}/clock",
+            f"admin/{uuid.uuid4()}",
             each.group_id,
             "find_coordinator",
             client_id=each.client_id,

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from itertools import count
 from typing import TypeVar
 
 from msgspec import Struct
@@ -63,13 +62,12 @@ class MemberDriver:
     def __init__(
         self, settings: ConsumerSettings, wake: Callable[[MemberDriver], None], where: str
     ) -> None:
-        prefix, numbers = uuid.uuid4(), count(1)
         self.settings = settings
         self.due: int | None = None
         self._wake = wake
         self._where = where
         self._consumer = ConsumerCoordinator(
-            settings, lambda: f"{prefix}-{next(numbers)}", random.random, now_ms()
+            settings, lambda: str(uuid.uuid4()), random.random, now_ms()
         )
         self._changed = threading.Condition(threading.Lock())
         self._changes = 0

@@ -63,7 +63,7 @@ class RequestClient:
         with DeliveryFailed if the request could not be written, and with ResponsesLost if the
         answer cannot be read.
         """
-        answer = self._reader.register(event.request_id)
+        answer = self._reader.register(event.request_id, event)
         self._send(event)
         return answer
 
@@ -72,7 +72,7 @@ class RequestClient:
 
         For senders of so many requests that two futures each would be their main cost.
         """
-        self._reader.expect(event.request_id, waiter)
+        self._reader.expect(event.request_id, waiter, event)
         self._send(event)
 
     def forget(self, request_id: str) -> None:

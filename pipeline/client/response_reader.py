@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from group_coordinator.pipeline.delta.tail import Tail
+    from group_coordinator.schemas.messages import RequestEvent
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +78,11 @@ class Waiter(Protocol):
         """Hear why there is none."""
 
 
+class _Awaited(NamedTuple):
+    waiter: Waiter
+    asked: RequestEvent | None
+
+
 class ResponseReader:
     """Completes the futures of a root's requests with the answers that are written from now on.
 
@@ -108,7 +114,7 @@ class ResponseReader:
         self._look_every_s = _STORE_LOOK_EVERY_S if is_store else _LOOK_EVERY_S
         self._lock = threading.Lock()
         self._called = threading.Condition(self._lock)
-        self._waiting: dict[str, Waiter] = {}
+        self._waiting: dict[str, _Awaited] = {}
         self._tail: Tail | None = self._follow_first()
         self._interval = self._shortest
         self._closed = False
@@ -120,19 +126,22 @@ class ResponseReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def register(self, request_id: str) -> Future[Response]:
+    def register(self, request_id: str, asked: RequestEvent | None = None) -> Future[Response]:
         """Return a future of a request's answer; to be called before the request is sent.
+
+        An answer to another group's or API's request than `asked`, of the same id, is passed over:
+        somebody wrote a row with an id that they had read.
 
         The future fails with ResponsesLost if the table becomes unreadable. Cancel it to stop
         waiting. Raises ResponsesLost if the table cannot be read or the reader is closed, and
         ValueError if the request has a future already.
         """
         future: Future[Response] = Future()
-        self.expect(request_id, future)
+        self.expect(request_id, future, asked)
         future.add_done_callback(lambda done: self._forget_cancelled(request_id, done))
         return future
 
-    def expect(self, request_id: str, waiter: Waiter) -> None:
+    def expect(self, request_id: str, waiter: Waiter, asked: RequestEvent | None = None) -> None:
         """Tell the waiter of a request's answer, as `register` tells its future.
 
         To stop waiting, `forget`.
@@ -149,7 +158,7 @@ class ResponseReader:
                 # While others wait, the reader looks anyway: it is not woken for each request.
                 self._interval = self._shortest
                 self._called.notify()
-            self._waiting[request_id] = waiter
+            self._waiting[request_id] = _Awaited(waiter, asked)
 
     @property
     def waiting(self) -> int:
@@ -159,9 +168,9 @@ class ResponseReader:
     def fail(self, request_id: str, error: BaseException) -> None:
         """Tell whoever waits for a request, if anybody does: there will be no answer."""
         with self._lock:
-            waiter = self._waiting.pop(request_id, None)
-        if waiter is not None and waiter.set_running_or_notify_cancel():
-            waiter.set_exception(error)
+            awaited = self._waiting.pop(request_id, None)
+        if awaited is not None and awaited.waiter.set_running_or_notify_cancel():
+            awaited.waiter.set_exception(error)
 
     def forget(self, request_id: str) -> None:
         """Wait no more for a request's answer."""
@@ -181,7 +190,8 @@ class ResponseReader:
     def _forget_cancelled(self, request_id: str, future: Future[Response]) -> None:
         if future.cancelled():
             with self._lock:
-                if self._waiting.get(request_id) is future:
+                awaited = self._waiting.get(request_id)
+                if awaited is not None and awaited.waiter is future:
                     del self._waiting[request_id]
 
     # --- the reader's thread --------------------------------------------------------------------
@@ -278,12 +288,23 @@ class ResponseReader:
         ours = rows.filter(pc.is_in(rows.column("request_id"), value_set=wanted))
         responses = from_arrow(Response, ours)
         with self._lock:
-            waiters = [self._waiting.pop(each.request_id, None) for each in responses]
+            waiters = [self._waiter_of(each) for each in responses]
         for waiter, response in zip(waiters, responses, strict=True):
             if waiter is not None and waiter.set_running_or_notify_cancel():
                 waiter.set_result(response)
         if responses:
             self._on_answers()
+
+    def _waiter_of(self, response: Response) -> Waiter | None:
+        """Who waits for an answer, and waits no more; with the lock."""
+        awaited = self._waiting.get(response.request_id)
+        if awaited is None:
+            return None
+        asked = awaited.asked
+        if asked is not None and (asked.group_id, asked.api) != (response.group_id, response.api):
+            return None
+        del self._waiting[response.request_id]
+        return awaited.waiter
 
     def _fail_all(self, message: str) -> None:
         with self._lock:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
-import uuid
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -12,7 +10,7 @@ from msgspec.structs import replace
 from group_coordinator.coordinator.authorization import host_of
 from group_coordinator.pipeline.clock import since_boot_ms
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.gateway.coordinator_link import failed
+from group_coordinator.pipeline.gateway.coordinator_link import failed, new_request_id
 from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
@@ -71,12 +69,6 @@ class Services:
         self.in_flight = Room(settings.queued_max_requests)
         # The bytes of large requests.
         self.memory = Room(settings.queued_max_request_bytes)
-        self._prefix = f"gateway-{uuid.uuid4()}-"
-        self._numbers = itertools.count()
-
-    def new_request_id(self) -> str:
-        """An id that no other request has, of this gateway or of another one."""
-        return f"{self._prefix}{next(self._numbers)}"
 
 
 class Call:
@@ -164,7 +156,7 @@ class Call:
     def event(self, api: str, group_id: str, body: Any) -> RequestEvent:
         """A request of a group as the coordinator is asked it, under an id of its own."""
         return RequestEvent(
-            request_id=self.services.new_request_id(),
+            request_id=new_request_id(),
             group_id=group_id,
             api=api,
             api_version=self.version,
@@ -176,4 +168,4 @@ class Call:
 
     def again(self, event: RequestEvent) -> RequestEvent:
         """The same request to the coordinator, under an id of its own."""
-        return replace(event, request_id=self.services.new_request_id())
+        return replace(event, request_id=new_request_id())

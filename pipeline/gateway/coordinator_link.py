@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from secrets import token_hex
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
@@ -34,6 +35,14 @@ log = logging.getLogger(__name__)
 _OFFER_EVERY_S = 0.02
 # Groups whose coordinators' clocks are known at once; beyond, they are asked for the time again.
 _MOST_CLOCKS = 131_072
+
+
+def new_request_id() -> str:
+    """An id that nobody can guess, not even from the others.
+
+    Whoever may append to `requests` could write a row under it first, and be answered instead.
+    """
+    return f"gateway-{token_hex(16)}"
 
 
 class CoordinatorLink:
@@ -96,7 +105,7 @@ class CoordinatorLink:
         if clock is not None:
             return self._send(replace(event, deadline=clock + until), then, taken_in)
         question = RequestEvent(
-            request_id=f"{event.request_id}/clock",
+            request_id=new_request_id(),
             group_id=event.group_id,
             api="find_coordinator",
             client_id=event.client_id,

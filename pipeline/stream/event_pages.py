@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from group_coordinator.pipeline.delta.commit_reader import open_files
+from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.tail import Position, appended
 from group_coordinator.pipeline.stream.change import Change, taken_out
 from group_coordinator.pipeline.stream.lingering import Patience, patience

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from kafka.protocol.consumer.group import LeaveGroupRequest, LeaveGroupResponse
 
 from group_coordinator.pipeline.gateway.api import Api, Decided
+from group_coordinator.pipeline.gateway.coordinator_link import when_late
 from group_coordinator.schemas import messages
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def _respond(
 ) -> LeaveGroupResponse:
     left = decided.leave_group.members if decided.leave_group is not None else ()
     return LeaveGroupResponse(
-        error_code=decided.error_code,
+        error_code=when_late(decided.error_code),
         members=[
             LeaveGroupResponse.MemberResponse(
                 member_id=member.member_id,
@@ -45,4 +46,4 @@ def _respond(
     )
 
 
-API = Api(LeaveGroupRequest, 0, 5, Decided(_ask, _respond))
+API = Api(LeaveGroupRequest, 0, 5, Decided(_ask, _respond, in_time=True))

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from msgspec.structs import replace
 
 from group_coordinator.pipeline.client import (
     DeliveryFailed,
@@ -97,6 +98,26 @@ def test_each_waiter_gets_its_own_answer(root: str, reader: ResponseReader) -> N
     for name in ("a", "b"):
         assert waiting[name].result(SOON_S) == response(name)
     assert not waiting["c"].done()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"group_id": "theirs"}, {"api": "offset_commit"}],
+    ids=["another group's", "another API's"],
+)
+def test_an_answer_to_another_request_of_the_same_id_is_none(
+    root: str, reader: ResponseReader, other: dict[str, Any]
+) -> None:
+    """Whoever reads `requests` can write a row with an id that still waits for its answer."""
+    mine = response("a")
+    asked = RequestEvent("a", mine.group_id, mine.api)
+    future = reader.register("a", asked)
+    marker = reader.register("marker")
+    answer(root, replace(mine, error_code=25, **other), response("marker"))
+    assert marker.result(SOON_S).request_id == "marker"
+    assert not future.done()
+    answer(root, replace(mine, error_code=25, **other), mine)
+    assert future.result(SOON_S) == mine
 
 
 def test_only_what_is_waited_for_is_decoded(

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from group_coordinator.pipeline.client import RequestClient, RequestTooLarge, ResponsesLost
 from group_coordinator.pipeline.gateway import coordinator_link
+from group_coordinator.pipeline.gateway.call import Call, Services
 from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink, failed
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent, Response
@@ -125,6 +126,25 @@ def test_a_coordinator_that_has_told_no_time_is_asked_for_it_first() -> None:
 
     asyncio.run(ask())
     assert [each.api for each in answers] == ["heartbeat"]
+
+
+def test_no_request_id_tells_another_one() -> None:
+    """Whoever reads one row of `requests` could write the next one first."""
+    client = Lost()
+
+    async def ask() -> list[str]:
+        link = link_of(client)
+        call = Call(cast(Services, None), 4, None, "", "User:alice", 0)
+        first = call.event("heartbeat", "g", HeartbeatRequest(1, "m"))
+        events = [first, *(call.again(first) for _ in range(100))]
+        for event in events:
+            link.ask_in_time(event, BOOTED, lambda _: None)
+        return [each.event.request_id for each in client.waiting] + [
+            event.request_id for event in events
+        ]
+
+    ids = asyncio.run(ask())
+    assert len({each[:24] for each in ids}) == len(ids) == 202
 
 
 def test_without_a_coordinators_time_the_request_is_not_sent() -> None:

@@ -12,7 +12,6 @@ from typing import Any, cast
 import pytest
 from kafka.protocol.producer import ProduceRequest
 
-
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.gateway import producing
 from group_coordinator.pipeline.gateway.apis.produce import API

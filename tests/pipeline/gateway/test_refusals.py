@@ -47,13 +47,11 @@ class Gateway:
         self.client = Lost()
         self.refusals = Refusals(cast(Acls, known))
         self.link = link_of(self.client, self.refusals.of)
-        self._numbers = iter(range(10**9))
         self.services = SimpleNamespace(
             link=self.link,
             refusals=self.refusals,
             in_flight=Room(room),
             settings=SimpleNamespace(queued_max_requests=room),
-            new_request_id=lambda: f"r{next(self._numbers)}",
         )
 
     def call(self, principal: str) -> Call:

@@ -20,7 +20,15 @@ from kafka.protocol.admin import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from kafka.protocol.consumer.group import OffsetCommitResponse, OffsetDeleteResponse
+from kafka.protocol.admin.groups import DescribeGroupsRequest, DescribeGroupsResponse
+from kafka.protocol.consumer.group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    OffsetCommitResponse,
+    OffsetDeleteResponse,
+)
 
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.pipeline.gateway import call
@@ -302,6 +310,38 @@ def test_an_old_deletion_does_not_follow_a_newer_commit(
     _, answer = slow.receive(OffsetDeleteResponse, 0)
     assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert committed(client, "g") == [{("orders", 0): 20}]
+
+
+def test_an_old_leave_does_not_remove_who_has_joined_since(
+    clients: tuple[Client, Client], loop: asyncio.AbstractEventLoop
+) -> None:
+    """A static member's instance is removed by its name, which is that of the next one too."""
+    slow, client = clients
+    identity = LeaveGroupRequest.MemberIdentity(
+        member_id="", group_instance_id="i", reason="replaced"
+    )
+    join = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=60_000,
+        rebalance_timeout_ms=60_000,
+        member_id="",
+        group_instance_id="i",
+        protocol_type="consumer",
+        protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")],
+        reason="",
+    )
+    with standing_still(loop):
+        slow.send(LeaveGroupRequest(group_id="g", members=[identity]), 5)
+        time.sleep(LONG_S)
+        assert client.ask(join, JoinGroupResponse, 9).error_code == 0
+    _, answer = slow.receive(LeaveGroupResponse, 5)
+    assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (found,) = client.ask(
+        DescribeGroupsRequest(groups=["g"], include_authorized_operations=False),
+        DescribeGroupsResponse,
+        5,
+    ).groups
+    assert [each.group_instance_id for each in found.members] == ["i"]
 
 
 def test_a_commit_whose_client_leaves_at_once_is_decided(
