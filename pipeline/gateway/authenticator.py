@@ -19,6 +19,7 @@ from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.security.mechanisms import AuthenticationFailed, begin
 from group_coordinator.pipeline.gateway.security.users import UsersError
 from group_coordinator.pipeline.gateway.wire import (
+    API_VERSIONS,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
     Refused,
@@ -38,6 +39,20 @@ if TYPE_CHECKING:
 # How late a refusal is answered, s, so that passwords cannot be tried fast: Kafka's default of
 # connection.failed.authentication.delay.ms.
 _FAILED_DELAY_S = 0.1
+# How frames begin that a stranger may send: the keys of their APIs.
+_ALLOWED = tuple(
+    key.to_bytes(2, "big") for key in (API_VERSIONS, SASL_HANDSHAKE, SASL_AUTHENTICATE)
+)
+
+
+def check_allowed(frame: bytes) -> None:
+    """Raise InvalidFrame if a frame is no part of a log-in; the rest of it is not looked at.
+
+    The longest of a stranger's frames takes milliseconds to read as a request.
+    """
+    if not frame.startswith(_ALLOWED):
+        key = int.from_bytes(frame[:2], "big", signed=True)
+        raise InvalidFrame(f"API key {key} came before authentication was done")
 
 
 class Authenticator:

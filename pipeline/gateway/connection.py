@@ -2,7 +2,7 @@
 
 A request is read when the answer to the one before has been written. Until then the client's bytes
 wait in its socket: a client that sends faster than it is answered costs no memory here. Nor does
-one that announces a large request: it is read when there is room for it (`room`).
+one that announces a large request: it is read when there is room for it (`incoming`).
 
 Requests that stand in one queue are the exception: Produce, whose records wait for their writer,
 and Heartbeat, OffsetCommit and LeaveGroup, which become rows of `requests`. The next one begins
@@ -23,6 +23,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from group_coordinator.pipeline.gateway.fields import InvalidFrame
+from group_coordinator.pipeline.gateway.incoming import Incoming
 from group_coordinator.pipeline.gateway.polls import Sent
 from group_coordinator.pipeline.gateway.room import FREE_BYTES
 from group_coordinator.pipeline.gateway.wire import Refused, frame_size
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from group_coordinator.pipeline.gateway.answering import Running
+    from group_coordinator.pipeline.gateway.places import ClientAddress
     from group_coordinator.pipeline.gateway.polls import Polls
-    from group_coordinator.pipeline.gateway.room import Room
+    from group_coordinator.pipeline.gateway.seldom import Seldom
     from group_coordinator.pipeline.gateway.session import Session
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,9 @@ _READ_AHEAD = 2
 _MOST_AT_ONCE = 64
 # The time between a last answer and the end of its connection.
 _TO_READ_S = 0.1
+# How long the TLS handshake and the SASL exchange may take together, s. A broker of Kafka's has no
+# such setting. A client of librdkafka gives up after as long (socket.connection.setup.timeout.ms).
+LOG_IN_S = 30.0
 
 
 class _Turn:
@@ -92,27 +97,32 @@ class _Turn:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """A client's socket. `on_made` may refuse it by returning False; `on_lost` hears of its end.
+    """A client's socket, from `address`; `on_lost` hears of its end.
 
     What arrives is read into `arrivals`, which the connections of a loop share: to make room for
-    each arrival takes longer than to read a heartbeat.
+    each arrival takes longer than to read a heartbeat. Made when the socket is accepted, in the
+    loop; the TLS handshake, if there is one, comes before `connection_made`.
     """
 
     def __init__(
         self,
         session: Session,
         arrivals: memoryview,
-        memory: Room,
+        address: ClientAddress,
         polls: Polls,
-        on_made: Callable[[Connection], bool],
+        lines: Seldom,
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._session = session
+        session.client_host = f"/{address.host}"
         self._arrivals = arrivals
-        self._memory = memory
-        self._on_made = on_made
+        self.address = address
+        self._lines = lines
         self._on_lost = on_lost
-        self._buffer = bytearray()
+        self._loop = asyncio.get_running_loop()
+        self._log_in_until = self._loop.time() + LOG_IN_S
+        self._log_in: asyncio.TimerHandle | None = None
+        self._incoming = Incoming(address.memory, self._cut, self._cut_off)
         # Each frame, and the time after which it was sent.
         self._frames: deque[tuple[bytes, int]] = deque()
         self._sent = Sent(polls)
@@ -126,31 +136,22 @@ class Connection(asyncio.BufferedProtocol):
         self._over = True
         # Nobody hears of an answer any more.
         self._lost = False
-        # Of the frame that is being read: whether it waits for room, and whether it has taken some.
-        self._waits_for_room = False
-        self._has_room = False
-        # What this connection has taken of the memory, bytes.
-        self._taken = 0
+        self.is_made = False
         self.last_used = time.monotonic()
 
     @property
     def is_busy(self) -> bool:
-        """Whether a frame is being answered."""
-        return bool(self._turns)
+        """Whether the client waits: to be served, for an answer, or for room to send more."""
+        return bool(self._turns) or self._incoming.waits_for_room or not self.is_made
 
     # --- called by the transport ------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to answer."""
         self._transport = cast(asyncio.Transport, transport)
-        self._loop = asyncio.get_running_loop()
-        peer = transport.get_extra_info("peername")
-        self.host = str(peer[0]) if peer else "unknown"
-        self._session.client_host = f"/{self.host}"
-        if self._on_made(self):
-            self._over = False
-        else:
-            self._transport.abort()
+        self.is_made, self._over = True, False
+        if self._session.is_stranger:
+            self._log_in = self._loop.call_at(self._log_in_until, self._end_log_in)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Where what has come is to be read to."""
@@ -169,12 +170,13 @@ class Connection(asyncio.BufferedProtocol):
             size <= FREE_BYTES
             and size <= self._session.largest_frame
             and frame_size(data) == size
-            and not (self._frames or self._buffer)
+            and not (self._frames or self._incoming)
             and self._may_begin(frame := data[_SIZE_BYTES:])
         ):
             self._begin(frame, self._sent.after)
-        else:
-            self._buffer += data
+        # Of what comes while the last answer is still to be read nothing is kept.
+        elif not self._over:
+            self._incoming.take_in(data)
             self._cut()
 
     def pause_writing(self) -> None:
@@ -214,54 +216,31 @@ class Connection(asyncio.BufferedProtocol):
         self.go_on()
 
     def _finish(self) -> None:
-        """Give back what was taken."""
-        if self._waits_for_room:
-            self._waits_for_room = False
-            self._memory.withdraw(self._go_on)
-        self._memory.give_back(self._taken)
-        self._taken = 0
-        self._buffer.clear()
+        if self._log_in is not None:
+            self._log_in.cancel()
         self._on_lost(self)
 
     # --- reading ----------------------------------------------------------------------------------
 
     def _cut(self) -> None:
         """Cut what has come into frames; stop where the next frame has no room yet."""
-        while (size := frame_size(self._buffer)) is not None:
-            if not 0 <= size <= self._session.largest_frame:
-                self._refuse(
-                    f"a frame of {size} bytes: more than {self._session.largest_frame} "
-                    "(socket.request.max.bytes; before authentication "
-                    "sasl.server.max.receive.size), or no Kafka client"
-                )
-                return
-            if size > FREE_BYTES and not self._has_room:
-                if not self._memory.take(size, self._go_on):
-                    self._waits_for_room = True
-                    break
-                self._room_taken(size)
-            end = _SIZE_BYTES + size
-            if len(self._buffer) < end:
-                break
-            frame = bytes(memoryview(self._buffer)[_SIZE_BYTES:end])
-            self._frames.append((frame, self._sent.after))
-            del self._buffer[:end]
-            self._has_room = False
-        self.go_on()
+        try:
+            while (frame := self._next_frame()) is not None:
+                self._frames.append((frame, self._sent.after))
+        except InvalidFrame as error:
+            self._refuse(str(error))
+        else:
+            self.go_on()
 
-    def _go_on(self) -> None:
-        """The room that the next frame waited for is taken."""
-        self._waits_for_room = False
-        self._room_taken(cast(int, frame_size(self._buffer)))
-        self._cut()
-
-    def _room_taken(self, size: int) -> None:
-        self._has_room = True
-        self._taken += size
+    def _next_frame(self) -> bytes | None:
+        # While the socket is not read for frames that wait, no client could send the rest in time.
+        reads_on = len(self._frames) < _READ_AHEAD
+        return self._incoming.next_frame(self._session.largest_frame, reads_on)
 
     def _read_or_not(self) -> None:
         """Read the socket unless frames, room or the end have to be waited for."""
-        wanted = not (self._waits_for_room or self._ending or len(self._frames) >= _READ_AHEAD)
+        waits = self._incoming.waits_for_room or len(self._frames) >= _READ_AHEAD
+        wanted = not (waits or self._ending)
         if wanted is not self._reading and not self._transport.is_closing():
             self._reading = wanted
             if wanted:
@@ -279,7 +258,10 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.close()
             if self._lost:
                 self._finish()
-        self._read_or_not()
+        if self._incoming.waits_for_frames and len(self._frames) < _READ_AHEAD and not self._over:
+            self._cut()
+        else:
+            self._read_or_not()
 
     def answer_soon(self) -> None:
         """Send what is answered: together with what is answered in this round of the loop."""
@@ -345,10 +327,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _settle(self, turn: _Turn) -> None:
         """Of a frame nothing is left to do."""
-        size = len(turn.frame)
-        if size > FREE_BYTES:
-            self._taken -= size
-            self._memory.give_back(size)
+        self._incoming.answered(turn.frame)
 
     def _fail(self, error: Exception) -> None:
         """Close: a frame has no answer."""
@@ -362,7 +341,7 @@ class Connection(asyncio.BufferedProtocol):
         elif isinstance(error, InvalidFrame):
             self._refuse(str(error))
         else:
-            log.error("the connection of %s is closed", self.host, exc_info=error)
+            log.error("the connection of %s is closed", self.address.host, exc_info=error)
             self._transport.close()
 
     def _stop(self) -> None:
@@ -372,8 +351,22 @@ class Connection(asyncio.BufferedProtocol):
             if not turn.frame.startswith(_DONE_UNHEARD):
                 turn.cancel()
         self._turns.clear()
+        self._incoming.close()
 
     def _refuse(self, why: str) -> None:
         self._stop()
-        log.info("the connection of %s is closed: %s", self.host, why)
+        self._say_closed(why)
         self._transport.close()
+
+    def _end_log_in(self) -> None:
+        if self._session.is_stranger:
+            self._cut_off(f"its log-in was not done within {LOG_IN_S:g} s")
+
+    def _cut_off(self, why: str) -> None:
+        """Close now, whether the client reads what it was answered or not."""
+        self._say_closed(why)
+        self.close()
+
+    def _say_closed(self, why: str) -> None:
+        line = "the connection of %s is closed: %s"
+        self._lines.say(logging.INFO, line, self.address.host, why)

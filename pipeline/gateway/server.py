@@ -12,23 +12,26 @@ from typing import TYPE_CHECKING
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline.client import ProducerSettings, RequestClient
-from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.acls import Acls
 from group_coordinator.pipeline.gateway.apis import VERSIONS
 from group_coordinator.pipeline.gateway.brokers import LOOK_EVERY_S, Broker, Brokers, cluster_id
 from group_coordinator.pipeline.gateway.call import Services
-from group_coordinator.pipeline.gateway.connection import Connection
+from group_coordinator.pipeline.gateway.connection import LOG_IN_S, Connection
 from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
+from group_coordinator.pipeline.gateway.listening import Listening, bind
+from group_coordinator.pipeline.gateway.places import NoPlace, Places
 from group_coordinator.pipeline.gateway.polls import Polls
 from group_coordinator.pipeline.gateway.producing import Producing
 from group_coordinator.pipeline.gateway.refusals import Refusals
 from group_coordinator.pipeline.gateway.security.tls import server_context
 from group_coordinator.pipeline.gateway.security.users import Users
+from group_coordinator.pipeline.gateway.seldom import Seldom
 from group_coordinator.pipeline.gateway.session import Repeated, Session
 from group_coordinator.pipeline.gateway.settings import GatewaySettings
 from group_coordinator.pipeline.gateway.topics import Topics
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import AsyncIterator
 
 log = logging.getLogger(__name__)
@@ -36,80 +39,95 @@ log = logging.getLogger(__name__)
 _SWEEP_EVERY_S = 5.0
 # How long what is in flight may take to end, s.
 _PATIENCE_S = 5.0
-# Rounds of the loop from a connection's acceptance until it is in the list: a task makes its
-# transport, which tells it. From an abort to the socket's end it is one.
+# Rounds of the loop from a connection's acceptance until it is made: a task makes its transport,
+# which tells it. From an abort to the socket's end it is one.
 _ROUNDS = 3
 # Open files that are no clients' connections: tables, logs, and what the runtime needs.
 _OWN_FILES = 200
 # The most that is read of a socket at once.
 _ARRIVAL_BYTES = 1 << 18
-# A client that does not end its TLS handshake holds a socket no longer than this, s.
-_TLS_HANDSHAKE_S = 10.0
-
-
-class Address(Failure):
-    """An address that cannot be listened on, or is none."""
 
 
 class Gateway:
     """Answers the connections of one listener. Made and used in one event loop."""
 
     def __init__(self, services: Services, settings: GatewaySettings) -> None:
+        """Raises CertificateError for TLS that cannot be served."""
         self._services = services
         self._settings = settings
         self._users = Users(settings.users_file) if settings.users_file else None
-        self._most = min(settings.max_connections, _open_files() - _OWN_FILES)
+        tls = settings.tls
+        self._tls = None if tls is None else server_context(*tls)
+        self._lines = Seldom()
+        self._files = _open_files()
+        self._most = max(1, min(settings.max_connections, self._files - _OWN_FILES))
+        self._places = Places(self._most, settings.max_connections_per_ip, services.memory)
         self.polls = Polls()
         self._repeated: dict[tuple[str, str, bytes], Repeated] = {}
         self._arrivals = memoryview(bytearray(_ARRIVAL_BYTES))
         self._connections: set[Connection] = set()
-        self._server: asyncio.Server | None = None
-        self._stopping = False
+        # What makes connections of sockets that were accepted; over TLS it waits for the client.
+        self._making: set[asyncio.Task[None]] = set()
+        self._listening: Listening | None = None
 
     async def bind(self, host: str, port: int) -> int:
-        """Take an address, port 0 for a free one; returns the port.
+        """Take an address, port 0 for a free one; returns the port. Raises Address."""
+        self._listening = await bind(host, port, self._lines)
+        return self._listening.port
 
-        Raises Address, and CertificateError for TLS that cannot be served.
-        """
-        loop = asyncio.get_running_loop()
-        tls = self._settings.tls
-        try:
-            self._server = await loop.create_server(
-                self._connection,
-                host,
-                port,
-                backlog=1024,
-                start_serving=False,
-                ssl=None if tls is None else server_context(*tls),
-                ssl_handshake_timeout=None if tls is None else _TLS_HANDSHAKE_S,
-            )
-        except (OSError, OverflowError) as error:
-            raise Address(f"cannot listen on {host}:{port}: {error}") from error
-        return int(self._server.sockets[0].getsockname()[1])
-
-    async def listen(self) -> None:
+    def listen(self) -> None:
         """Begin to take connections at the address."""
-        assert self._server is not None
-        await self._server.start_serving()
+        assert self._listening is not None
+        log.info(
+            "gateway: at most %d connections: max.connections is %d, the limit on open files %d, "
+            "of which %d are kept for the gateway's own",
+            self._most,
+            self._settings.max_connections,
+            self._files,
+            _OWN_FILES,
+        )
+        self._listening.begin(self._accepted)
 
-    def _connection(self) -> Connection:
+    def _accepted(self, accepted: socket.socket, host: str) -> None:
+        try:
+            address = self._places.take(host)
+        except NoPlace as error:
+            accepted.close()
+            self._lines.say(logging.WARNING, "the connection of %s is refused: %s", host, error)
+            return
         session = Session(self._services, self._users, self._repeated)
-        arrivals, memory, lost = self._arrivals, self._services.memory, self._connections.discard
-        return Connection(session, arrivals, memory, self.polls, self._take, lost)
-
-    def _take(self, connection: Connection) -> bool:
-        if self._stopping:
-            return False
-        if len(self._connections) >= self._most:
-            log.warning(
-                "the connection of %s is refused: there are %d, the most that max.connections and "
-                "the limit on open files allow",
-                connection.host,
-                self._most,
-            )
-            return False
+        connection = Connection(
+            session, self._arrivals, address, self.polls, self._lines, self._leave
+        )
         self._connections.add(connection)
-        return True
+        making = asyncio.create_task(self._make(connection, accepted))
+        self._making.add(making)
+        making.add_done_callback(self._making.discard)
+
+    async def _make(self, connection: Connection, accepted: socket.socket) -> None:
+        """Make a socket its connection, after the TLS handshake if there is one."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.connect_accepted_socket(
+                lambda: connection,
+                accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=None if self._tls is None else LOG_IN_S,
+            )
+        # A client that speaks no TLS, or that left.
+        except OSError as error:
+            line = "the connection of %s is closed: no TLS handshake: %s"
+            why = str(error) or "the client left"
+            self._lines.say(logging.INFO, line, connection.address.host, why)
+        finally:
+            if not connection.is_made:
+                accepted.close()
+                self._leave(connection)
+
+    def _leave(self, connection: Connection) -> None:
+        if connection in self._connections:
+            self._connections.remove(connection)
+            self._places.leave(connection.address)
 
     async def sweep(self) -> None:
         """Close connections that are not used, until cancelled."""
@@ -123,9 +141,13 @@ class Gateway:
 
     async def stop(self, patience_s: float) -> None:
         """Take no more connections, answer what is in flight for so long, and close."""
-        # A client that ends its TLS handshake after this would be in nobody's list.
-        self._stopping = True
-        await self._stop_listening()
+        if self._listening is not None:
+            self._listening.close()
+        # What is accepted is made, but for what waits for a TLS handshake.
+        await _rounds()
+        for making in self._making:
+            making.cancel()
+        await asyncio.gather(*self._making, return_exceptions=True)
         until = time.monotonic() + patience_s
         for connection in list(self._connections):
             connection.end()
@@ -134,17 +156,6 @@ class Gateway:
         for connection in list(self._connections):
             connection.close()
         await _rounds()
-
-    async def _stop_listening(self) -> None:
-        if self._server is None:
-            return
-        loop = asyncio.get_running_loop()
-        for each in self._server.sockets:
-            loop.remove_reader(each.fileno())
-        # What is accepted has to be made before the server is closed: asyncio forgets a connection
-        # whose server it finds closed, and its client would wait for an answer for ever.
-        await _rounds()
-        self._server.close()
 
 
 async def _rounds() -> None:
@@ -210,7 +221,7 @@ async def running_gateway(
         host, port = listen
         port = await gateway.bind(host, port)
         services.brokers = brokers = Brokers(root, *(advertise or (host, port)))
-        await gateway.listen()
+        gateway.listen()
         beside = (
             gateway.polls.follow(),
             topics.follow(),

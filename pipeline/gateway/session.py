@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from group_coordinator.pipeline.gateway.answering import Answering, ReadAside, tell
 from group_coordinator.pipeline.gateway.apis import APIS, VERSIONS
 from group_coordinator.pipeline.gateway.apis.api_versions import supported, unsupported
-from group_coordinator.pipeline.gateway.authenticator import Authenticator
+from group_coordinator.pipeline.gateway.authenticator import Authenticator, check_allowed
 from group_coordinator.pipeline.gateway.call import Call
 from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.room import FREE_BYTES
@@ -83,6 +83,11 @@ class Session:
             self._authenticator = Authenticator(users, settings.mechanisms)
             self.largest_frame = settings.sasl_server_max_receive_size
 
+    @property
+    def is_stranger(self) -> bool:
+        """Whether the client has yet to say who it is."""
+        return self._authenticator is not None
+
     def begin(self, frame: bytes, sent_after: int, client: Client) -> Running:
         """Begin to answer a frame; the client hears of the end. Raises InvalidFrame.
 
@@ -127,6 +132,7 @@ class Session:
         if authenticator.takes_bare_tokens:
             answer = await authenticator.answer_token(frame)
         else:
+            check_allowed(frame)
             request = _read(frame)
             if request.header.api_key == API_VERSIONS:
                 if request.body is not None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import force_setattr
 
+from group_coordinator.pipeline.gateway.room import FREE_BYTES
 from group_coordinator.pipeline.gateway.security.mechanisms import MECHANISMS
 from group_coordinator.pipeline.settings import Settings, SettingsError, typed_section
 
@@ -26,6 +28,7 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
 
     max_connections: Positive = field(name="max.connections", default=100_000)
+    max_connections_per_ip: Positive = field(name="max.connections.per.ip", default=2**31 - 1)
     socket_request_max_bytes: Annotated[int, Meta(ge=1, le=2**31 - 1)] = field(
         name="socket.request.max.bytes", default=104_857_600
     )
@@ -44,13 +47,16 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         name="sasl.enabled.mechanisms", default=",".join(MECHANISMS)
     )
     sasl_server_max_receive_size: Positive = field(
-        name="sasl.server.max.receive.size", default=524_288
+        name="sasl.server.max.receive.size", default=FREE_BYTES
     )
     request_key_file: str = field(name="request.key.file", default="")
     ssl_certificate_location: str = field(name="ssl.certificate.location", default="")
     ssl_key_location: str = field(name="ssl.key.location", default="")
 
     def __post_init__(self) -> None:
+        # A larger frame takes room that all clients share.
+        received = min(self.sasl_server_max_receive_size, FREE_BYTES)
+        force_setattr(self, "sasl_server_max_receive_size", received)
         for mechanism in self.mechanisms:
             if mechanism not in MECHANISMS:
                 known = ", ".join(MECHANISMS)

@@ -42,6 +42,7 @@ _TYPES = {
     "cleanup.policy": _LIST,
     "compression.type": _STRING,
     "max.connections": _INT,
+    "max.connections.per.ip": _INT,
     "connections.max.idle.ms": _LONG,
     "socket.request.max.bytes": _INT,
     "queued.max.requests": _INT,

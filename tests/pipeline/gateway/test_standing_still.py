@@ -35,7 +35,7 @@ from group_coordinator.pipeline.gateway import call
 from group_coordinator.pipeline.gateway.acl_codes import code_of
 from group_coordinator.pipeline.gateway.connection import Connection
 from group_coordinator.pipeline.gateway.polls import Polls, Sent
-from group_coordinator.pipeline.gateway.room import Room
+from group_coordinator.pipeline.gateway.seldom import Seldom
 from group_coordinator.pipeline.gateway.session import Session
 from group_coordinator.pipeline.tables.acls import add_acls, read_acls
 from group_coordinator.pipeline.tables.topics import create_topic, delete_topic, read_newest
@@ -47,6 +47,7 @@ from group_coordinator.schemas.acls import (
     ResourceType,
 )
 from group_coordinator.schemas.errors import ErrorCode
+from tests.pipeline.gateway.connecting import Begun, Socket, anywhere, framed
 from tests.pipeline.gateway.raw import Client, connected
 from tests.pipeline.gateway.running import coordinator, gateway, standing_still
 from tests.pipeline.gateway.test_tools_requests import (
@@ -132,49 +133,6 @@ def test_what_is_read_of_a_new_connection_was_sent_after_it_was_made(
     assert sent.after == 500
 
 
-class Socket(asyncio.Transport):
-    """A transport that is told whether to read."""
-
-    is_read = True
-
-    def get_extra_info(self, _name: str, default: Any = None) -> Any:
-        return default
-
-    def pause_reading(self) -> None:
-        self.is_read = False
-
-    def resume_reading(self) -> None:
-        self.is_read = True
-
-    def is_closing(self) -> bool:
-        return False
-
-    def write(self, data: Any) -> None:
-        """Nobody reads it."""
-
-
-class Begun:
-    """A session that answers when it is told to; it knows what was begun, and its date."""
-
-    largest_frame = 1 << 20
-
-    def __init__(self) -> None:
-        self.frames: list[tuple[bytes, int]] = []
-        self.clients: list[Any] = []
-
-    def begin(self, frame: bytes, sent_after: int, client: Any) -> Any:
-        self.frames.append((frame, sent_after))
-        self.clients.append(client)
-        return self
-
-    def cancel(self) -> None:
-        """Nothing runs."""
-
-
-def framed(*bodies: bytes) -> bytes:
-    return b"".join(len(each).to_bytes(4, "big") + each for each in bodies)
-
-
 def test_frames_keep_their_dates_while_they_wait_for_the_one_before(
     polls: Polls, time_now: Time
 ) -> None:
@@ -185,7 +143,7 @@ def test_frames_keep_their_dates_while_they_wait_for_the_one_before(
 
     async def connection() -> None:
         connection = Connection(
-            cast(Session, begun), arrivals, Room(1 << 20), polls, lambda _: True, lambda _: None
+            cast(Session, begun), arrivals, anywhere(), polls, Seldom(), lambda _: None
         )
         socket = Socket()
         connection.connection_made(socket)
@@ -221,7 +179,7 @@ def test_more_than_one_reading_takes_may_be_as_old_as_its_first_part(
 
     async def connection() -> None:
         connection = Connection(
-            cast(Session, begun), arrivals, Room(1 << 20), polls, lambda _: True, lambda _: None
+            cast(Session, begun), arrivals, anywhere(), polls, Seldom(), lambda _: None
         )
         connection.connection_made(Socket())
         data = framed(b"\0\x08" + b"x" * 66)

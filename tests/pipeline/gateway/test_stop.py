@@ -26,7 +26,7 @@ def test_who_connects_while_the_gateway_stops_is_let_go(rounds: int) -> None:
     async def stop_beside_a_client() -> socket.socket:
         gateway = Gateway(services, settings)
         port = await gateway.bind("127.0.0.1", 0)
-        await gateway.listen()
+        gateway.listen()
         client = socket.create_connection(("127.0.0.1", port), _WAIT_S)
         for _ in range(rounds):
             await asyncio.sleep(0)

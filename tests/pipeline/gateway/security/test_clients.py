@@ -7,7 +7,6 @@ import shutil
 import socket
 import ssl
 import struct
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -44,24 +43,6 @@ class Secured(NamedTuple):
     plain: str
     tls: str
     certificate: str
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate for the loopback address, signed by itself; its key lies beside it."""
-    folder = tmp_path_factory.mktemp("tls")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
-    subprocess.run(
-        [
-            *command.split(),
-            *("-keyout", folder / "key.pem", "-out", folder / "certificate.pem"),
-            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
-        ],
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
-    return folder / "certificate.pem"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,134 @@
+"""What has come on a connection, and is no whole frame yet.
+
+A frame of more than `FREE_BYTES` is read only once the connection has room for all of it (`room`):
+were the bytes counted as they come, half of many frames could fill the room, and none would ever be
+whole. So whoever announces a frame has to send it in time.
+
+Source: Apache Kafka, NetworkReceive and SimpleMemoryPool (KIP-72).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from group_coordinator.pipeline.gateway.fields import InvalidFrame
+from group_coordinator.pipeline.gateway.room import FREE_BYTES
+from group_coordinator.pipeline.gateway.wire import frame_size
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from group_coordinator.pipeline.gateway.room import Share
+
+_SIZE_BYTES = 4
+# How long a frame that has its room may take to come, s: a client waits for no answer longer than
+# that (request.timeout.ms of Kafka's clients).
+ARRIVE_S = 30.0
+# How a client begins that speaks TLS: a record of a handshake. No frame has a size of 369 MB.
+_TLS_HELLO = b"\x16\x03"
+_QUOTED_BYTES = 16
+
+
+class Incoming:
+    """The bytes of one connection that are still to be cut into frames.
+
+    `room_granted` is called when the frame that waited has room, `too_late` with the reason when a
+    frame with room did not come in time.
+    """
+
+    def __init__(
+        self,
+        memory: Share,
+        room_granted: Callable[[], None],
+        too_late: Callable[[str], None],
+    ) -> None:
+        self._memory = memory
+        self._room_granted = room_granted
+        self._too_late = too_late
+        self._buffer = bytearray()
+        # Of the next frame: whether it waits for those before it or for room, and until when it may
+        # come once it has some.
+        self.waits_for_frames = self.waits_for_room = False
+        self._deadline: asyncio.TimerHandle | None = None
+        # What this connection has taken of the memory, bytes.
+        self._taken = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._buffer)
+
+    def take_in(self, data: bytes) -> None:
+        """Take bytes that have come."""
+        self._buffer += data
+
+    def next_frame(self, largest: int, may_be_large: bool) -> bytes | None:
+        """Cut off the next frame, None if it is not there. Raises InvalidFrame.
+
+        A frame of more than `largest` bytes is none. One that needs room takes it if it
+        `may_be_large` now.
+        """
+        self.waits_for_frames = False
+        buffer = self._buffer
+        size = frame_size(buffer)
+        if size is None:
+            return None
+        if buffer.startswith(_TLS_HELLO):
+            hello = bytes(buffer[:_QUOTED_BYTES])
+            raise InvalidFrame(f"a TLS hello came to a listener without TLS: {hello!r}")
+        if not 0 <= size <= largest:
+            raise InvalidFrame(
+                f"a frame of {size} bytes: more than {largest} (socket.request.max.bytes; before "
+                "authentication sasl.server.max.receive.size), or no Kafka client"
+            )
+        if size > FREE_BYTES and self._deadline is None:
+            if self.waits_for_room:
+                return None
+            if not may_be_large:
+                self.waits_for_frames = True
+                return None
+            if not self._memory.take(size, self._granted):
+                self.waits_for_room = True
+                return None
+            self._room_taken(size)
+        end = _SIZE_BYTES + size
+        if len(buffer) < end:
+            return None
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        frame = bytes(memoryview(buffer)[_SIZE_BYTES:end])
+        del buffer[:end]
+        return frame
+
+    def answered(self, frame: bytes) -> None:
+        """Give the room of a frame back: nothing is left to do of it."""
+        size = len(frame)
+        if size > FREE_BYTES:
+            self._taken -= size
+            self._memory.give_back(size)
+
+    def close(self) -> None:
+        """Give back all that was taken: nothing more is read."""
+        if self.waits_for_room:
+            self.waits_for_room = False
+            self._memory.withdraw(self._size(), self._granted)
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        taken, self._taken = self._taken, 0
+        self._memory.give_back(taken)
+        self.waits_for_frames = False
+        self._buffer.clear()
+
+    def _granted(self) -> None:
+        self.waits_for_room = False
+        self._room_taken(self._size())
+        self._room_granted()
+
+    def _room_taken(self, size: int) -> None:
+        self._taken += size
+        why = f"a frame of {size} bytes did not come within {ARRIVE_S:g} s"
+        self._deadline = asyncio.get_running_loop().call_later(ARRIVE_S, self._too_late, why)
+
+    def _size(self) -> int:
+        return cast(int, frame_size(self._buffer))

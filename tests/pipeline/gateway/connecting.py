@@ -1,0 +1,64 @@
+"""What a connection of a gateway has around it, without a socket and without a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from group_coordinator.pipeline.gateway.places import ClientAddress
+from group_coordinator.pipeline.gateway.room import Room, Share
+
+
+class Socket(asyncio.Transport):
+    """A transport that is told whether to read, and when to end."""
+
+    is_read = True
+    is_closed = is_aborted = False
+
+    def get_extra_info(self, _name: str, default: Any = None) -> Any:
+        return default
+
+    def pause_reading(self) -> None:
+        self.is_read = False
+
+    def resume_reading(self) -> None:
+        self.is_read = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def abort(self) -> None:
+        self.is_closed = self.is_aborted = True
+
+    def write(self, data: Any) -> None:
+        """Nobody reads it."""
+
+
+class Begun:
+    """A session that answers when it is told to; it knows what was begun, and its date."""
+
+    largest_frame = 1 << 20
+    is_stranger = False
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[bytes, int]] = []
+        self.clients: list[Any] = []
+
+    def begin(self, frame: bytes, sent_after: int, client: Any) -> Any:
+        self.frames.append((frame, sent_after))
+        self.clients.append(client)
+        return self
+
+    def cancel(self) -> None:
+        """Nothing runs."""
+
+
+def anywhere() -> ClientAddress:
+    return ClientAddress("127.0.0.1", Share(Room(1 << 20), 1 << 20))
+
+
+def framed(*bodies: bytes) -> bytes:
+    return b"".join(len(each).to_bytes(4, "big") + each for each in bodies)

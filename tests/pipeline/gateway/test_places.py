@@ -1,0 +1,159 @@
+"""How many connections there may be, what one address may have, and what the log tells of it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+
+import pytest
+
+from group_coordinator.pipeline import clock
+from group_coordinator.pipeline.gateway import listening
+from group_coordinator.pipeline.gateway.listening import Listening
+from group_coordinator.pipeline.gateway.places import NoPlace, Places
+from group_coordinator.pipeline.gateway.room import Room, Share
+from group_coordinator.pipeline.gateway.seldom import Seldom
+from tests.waiting import LIMIT_S
+
+
+def test_places_are_those_of_all_addresses_and_of_each() -> None:
+    places = Places(3, 2, Room(100))
+    first = places.take("a")
+    assert places.take("a") is first
+    with pytest.raises(NoPlace, match=r"its address has 2 \(max.connections.per.ip\)"):
+        places.take("a")
+    other = places.take("b")
+    with pytest.raises(NoPlace, match="all of the 3 places are taken"):
+        places.take("c")
+    places.leave(other)
+    places.leave(first)
+    assert places.take("a") is first
+    for _ in range(2):
+        places.leave(first)
+    assert (places.taken, first.connections) == (0, 0)
+    assert places.take("a") is not first
+
+
+def test_an_address_that_fills_its_share_stands_in_nobody_s_way() -> None:
+    places = Places(9, 9, Room(100))
+    greedy, modest = places.take("a").memory, places.take("b").memory
+    given: list[str] = []
+    assert greedy.take(20, print)
+    assert not greedy.take(20, lambda: given.append("greedy"))
+    assert modest.take(25, print)
+    greedy.give_back(20)
+    assert given == ["greedy"]
+
+
+def test_a_request_larger_than_a_share_is_its_address_s_only_one() -> None:
+    room = Room(100)
+    memory = Share(room, 25)
+    given: list[int] = []
+    assert memory.take(80, print)
+    assert not memory.take(1, lambda: given.append(1))
+    assert room.take(20, print)
+    memory.give_back(80)
+    assert given == [1]
+
+
+def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
+    room = Room(100)
+    memory, given = Share(room, 50), []
+
+    def for_the_share() -> None:
+        given.append("share")
+
+    def for_the_room() -> None:
+        given.append("room")
+
+    room.hold(90)
+    assert not memory.take(50, for_the_room)
+    assert not memory.take(10, for_the_share)
+    memory.withdraw(10, for_the_share)
+    memory.withdraw(50, for_the_room)
+    room.give_back(90)
+    assert given == []
+    assert memory.take(50, print)
+    assert room.take(50, print)
+
+
+# --- the log ------------------------------------------------------------------------------------
+
+
+class Stopped:
+    """A clock that a test sets."""
+
+    now = 1_000.0
+
+    def wall_ms(self) -> int:
+        return 0
+
+    def monotonic_s(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_many_lines_of_a_kind_are_few(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    lines, time = Seldom(), Stopped()
+    with clock.use(time):
+        for number in range(1_000):
+            lines.say(logging.INFO, "closed: %s", number)
+        lines.say(logging.INFO, "refused: %s", "another kind")
+        time.sleep(61)
+        lines.say(logging.INFO, "closed: %s", "later")
+        lines.say(logging.INFO, "closed: %s", "then")
+    assert caplog.messages == [
+        *(f"closed: {number}" for number in range(10)),
+        "refused: another kind",
+        "closed: later (990 more of these were left out)",
+        "closed: then",
+    ]
+
+
+# --- what cannot be accepted ----------------------------------------------------------------------
+
+
+class Scarce(socket.socket):
+    """A listening socket whose process has no descriptors left at first."""
+
+    failures = 2
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        if self.failures:
+            self.failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_who_cannot_be_accepted_yet_is_accepted_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(listening, "_TRY_AGAIN_S", 0.01)
+
+    async def accepting() -> str:
+        made = asyncio.get_running_loop().create_future()
+        listener = Scarce()
+        listener.bind(("127.0.0.1", 0))
+        listener.setblocking(False)
+        served = Listening([listener], Seldom())
+
+        def accepted(client: socket.socket, host: str) -> None:
+            client.close()
+            made.set_result(host)
+
+        served.begin(accepted)
+        with socket.create_connection(("127.0.0.1", served.port), LIMIT_S):
+            host = await asyncio.wait_for(made, LIMIT_S)
+        served.close()
+        return str(host)
+
+    assert asyncio.run(accepting()) == "127.0.0.1"
+    assert (
+        caplog.messages
+        == ["connections cannot be accepted: [Errno 24] Too many open files"] * Scarce.failures
+    )
