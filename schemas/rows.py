@@ -109,10 +109,20 @@ class AclChange(Struct, frozen=True):
     changed_by: str | None = None
 
 
+class GatewayListener(Struct, frozen=True):
+    """A listener of a gateway, and the address by which its clients reach the gateway."""
+
+    name: str
+    host: str
+    port: Int32
+
+
 class GatewayEvent(Struct, frozen=True):
     """A row of `gateways`: a gateway began to serve at an address, or stopped in order.
 
-    An address keeps its `broker_id`. Of an address the row with the greatest `number` counts.
+    An address keeps its `broker_id`. Of an address the row with the greatest `number` counts. It is
+    the address of the first of `listeners`. `listeners` null: an earlier release wrote the row, and
+    clients of every listener are sent to the address.
     """
 
     number: Int64
@@ -121,6 +131,7 @@ class GatewayEvent(Struct, frozen=True):
     port: Int32
     stopped: bool
     at: Timestamp
+    listeners: tuple[GatewayListener, ...] | None = None
 
 
 class TableRows(Struct, frozen=True):

@@ -23,6 +23,7 @@ from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
 if TYPE_CHECKING:
     from group_coordinator.coordinator.config import GroupCoordinatorConfig
+    from group_coordinator.pipeline.gateway.listeners import Listener
     from group_coordinator.pipeline.gateway.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,7 @@ _ASK_AGAIN_S = 1.0
 _YOUNG_OBJECTS = 200_000
 # How long a thread keeps the interpreter while others wait, s (Python: 0.005).
 _SWITCH_S = 0.0005
+_LISTEN = "127.0.0.1:9092"
 _ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
@@ -71,8 +73,13 @@ def check_listen(text: str) -> None:
 def gateway(
     root: Root,
     listen: Annotated[
-        str, typer.Option("--listen", help="HOST:PORT to listen on; 0.0.0.0 lets other hosts in.")
-    ] = "127.0.0.1:9092",
+        str | None,
+        typer.Option(
+            "--listen",
+            help="HOST:PORT to listen on; 0.0.0.0 lets other hosts in. By default what listeners "
+            f"says, else {_LISTEN}.",
+        ),
+    ] = None,
     advertise: Annotated[
         str | None, typer.Option("--advertise", help="HOST:PORT that clients are told to use.")
     ] = None,
@@ -89,14 +96,27 @@ def gateway(
     ProcessLog(log_format, verbose)
     loaded = load_settings(config)
     settings, group = gateway_settings(loaded), parse_config(loaded.group)
-    told = read_advertised(listen, advertise)
-    asyncio.run(_serve(root, read_address(listen), told, settings, group, until_eof))
+    listeners = read_listeners(settings, listen, advertise)
+    asyncio.run(_serve(root, listeners, settings, group, until_eof))
+
+
+def read_listeners(
+    settings: GatewaySettings, listen: str | None, advertise: str | None
+) -> tuple[Listener, ...]:
+    """The listeners that the settings name, else the one of the options. Raises WrongCall."""
+    named = settings.named_listeners
+    if not named:
+        where = listen or _LISTEN
+        told = read_advertised(where, advertise)
+        return (settings.listener(read_address(where), told),)
+    if listen is not None or advertise is not None:
+        raise WrongCall("where to listen is said twice: by options, and by listeners in [gateway]")
+    return named
 
 
 async def _serve(
     root: str,
-    listen: tuple[str, int],
-    advertise: tuple[str, int] | None,
+    listeners: tuple[Listener, ...],
     settings: GatewaySettings,
     group: GroupCoordinatorConfig,
     until_eof: bool,
@@ -115,10 +135,12 @@ async def _serve(
         background.start_at_end_of(sys.stdin.fileno(), "input", stop)
     if not await _tables_are_there(root, asked_to_stop):
         return
-    async with running_gateway(root, listen, advertise, settings, group) as broker:
-        place = f"{broker.host}:{broker.port}"
-        log.info("gateway: broker %d at %s serves %s", broker.node_id, place, root)
-        for level, line in (*_who_may(settings, listen[0]), (logging.INFO, _what_may(root))):
+    async with running_gateway(root, listeners, settings, group) as brokers:
+        places = [f"{each.host}:{each.port}" for each in brokers.own_at.values()]
+        told = ", ".join(places)
+        log.info("gateway: broker %d at %s serves %s", brokers.own.node_id, told, root)
+        lines = [line for each in listeners for line in _who_may(settings, each)]
+        for level, line in (*lines, (logging.INFO, _what_may(root))):
             log.log(level, "gateway: %s", line)
         _share_the_interpreter()
         _collect_seldom()
@@ -151,24 +173,26 @@ def _collect_seldom() -> None:
     gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
 
 
-def _who_may(settings: GatewaySettings, host: str) -> list[tuple[int, str]]:
-    """What to say at the start of who may log in, each with its level."""
+def _who_may(settings: GatewaySettings, listener: Listener) -> list[tuple[int, str]]:
+    """What to say at the start of who may use a listener, each with its level."""
     from group_coordinator.pipeline.gateway.security.mechanisms import PLAIN
     from group_coordinator.schemas.acls import ANONYMOUS
 
-    if settings.users_file:
-        told = f"{settings.protocol}: clients log in as users of {settings.users_file}"
+    if listener.asks_who:
+        told = f"{listener}: clients log in as users of {settings.users_file}"
         lines = [(logging.INFO, told)]
-        if settings.tls is None and PLAIN in settings.mechanisms:
+        if not listener.has_tls and PLAIN in settings.mechanisms:
             warning = "without TLS the passwords of PLAIN can be read on the way"
             lines.append((logging.WARNING, warning))
         return lines
-    told = f"{settings.protocol}: every client is taken in, as {ANONYMOUS} (no users.file)"
+    why = "" if settings.users_file else " (no users.file)"
+    told = f"{listener}: every client is taken in, as {ANONYMOUS}{why}"
     lines = [(logging.INFO, told)]
+    host = listener.address.host
     if not is_loopback(host):
         warning = (
-            f"{host} IS NO LOOPBACK ADDRESS AND THERE ARE NO USERS: whoever reaches the port may "
-            "do all that the ACLs give to everybody, and without ACLs everything"
+            f"{host} IS NO LOOPBACK ADDRESS AND {listener} HAS NO USERS: whoever reaches the port "
+            "may do all that the ACLs give to everybody, and without ACLs everything"
         )
         lines.append((logging.WARNING, warning))
     return lines

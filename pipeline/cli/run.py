@@ -54,7 +54,10 @@ def run(
     settings = load_settings(config).with_node_id(node_id)
     check_start(root, settings)
     if gateway is not None:
-        gateway_settings(settings)
+        if gateway_settings(settings).named_listeners:
+            raise WrongCall(
+                "--gateway has one listener: run the command `gateway` for those in [gateway]"
+            )
         check_listen(gateway)
         told = read_advertised(gateway, advertise) or read_address(gateway)
         settings = settings.reached_at(*told)

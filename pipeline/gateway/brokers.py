@@ -4,6 +4,9 @@ Each start and stop is a row of the `gateways` table. A gateway that lives on sa
 transaction of that table, without rows, whose version rises: a lease. No clock is compared with
 another one. A gateway is taken for alive while its lease changes within `LEASE_S` of the observer's
 own time; one that was not seen before has all of that time to renew.
+
+A gateway has an address for each of its listeners. Clients of a listener are told of the gateways
+that have one of its name, at that one's address.
 """
 
 from __future__ import annotations
@@ -23,11 +26,11 @@ from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.lease import AwakeClock, SignWatch, renew
 from group_coordinator.pipeline.tables.store import ensure_table, read_table, table_uri
-from group_coordinator.schemas.rows import GatewayEvent
+from group_coordinator.schemas.rows import GatewayEvent, GatewayListener
 from group_coordinator.schemas.tables import GATEWAYS, REQUESTS, from_arrow, to_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     # Given the newest row of every address, returns the gateway that the next row is of.
     _Choice = Callable[[dict[tuple[str, int], GatewayEvent]], "Broker"]
@@ -42,7 +45,7 @@ _STORE_FAILS = (DeltaError, OSError, Failure)
 
 
 class Broker(NamedTuple):
-    """A gateway as clients reach it."""
+    """A gateway as clients of a listener reach it."""
 
     node_id: int
     host: str
@@ -52,8 +55,11 @@ class Broker(NamedTuple):
 class Brokers:
     """The gateways that are alive, this one among them; for any thread."""
 
-    def __init__(self, root: str, host: str, port: int) -> None:
-        """Begin to serve at an address: the address's number is kept, or it is given one."""
+    def __init__(self, root: str, addresses: Mapping[str, tuple[str, int]]) -> None:
+        """Begin to serve at the address of each listener; `own` is the first one's.
+
+        The first address keeps its number, or is given one.
+        """
         self._root = root
         self._lock = threading.Lock()
         ensure_table(root, GATEWAYS)
@@ -61,17 +67,24 @@ class Brokers:
         self._events: list[GatewayEvent] = []
         # Of the time in which this one could not look nothing counts against the others.
         self._signs = SignWatch(LEASE_S * 1000, AwakeClock(2 * LOOK_EVERY_S, monotonic))
-        self.own = self._begin(host, port)
-        self._alive = [self.own]
+        self._listeners = tuple(
+            GatewayListener(name, *address) for name, address in addresses.items()
+        )
+        self.own = self._begin(*next(iter(addresses.values())))
+        self.own_at = {
+            name: Broker(self.own.node_id, *address) for name, address in addresses.items()
+        }
+        self._alive = {name: [broker] for name, broker in self.own_at.items()}
         self.look()
 
-    def alive(self) -> Sequence[Broker]:
-        """The gateways that clients may be sent to, in the order of their numbers."""
-        return self._alive
+    def alive(self, listener: str) -> Sequence[Broker]:
+        """The gateways that a listener's clients may be sent to, in the order of their numbers."""
+        return self._alive[listener]
 
-    def serving(self, key: str) -> Broker:
+    def serving(self, key: str, listener: str) -> Broker:
         """The gateway that a group's members, or a partition's consumers, are sent to."""
-        return self._alive[crc32(key.encode()) % len(self._alive)]
+        alive = self._alive[listener]
+        return alive[crc32(key.encode()) % len(alive)]
 
     def look(self) -> None:
         """Renew this gateway's lease, and see which others have renewed theirs.
@@ -88,12 +101,14 @@ class Brokers:
             self._judge()
 
     def _judge(self) -> None:
-        alive = {self.own}
+        alive = {name: {broker} for name, broker in self.own_at.items()}
         for event in self._newest().values():
             lease = self._appender.last_version(_lease_of(event.broker_id))
             if self._signs.holds(event.broker_id, lease) and not event.stopped:
-                alive.add(Broker(event.broker_id, event.host, event.port))
-        self._alive = sorted(alive)
+                for name, brokers in alive.items():
+                    if event.broker_id != self.own.node_id:
+                        brokers.update(_at(event, name))
+        self._alive = {name: sorted(brokers) for name, brokers in alive.items()}
 
     def stop(self) -> None:
         """Say that this gateway stops: clients are not sent to it any more.
@@ -122,7 +137,7 @@ class Brokers:
             self._read()
             number = max((event.number for event in self._events), default=-1) + 1
             broker = broker_of(self._newest())
-            event = GatewayEvent(number, *broker, stopped, clock_ms())
+            event = GatewayEvent(number, *broker, stopped, clock_ms(), self._listeners)
             if self._appender.append(to_arrow(GATEWAYS, [event]), _EVENTS, number):
                 return broker
 
@@ -135,6 +150,16 @@ class Brokers:
     def _newest(self) -> dict[tuple[str, int], GatewayEvent]:
         ordered = sorted(self._events, key=lambda event: event.number)
         return {(event.host, event.port): event for event in ordered}
+
+
+def _at(event: GatewayEvent, listener: str) -> Iterator[Broker]:
+    """The gateway as clients of a listener reach it, if they do."""
+    if event.listeners is None:
+        yield Broker(event.broker_id, event.host, event.port)
+        return
+    for each in event.listeners:
+        if each.name == listener:
+            yield Broker(event.broker_id, each.host, each.port)
 
 
 def _lease_of(broker_id: int) -> str:

@@ -75,12 +75,14 @@ class Call:
     """A request's header and sender; `services` is what it is answered from.
 
     `taken_in` is to be called once nothing that the client sends later can overtake the request.
-    The request was sent after `sent_after`, ms of `clock.since_boot_ms`.
+    The request was sent after `sent_after`, ms of `clock.since_boot_ms`. `listener` is the name of
+    the listener by which the client came.
     """
 
     __slots__ = (
         "client_host",
         "client_id",
+        "listener",
         "principal",
         "sent_after",
         "services",
@@ -97,8 +99,10 @@ class Call:
         client_host: str,
         principal: str,
         sent_after: int,
+        listener: str,
     ) -> None:
         self.sent_after = sent_after
+        self.listener = listener
         self.services = services
         self.version = version
         self.client_id = client_id

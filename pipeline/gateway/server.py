@@ -8,16 +8,18 @@ import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline.client import ProducerSettings, RequestClient
 from group_coordinator.pipeline.gateway.acls import Acls
 from group_coordinator.pipeline.gateway.apis import VERSIONS
-from group_coordinator.pipeline.gateway.brokers import LOOK_EVERY_S, Broker, Brokers, cluster_id
+from group_coordinator.pipeline.gateway.brokers import LOOK_EVERY_S, Brokers, cluster_id
 from group_coordinator.pipeline.gateway.call import Services
 from group_coordinator.pipeline.gateway.connection import LOG_IN_S, Connection
 from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
+from group_coordinator.pipeline.gateway.listeners import Endpoint, Listener
 from group_coordinator.pipeline.gateway.listening import Listening, bind
 from group_coordinator.pipeline.gateway.places import NoPlace, Places
 from group_coordinator.pipeline.gateway.polls import Polls
@@ -32,7 +34,8 @@ from group_coordinator.pipeline.gateway.topics import Topics
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator
+    import ssl
+    from collections.abc import AsyncIterator, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +51,16 @@ _OWN_FILES = 200
 _ARRIVAL_BYTES = 1 << 18
 
 
+class _Served(NamedTuple):
+    """A listener, what listens for it, and the requests that its clients send again and again."""
+
+    listener: Listener
+    listening: Listening
+    repeated: dict[tuple[str, str, bytes], Repeated]
+
+
 class Gateway:
-    """Answers the connections of one listener. Made and used in one event loop."""
+    """Answers the connections of its listeners. Made and used in one event loop."""
 
     def __init__(self, services: Services, settings: GatewaySettings) -> None:
         """Raises CertificateError for TLS that cannot be served."""
@@ -63,21 +74,24 @@ class Gateway:
         self._most = max(1, min(settings.max_connections, self._files - _OWN_FILES))
         self._places = Places(self._most, settings.max_connections_per_ip, services.memory)
         self.polls = Polls()
-        self._repeated: dict[tuple[str, str, bytes], Repeated] = {}
         self._arrivals = memoryview(bytearray(_ARRIVAL_BYTES))
         self._connections: set[Connection] = set()
         # What makes connections of sockets that were accepted; over TLS it waits for the client.
         self._making: set[asyncio.Task[None]] = set()
-        self._listening: Listening | None = None
+        self._served: list[_Served] = []
 
-    async def bind(self, host: str, port: int) -> int:
-        """Take an address, port 0 for a free one; returns the port. Raises Address."""
-        self._listening = await bind(host, port, self._lines)
-        return self._listening.port
+    async def bind(self, listener: Listener) -> Endpoint:
+        """Take a listener's address, port 0 for a free one. Raises Address.
+
+        Returns the address that clients of the listener are told.
+        """
+        host, port = listener.address
+        listening = await bind(host, port, self._lines)
+        self._served.append(_Served(listener, listening, {}))
+        return listener.advertised or Endpoint(host, listening.port)
 
     def listen(self) -> None:
-        """Begin to take connections at the address."""
-        assert self._listening is not None
+        """Begin to take connections at the addresses."""
         log.info(
             "gateway: at most %d connections: max.connections is %d, the limit on open files %d, "
             "of which %d are kept for the gateway's own",
@@ -86,33 +100,39 @@ class Gateway:
             self._files,
             _OWN_FILES,
         )
-        self._listening.begin(self._accepted)
+        for each in self._served:
+            each.listening.begin(partial(self._accepted, each))
 
-    def _accepted(self, accepted: socket.socket, host: str) -> None:
+    def _accepted(self, served: _Served, accepted: socket.socket, host: str) -> None:
         try:
             address = self._places.take(host)
         except NoPlace as error:
             accepted.close()
             self._lines.say(logging.WARNING, "the connection of %s is refused: %s", host, error)
             return
-        session = Session(self._services, self._users, self._repeated)
+        listener = served.listener
+        users = self._users if listener.asks_who else None
+        session = Session(self._services, listener.name, users, served.repeated)
         connection = Connection(
             session, self._arrivals, address, self.polls, self._lines, self._leave
         )
         self._connections.add(connection)
-        making = asyncio.create_task(self._make(connection, accepted))
+        tls = self._tls if listener.has_tls else None
+        making = asyncio.create_task(self._make(connection, accepted, tls))
         self._making.add(making)
         making.add_done_callback(self._making.discard)
 
-    async def _make(self, connection: Connection, accepted: socket.socket) -> None:
+    async def _make(
+        self, connection: Connection, accepted: socket.socket, tls: ssl.SSLContext | None
+    ) -> None:
         """Make a socket its connection, after the TLS handshake if there is one."""
         loop = asyncio.get_running_loop()
         try:
             await loop.connect_accepted_socket(
                 lambda: connection,
                 accepted,
-                ssl=self._tls,
-                ssl_handshake_timeout=None if self._tls is None else LOG_IN_S,
+                ssl=tls,
+                ssl_handshake_timeout=None if tls is None else LOG_IN_S,
             )
         # A client that speaks no TLS, or that left.
         except OSError as error:
@@ -129,6 +149,11 @@ class Gateway:
             self._connections.remove(connection)
             self._places.leave(connection.address)
 
+    def close(self) -> None:
+        """Listen no more."""
+        for each in self._served:
+            each.listening.close()
+
     async def sweep(self) -> None:
         """Close connections that are not used, until cancelled."""
         idle_s = self._settings.connections_max_idle_ms / 1000
@@ -141,8 +166,7 @@ class Gateway:
 
     async def stop(self, patience_s: float) -> None:
         """Take no more connections, answer what is in flight for so long, and close."""
-        if self._listening is not None:
-            self._listening.close()
+        self.close()
         # What is accepted is made, but for what waits for a TLS handshake.
         await _rounds()
         for making in self._making:
@@ -189,12 +213,11 @@ async def _look(brokers: Brokers, acls: Acls) -> None:
 @asynccontextmanager
 async def running_gateway(
     root: str,
-    listen: tuple[str, int],
-    advertise: tuple[str, int] | None = None,
+    listeners: Sequence[Listener],
     settings: GatewaySettings | None = None,
     group: GroupCoordinatorConfig | None = None,
-) -> AsyncIterator[Broker]:
-    """Serve a root while the block runs; gives the broker as clients reach it.
+) -> AsyncIterator[Brokers]:
+    """Serve a root while the block runs; gives the brokers, of which this gateway is one.
 
     `group` are the coordinator's settings, of which super.users and the like are obeyed here too.
 
@@ -218,9 +241,12 @@ async def running_gateway(
             root, link, topics, producing, acls, refusals, cluster_id(root), VERSIONS, limits
         )
         gateway = Gateway(services, limits)
-        host, port = listen
-        port = await gateway.bind(host, port)
-        services.brokers = brokers = Brokers(root, *(advertise or (host, port)))
+        try:
+            told = {each.name: await gateway.bind(each) for each in listeners}
+            services.brokers = brokers = Brokers(root, told)
+        except BaseException:
+            gateway.close()
+            raise
         gateway.listen()
         beside = (
             gateway.polls.follow(),
@@ -232,7 +258,7 @@ async def running_gateway(
         )
         tasks = [asyncio.create_task(each) for each in beside]
         try:
-            yield brokers.own
+            yield brokers
         finally:
             # First of all: clients that look for a gateway now are sent to another one.
             await asyncio.to_thread(brokers.stop)

@@ -57,9 +57,9 @@ class Repeated(NamedTuple):
 
 
 class Session:
-    """The requests of one connection. With `users` a client has to be one of them.
+    """The requests of one connection to a listener. With `users` a client has to be one of them.
 
-    `repeated` are the requests that clients of all sessions send again and again, by who sends them
+    `repeated` are the requests that clients of the listener send again and again, by who sends them
     and their bytes.
 
     `client_host` is the client's address as Kafka writes it, after a slash. `largest_frame` is the
@@ -69,10 +69,12 @@ class Session:
     def __init__(
         self,
         services: Services,
+        listener: str,
         users: Users | None,
         repeated: dict[tuple[str, str, bytes], Repeated],
     ) -> None:
         self._services = services
+        self._listener = listener
         self._repeated = repeated
         settings = services.settings
         self._authenticator: Authenticator | None = None
@@ -160,6 +162,7 @@ class Session:
             self.client_host,
             self._principal,
             sent_after,
+            self._listener,
         )
 
 

@@ -7,6 +7,12 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct, field
 from msgspec.structs import force_setattr
 
+from group_coordinator.pipeline.gateway.listeners import (
+    PROTOCOLS,
+    Endpoint,
+    Listener,
+    read_listeners,
+)
 from group_coordinator.pipeline.gateway.room import FREE_BYTES
 from group_coordinator.pipeline.gateway.security.mechanisms import MECHANISMS
 from group_coordinator.pipeline.settings import Settings, SettingsError, typed_section
@@ -27,6 +33,12 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     A file that is not given is an empty text.
     """
 
+    listeners: str = ""
+    advertised_listeners: str = field(name="advertised.listeners", default="")
+    listener_security_protocol_map: str = field(
+        name="listener.security.protocol.map",
+        default=",".join(f"{each}:{each}" for each in PROTOCOLS),
+    )
     max_connections: Positive = field(name="max.connections", default=100_000)
     max_connections_per_ip: Positive = field(name="max.connections.per.ip", default=2**31 - 1)
     socket_request_max_bytes: Annotated[int, Meta(ge=1, le=2**31 - 1)] = field(
@@ -65,6 +77,33 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 )
         if bool(self.ssl_certificate_location) != bool(self.ssl_key_location):
             raise ValueError("ssl.certificate.location and ssl.key.location go together")
+        self._check_listeners()
+
+    def _check_listeners(self) -> None:
+        named = self.named_listeners
+        if self.advertised_listeners and not named:
+            raise ValueError("advertised.listeners needs listeners")
+        for setting, given, wanted in (
+            ("users.file", self.users_file, [each for each in named if each.asks_who]),
+            ("ssl.certificate.location", self.tls, [each for each in named if each.has_tls]),
+        ):
+            if wanted and not given:
+                raise ValueError(f"listeners: {wanted[0]} needs {setting}")
+            # Whoever set it does not want to let everybody in.
+            if named and given and not wanted:
+                raise ValueError(f"{setting} is of no use: none of listeners has a protocol for it")
+
+    @property
+    def named_listeners(self) -> tuple[Listener, ...]:
+        """The listeners that are named; none: there is one, where the command says (`listener`)."""
+        return read_listeners(
+            self.listeners, self.advertised_listeners, self.listener_security_protocol_map
+        )
+
+    def listener(self, at: tuple[str, int], told: tuple[str, int] | None = None) -> Listener:
+        """The only listener, named by its protocol; clients are told the second address, if any."""
+        advertised = None if told is None else Endpoint(*told)
+        return Listener(self.protocol, self.protocol, Endpoint(*at), advertised)
 
     @property
     def mechanisms(self) -> tuple[str, ...]:
@@ -73,14 +112,14 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     @property
     def tls(self) -> Tls | None:
-        """What the listener proves itself with, None if it speaks without TLS."""
+        """What listeners prove themselves with, None if there is none that speaks TLS."""
         if not self.ssl_certificate_location:
             return None
         return Tls(self.ssl_certificate_location, self.ssl_key_location)
 
     @property
     def protocol(self) -> str:
-        """Kafka's name of the listener's security.protocol."""
+        """Kafka's name of the security.protocol of the only listener."""
         kinds = {
             (False, False): "PLAINTEXT",
             (False, True): "SSL",

@@ -25,7 +25,7 @@ async def _answer(call: Call, request: DescribeClusterRequest) -> DescribeCluste
             cluster_id=call.services.cluster_id,
             brokers=[],
         )
-    alive = call.services.brokers.alive()
+    alive = call.services.brokers.alive(call.listener)
     return DescribeClusterResponse(
         error_code=0,
         error_message=None,

@@ -20,8 +20,9 @@ from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
+    from group_coordinator.pipeline.gateway.brokers import Broker
     from group_coordinator.pipeline.gateway.call import Call
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
@@ -146,7 +147,8 @@ def _of_topic(call: Call, name: str) -> Iterable[_Config]:
 
 
 def _of_broker(call: Call, name: str) -> Iterable[_Config]:
-    own, settings = call.services.brokers.own, call.services.settings
+    brokers, settings = call.services.brokers, call.services.settings
+    own = brokers.own
     if name and name != str(own.node_id):
         raise _Unknown(
             ErrorCode.INVALID_REQUEST,
@@ -158,9 +160,13 @@ def _of_broker(call: Call, name: str) -> Iterable[_Config]:
     return [
         *_typed(settings, GatewaySettings(), _OF_BROKER),
         _Config("node.id", str(own.node_id), _OF_BROKER),
-        _Config("advertised.listeners", f"{settings.protocol}://{own.host}:{own.port}", _OF_BROKER),
+        _Config("advertised.listeners", _advertised(brokers.own_at), _OF_BROKER),
         _Config("default.replication.factor", "1", _DEFAULT),
     ]
+
+
+def _advertised(brokers: Mapping[str, Broker]) -> str:
+    return ",".join(f"{name}://{at.host}:{at.port}" for name, at in brokers.items())
 
 
 def _typed(values: msgspec.Struct, defaults: msgspec.Struct, source: int) -> Iterable[_Config]:

@@ -58,7 +58,7 @@ def _coordinator(call: Call, key: str, key_type: int) -> dict[str, Any]:
         return _none(code, message)
     if not call.may(DESCRIBE, GROUP, key):
         return _none(ErrorCode.GROUP_AUTHORIZATION_FAILED, None)
-    broker = call.services.brokers.serving(key)
+    broker = call.services.brokers.serving(key, call.listener)
     return {
         "node_id": broker.node_id,
         "host": broker.host,

@@ -46,7 +46,7 @@ async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
 def _described(
     call: Call, request: MetadataRequest, not_created: Container[str]
 ) -> MetadataResponse:
-    brokers = call.services.brokers
+    brokers = call.services.brokers.alive(call.listener)
     counts = call.services.topics.counts()
     # Version 0 has no null: no topics are all topics.
     if request.topics is None or (call.version == 0 and not request.topics):
@@ -67,10 +67,10 @@ def _described(
             MetadataResponse.MetadataResponseBroker(
                 node_id=each.node_id, host=each.host, port=each.port, rack=None
             )
-            for each in brokers.alive()
+            for each in brokers
         ],
         cluster_id=call.services.cluster_id,
-        controller_id=brokers.alive()[0].node_id,
+        controller_id=brokers[0].node_id,
         topics=topics,
     )
 
@@ -122,7 +122,7 @@ def _asked_for(call: Call, name: str | None, topic_id: UUID, counts: Mapping[str
 def _topic(call: Call, name: str, count: int) -> Any:
     partitions = []
     for number in range(count):
-        leader = call.services.brokers.serving(f"{name}-{number}").node_id
+        leader = call.services.brokers.serving(f"{name}-{number}", call.listener).node_id
         partitions.append(
             _Topic.MetadataResponsePartition(
                 error_code=0,

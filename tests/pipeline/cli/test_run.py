@@ -102,3 +102,9 @@ def test_a_setting_that_is_none(refused, settings: str, line: str) -> None:
 def test_a_setting_of_the_gateway_if_there_is_to_be_one(refused) -> None:
     line = refused("--gateway", "localhost:0", settings="[gateway]\nmax.conections = 1")
     assert line == "unknown setting 'max.conections' in [gateway]; did you mean 'max.connections'?"
+
+
+def test_a_gateway_beside_it_has_one_listener(refused) -> None:
+    named = '[gateway]\nlisteners = "PLAINTEXT://localhost:0"'
+    line = "--gateway has one listener: run the command `gateway` for those in [gateway]"
+    assert refused("--gateway", "localhost:0", settings=named) == line

@@ -1,8 +1,9 @@
-"""A gateway before a coordinator without Spark, one for all tests of a module."""
+"""A gateway before a coordinator without Spark, one for all tests of a module; a certificate."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,3 +29,21 @@ def broker(empty_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def libs() -> Path:
     """The folder of Kafka's jars."""
     return jars()
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A certificate for the loopback address, signed by itself; its key lies beside it."""
+    folder = tmp_path_factory.mktemp("tls")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2"
+    subprocess.run(
+        [
+            *command.split(),
+            *("-keyout", folder / "key.pem", "-out", folder / "certificate.pem"),
+            *("-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+        timeout=60,
+    )
+    return folder / "certificate.pem"

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.signatures import RequestKey
-from group_coordinator.pipeline.gateway.brokers import Broker
+from group_coordinator.pipeline.gateway.brokers import Broker, Brokers
 from group_coordinator.pipeline.gateway.server import running_gateway
 from group_coordinator.pipeline.gateway.settings import GatewaySettings
 from tests.pipeline.small import SmallCoordinator
@@ -30,17 +30,27 @@ def gateway(
 
     Requests linger shortly: a test's client has nobody to wait for.
     """
+    with gateways(root, port, loop, **options) as brokers:
+        yield brokers.own
+
+
+@contextmanager
+def gateways(
+    root: str, port: int = 0, loop: asyncio.AbstractEventLoop | None = None, **options: Any
+) -> Iterator[Brokers]:
+    """The same; gives the gateways of the root, as this one sees them."""
     settings = replace(options.pop("settings", GatewaySettings()), linger_ms=_LINGER_MS)
     loop = loop or asyncio.new_event_loop()
-    started: Future[Broker] = Future()
+    started: Future[Brokers] = Future()
     stop = asyncio.Event()
+    only = settings.listener(("127.0.0.1", port))
 
     async def serve() -> None:
         try:
             async with running_gateway(
-                root, ("127.0.0.1", port), settings=settings, **options
-            ) as broker:
-                started.set_result(broker)
+                root, settings.named_listeners or (only,), settings=settings, **options
+            ) as brokers:
+                started.set_result(brokers)
                 await stop.wait()
         except BaseException as error:
             if started.done():

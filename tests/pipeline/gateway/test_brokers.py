@@ -21,6 +21,12 @@ from group_coordinator.pipeline.tables.topics import create_topic
 from tests.pipeline.gateway.running import coordinator, gateway
 from tests.waiting import wait_until
 
+PLAIN = "PLAINTEXT"
+
+
+def brokers(root: str, host: str, port: int) -> Brokers:
+    return Brokers(root, {PLAIN: (host, port)})
+
 
 @pytest.fixture
 def time() -> Iterator[list[float]]:
@@ -45,52 +51,52 @@ class _Clock:
 
 
 def test_an_address_keeps_its_number(root: str) -> None:
-    first = Brokers(root, "a", 1)
-    second = Brokers(root, "a", 2)
+    first = brokers(root, "a", 1)
+    second = brokers(root, "a", 2)
     assert (first.own, second.own) == (Broker(0, "a", 1), Broker(1, "a", 2))
-    assert list(second.alive()) == [first.own, second.own]
+    assert list(second.alive(PLAIN)) == [first.own, second.own]
     first.look()
-    assert list(first.alive()) == [first.own, second.own]
-    again = Brokers(root, "a", 1)
+    assert list(first.alive(PLAIN)) == [first.own, second.own]
+    again = brokers(root, "a", 1)
     assert again.own == first.own
 
 
 def test_who_stops_in_order_is_gone_at_once(root: str) -> None:
-    first, second = Brokers(root, "a", 1), Brokers(root, "a", 2)
+    first, second = brokers(root, "a", 1), brokers(root, "a", 2)
     second.stop()
     first.look()
-    assert list(first.alive()) == [first.own]
+    assert list(first.alive(PLAIN)) == [first.own]
 
 
 def test_who_does_not_renew_its_lease_is_gone(root: str, time: list[float]) -> None:
-    first, second = Brokers(root, "a", 1), Brokers(root, "a", 2)
+    first, second = brokers(root, "a", 1), brokers(root, "a", 2)
     first.look()
     for _ in range(int(LEASE_S / LOOK_EVERY_S)):
         time[0] += LOOK_EVERY_S
         first.look()
-        assert second.own in first.alive()
+        assert second.own in first.alive(PLAIN)
     time[0] += LOOK_EVERY_S
     first.look()
-    assert list(first.alive()) == [first.own]
+    assert list(first.alive(PLAIN)) == [first.own]
     second.look()
     first.look()
-    assert second.own in first.alive()
+    assert second.own in first.alive(PLAIN)
 
 
 def test_a_clock_that_is_set_back_ends_no_lease(root: str, time: list[float]) -> None:
-    first, second = Brokers(root, "a", 1), Brokers(root, "a", 2)
+    first, second = brokers(root, "a", 1), brokers(root, "a", 2)
     time[1] -= 86_400
     for _ in range(8):
         time[0] += LOOK_EVERY_S
         second.look()
         first.look()
-        assert list(first.alive()) == [first.own, second.own]
+        assert list(first.alive(PLAIN)) == [first.own, second.own]
 
 
 def test_a_store_that_fails_leaves_who_was_alive(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = Brokers(root, "a", 1), Brokers(root, "a", 2)
+    first, second = brokers(root, "a", 1), brokers(root, "a", 2)
     first.look()
 
     def fail() -> None:
@@ -98,29 +104,29 @@ def test_a_store_that_fails_leaves_who_was_alive(
 
     monkeypatch.setattr(first, "_read", fail)
     first.look()
-    assert list(first.alive()) == [first.own, second.own]
+    assert list(first.alive(PLAIN)) == [first.own, second.own]
 
 
 def test_nobody_is_gone_because_none_could_be_read(root: str, time: list[float]) -> None:
     """As where the store was away for a minute: the first look after it tells nothing of others."""
-    first = Brokers(root, "h", 1)
-    second = Brokers(root, "h", 2)
+    first = brokers(root, "h", 1)
+    second = brokers(root, "h", 2)
     first.look()
-    assert first.alive() == [first.own, second.own]
+    assert first.alive(PLAIN) == [first.own, second.own]
     time[0] += 60
     first.look()
-    assert first.alive() == [first.own, second.own]
+    assert first.alive(PLAIN) == [first.own, second.own]
     for _ in range(3):
         time[0] += LOOK_EVERY_S
         first.look()
-    assert first.alive() == [first.own]
+    assert first.alive(PLAIN) == [first.own]
 
 
 def test_groups_spread_over_the_gateways_as_all_of_them_say(root: str) -> None:
-    first, second = Brokers(root, "a", 1), Brokers(root, "a", 2)
+    first, second = brokers(root, "a", 1), brokers(root, "a", 2)
     first.look()
-    chosen = [first.serving(f"group-{number}") for number in range(40)]
-    assert chosen == [second.serving(f"group-{number}") for number in range(40)]
+    chosen = [first.serving(f"group-{number}", PLAIN) for number in range(40)]
+    assert chosen == [second.serving(f"group-{number}", PLAIN) for number in range(40)]
     assert set(chosen) == {first.own, second.own}
 
 

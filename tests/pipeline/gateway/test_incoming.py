@@ -183,3 +183,18 @@ def test_who_was_refused_takes_no_more_room() -> None:
         assert room.take(150_000, print)
 
     in_loop(wait)
+
+
+def test_who_leaves_while_it_waits_for_room_waits_no_more() -> None:
+    def wait() -> None:
+        room = Room(150_000)
+        room.hold(100_000)
+        made = Made(room)
+        made.arrives(framed(LARGE)[:10])
+        made.connection.close()
+        made.connection.connection_lost(None)
+        assert room.take(50_000, print)
+        room.give_back(150_000)
+        assert room.take(150_000, print)
+
+    in_loop(wait)

@@ -49,7 +49,10 @@ class Secured(NamedTuple):
 def secured(
     empty_root: Path, certificate: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Secured]:
-    """Two gateways of a root: one without TLS and one with it, both for users only."""
+    """Two gateways of a root: one without TLS and one with it, both for users only.
+
+    A client that was told of the other one could not connect to it.
+    """
     folder = tmp_path_factory.mktemp("secured")
     root, users = str(folder / "root"), folder / "users"
     shutil.copytree(empty_root, root, dirs_exist_ok=True)
@@ -62,14 +65,10 @@ def secured(
         ssl_certificate_location=str(certificate),
         ssl_key_location=str(certificate.with_name("key.pem")),
     )
-    # Clients are told of both gateways, and a listener speaks one protocol: each has its own root.
-    other = str(folder / "other")
-    shutil.copytree(root, other)
     with (
         coordinator(root),
-        coordinator(other),
         gateway(root, settings=plain) as first,
-        gateway(other, settings=tls) as second,
+        gateway(root, settings=tls) as second,
     ):
         yield Secured(
             root,

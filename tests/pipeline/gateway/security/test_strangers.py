@@ -218,7 +218,7 @@ def test_what_a_stranger_may_not_ask_is_refused_unread(
     with gateway(root, settings=GatewaySettings(users_file=users)) as broker:
         client = connect(broker)
         # It is no Metadata request: were it read, the log would say so.
-        client.socket.sendall(struct.pack(">ihhih", 60_000, 3, 4, 1, -1) + b"\xff" * 59_990)
+        client.socket.sendall(struct.pack(">ihhih", 60_000, 3, 4, 1, -1) + b"\x7f" * 59_990)
         assert client.is_closed()
     (line,) = [each for each in caplog.messages if "is closed" in each]
     assert line.endswith("API key 3 came before authentication was done")
