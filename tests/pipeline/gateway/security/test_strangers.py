@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka.protocol.consumer.group import HeartbeatResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.sasl import (
     SaslAuthenticateRequest,
@@ -25,8 +26,9 @@ from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.security.mechanisms import MECHANISMS
 from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
 from group_coordinator.pipeline.gateway.settings import GatewaySettings
-from tests.pipeline.gateway.raw import Client
-from tests.pipeline.gateway.running import coordinator, gateway
+from group_coordinator.schemas.errors import ErrorCode
+from tests.pipeline.gateway.raw import Client, heartbeat
+from tests.pipeline.gateway.running import coordinator, gateway, gateways
 from tests.waiting import wait_until
 
 OTHER = "127.0.0.2"
@@ -266,3 +268,32 @@ def test_a_tls_client_on_a_listener_without_tls_is_told_to_the_log(
             over_tls(client, certificate)
     (line,) = [each for each in caplog.messages if "is closed" in each]
     assert "a TLS hello came to a listener without TLS: b'\\x16\\x03\\x01" in line
+
+
+def test_each_listener_asks_what_its_protocol_says(
+    root: str, connect: Callable[..., Client], certificate: Path, users: str
+) -> None:
+    """One inside for everybody without TLS, and one outside for users over TLS."""
+    listeners = "PLAINTEXT://127.0.0.1:0,SASL_SSL://127.0.0.1:0"
+    settings = with_tls(certificate, users_file=users, listeners=listeners)
+    with coordinator(root), gateways(root, settings=settings) as brokers:
+        inside, outside = (brokers.own_at[name] for name in ("PLAINTEXT", "SASL_SSL"))
+        assert beats(connect(inside))
+        stranger = connect(outside)
+        stranger.send(heartbeat(), 4)
+        assert not is_answered(stranger)
+        user = over_tls(connect(outside), certificate)
+        log_in(user)
+        assert beats(user)
+        user.socket.close()
+
+
+def beats(client: Client) -> bool:
+    answer = client.ask(heartbeat(), HeartbeatResponse, 4)
+    return bool(answer.error_code == ErrorCode.UNKNOWN_MEMBER_ID)
+
+
+def is_answered(client: Client) -> bool:
+    with suppress(ConnectionError):
+        return client.socket.recv(1) != b""
+    return False
