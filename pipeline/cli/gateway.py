@@ -139,7 +139,7 @@ async def _serve(
         places = [f"{each.host}:{each.port}" for each in brokers.own_at.values()]
         told = ", ".join(places)
         log.info("gateway: broker %d at %s serves %s", brokers.own.node_id, told, root)
-        lines = [line for each in listeners for line in _who_may(settings, each)]
+        lines = [line for each in listeners for line in who_may(settings, each)]
         for level, line in (*lines, (logging.INFO, _what_may(root))):
             log.log(level, "gateway: %s", line)
         _share_the_interpreter()
@@ -173,7 +173,7 @@ def _collect_seldom() -> None:
     gc.set_threshold(_YOUNG_OBJECTS, 20, 20)
 
 
-def _who_may(settings: GatewaySettings, listener: Listener) -> list[tuple[int, str]]:
+def who_may(settings: GatewaySettings, listener: Listener) -> list[tuple[int, str]]:
     """What to say at the start of who may use a listener, each with its level."""
     from group_coordinator.pipeline.gateway.security.mechanisms import PLAIN
     from group_coordinator.schemas.acls import ANONYMOUS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from kafka.protocol.metadata import (
 )
 
 from group_coordinator.pipeline.cli.gateway import read_listeners as of_command
+from group_coordinator.pipeline.cli.gateway import who_may
 from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.errors import WrongCall
 from group_coordinator.pipeline.gateway.brokers import Broker, Brokers
@@ -96,6 +98,34 @@ def test_where_to_listen_is_said_once(options: tuple[str | None, str | None]) ->
     assert len(of_command(named, None, None)) == 1
     with pytest.raises(WrongCall, match="said twice"):
         of_command(named, *options)
+
+
+@pytest.mark.parametrize(
+    ("settings", "at", "warning"),
+    [
+        ({}, "127.0.0.1", None),
+        ({}, "kafka.example", "kafka.example IS NO LOOPBACK ADDRESS AND PLAINTEXT HAS NO USERS"),
+        ({"users_file": "u"}, "127.0.0.1", "passwords of PLAIN can be read on the way"),
+        ({"users_file": "u", "sasl_enabled_mechanisms": "SCRAM-SHA-256"}, "kafka.example", None),
+        (
+            {
+                "users_file": "u",
+                "ssl_certificate_location": "certificate",
+                "ssl_key_location": "key",
+            },
+            "kafka.example",
+            None,
+        ),
+    ],
+)
+def test_what_is_open_is_told_at_the_start(
+    settings: dict[str, str], at: str, warning: str | None
+) -> None:
+    one = GatewaySettings(**settings)
+    lines = who_may(one, one.listener((at, 9092)))
+    warned = [line for level, line in lines if level == logging.WARNING]
+    assert len(warned) == (warning is not None)
+    assert all(str(warning) in line for line in warned)
 
 
 # --- whom clients are told of ---------------------------------------------------------------------

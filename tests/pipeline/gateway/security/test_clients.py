@@ -181,6 +181,14 @@ def test_the_principal_stands_in_the_request_s_row(secured: Secured) -> None:
     assert mine == {"User:alice"}
 
 
+def test_no_password_stands_in_a_table(secured: Secured) -> None:
+    test_librdkafka_logs_in(secured, "PLAIN", "SASL_PLAINTEXT")
+    tables = [each.parent for each in Path(secured.root).rglob("_delta_log")]
+    rows = {each.name: str(DeltaTable(each).to_pyarrow_table().to_pylist()) for each in tables}
+    assert "User:alice" in rows["requests"]
+    assert [name for name, text in rows.items() if "wonder" in text] == []
+
+
 # --- the order of requests ----------------------------------------------------------------------
 
 
