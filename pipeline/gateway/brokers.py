@@ -106,8 +106,7 @@ class Brokers:
             lease = self._appender.last_version(_lease_of(event.broker_id))
             if self._signs.holds(event.broker_id, lease) and not event.stopped:
                 for name, brokers in alive.items():
-                    if event.broker_id != self.own.node_id:
-                        brokers.update(_at(event, name))
+                    brokers.update(_at(event, name))
         self._alive = {name: sorted(brokers) for name, brokers in alive.items()}
 
     def stop(self) -> None:

@@ -25,7 +25,7 @@ from group_coordinator.pipeline.gateway.places import NoPlace, Places
 from group_coordinator.pipeline.gateway.polls import Polls
 from group_coordinator.pipeline.gateway.producing import Producing
 from group_coordinator.pipeline.gateway.refusals import Refusals
-from group_coordinator.pipeline.gateway.security.tls import server_context
+from group_coordinator.pipeline.gateway.security.tls import client_speaks, server_context
 from group_coordinator.pipeline.gateway.security.users import Users
 from group_coordinator.pipeline.gateway.seldom import Seldom
 from group_coordinator.pipeline.gateway.session import Repeated, Session
@@ -128,16 +128,14 @@ class Gateway:
         """Make a socket its connection, after the TLS handshake if there is one."""
         loop = asyncio.get_running_loop()
         try:
-            await loop.connect_accepted_socket(
-                lambda: connection,
-                accepted,
-                ssl=tls,
-                ssl_handshake_timeout=None if tls is None else LOG_IN_S,
-            )
-        # A client that speaks no TLS, or that left.
+            async with asyncio.timeout(None if tls is None else LOG_IN_S):
+                if tls is not None:
+                    await client_speaks(accepted)
+                await loop.connect_accepted_socket(lambda: connection, accepted, ssl=tls)
+        # A client that speaks no TLS, says nothing, or left.
         except OSError as error:
             line = "the connection of %s is closed: no TLS handshake: %s"
-            why = str(error) or "the client left"
+            why = str(error) or type(error).__name__
             self._lines.say(logging.INFO, line, connection.address.host, why)
         finally:
             if not connection.is_made:

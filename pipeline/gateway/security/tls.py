@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
+from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    import socket
 
 
 class CertificateError(Failure):
@@ -26,3 +31,17 @@ def server_context(certificate: str, key: str) -> ssl.SSLContext:
             f"cannot serve TLS with certificate {certificate} and key {key}: {error}"
         ) from error
     return context
+
+
+async def client_speaks(accepted: socket.socket) -> None:
+    """Wait until a client has sent something, which is left to be read.
+
+    asyncio makes 0.3 MB of buffers for TLS, which whoever is silent is not to have.
+    """
+    loop = asyncio.get_running_loop()
+    spoke = asyncio.Event()
+    loop.add_reader(accepted, spoke.set)
+    try:
+        await spoke.wait()
+    finally:
+        loop.remove_reader(accepted)

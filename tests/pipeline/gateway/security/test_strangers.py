@@ -6,6 +6,7 @@ import logging
 import socket
 import ssl
 import struct
+from asyncio import sslproto
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -157,6 +158,29 @@ def test_descriptors_are_kept_for_the_gateway_s_own_files(
     ) in caplog.messages
     # Strangers write no log of any length.
     assert sum("is refused" in line for line in caplog.messages) == 10
+
+
+def test_who_is_silent_has_no_buffers_for_tls(
+    root: str,
+    connect: Callable[..., Client],
+    certificate: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[sslproto.SSLProtocol] = []
+    make = sslproto.SSLProtocol.__init__
+
+    def counted(self: sslproto.SSLProtocol, *args: Any, **options: Any) -> None:
+        made.append(self)
+        make(self, *args, **options)
+
+    monkeypatch.setattr(sslproto.SSLProtocol, "__init__", counted)
+    with gateway(root, settings=with_tls(certificate)) as broker:
+        for _ in range(20):
+            connect(broker)
+        client = over_tls(connect(broker), certificate)
+        assert is_served(client)
+        assert len(made) == 1
+        client.socket.close()
 
 
 # --- how long -------------------------------------------------------------------------------------
