@@ -170,7 +170,7 @@ class Connection(asyncio.BufferedProtocol):
             size <= FREE_BYTES
             and size <= self._session.largest_frame
             and frame_size(data) == size
-            and not (self._frames or self._incoming)
+            and not (self._frames or self._incoming.buffer)
             and self._may_begin(frame := data[_SIZE_BYTES:])
         ):
             self._begin(frame, self._sent.after)
@@ -327,7 +327,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def _settle(self, turn: _Turn) -> None:
         """Of a frame nothing is left to do."""
-        self._incoming.answered(turn.frame)
+        if len(turn.frame) > FREE_BYTES:
+            self._incoming.answered(turn.frame)
 
     def _fail(self, error: Exception) -> None:
         """Close: a frame has no answer."""

@@ -31,7 +31,7 @@ _QUOTED_BYTES = 16
 
 
 class Incoming:
-    """The bytes of one connection that are still to be cut into frames.
+    """The bytes of one connection that are still to be cut into frames, in `buffer`.
 
     `room_granted` is called when the frame that waited has room, `too_late` with the reason when a
     frame with room did not come in time.
@@ -46,7 +46,7 @@ class Incoming:
         self._memory = memory
         self._room_granted = room_granted
         self._too_late = too_late
-        self._buffer = bytearray()
+        self.buffer = bytearray()
         # Of the next frame: whether it waits for those before it or for room, and until when it may
         # come once it has some.
         self.waits_for_frames = self.waits_for_room = False
@@ -54,12 +54,9 @@ class Incoming:
         # What this connection has taken of the memory, bytes.
         self._taken = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._buffer)
-
     def take_in(self, data: bytes) -> None:
         """Take bytes that have come."""
-        self._buffer += data
+        self.buffer += data
 
     def next_frame(self, largest: int, may_be_large: bool) -> bytes | None:
         """Cut off the next frame, None if it is not there. Raises InvalidFrame.
@@ -68,7 +65,7 @@ class Incoming:
         `may_be_large` now.
         """
         self.waits_for_frames = False
-        buffer = self._buffer
+        buffer = self.buffer
         size = frame_size(buffer)
         if size is None:
             return None
@@ -101,11 +98,9 @@ class Incoming:
         return frame
 
     def answered(self, frame: bytes) -> None:
-        """Give the room of a frame back: nothing is left to do of it."""
-        size = len(frame)
-        if size > FREE_BYTES:
-            self._taken -= size
-            self._memory.give_back(size)
+        """Give the room of a large frame back: nothing is left to do of it."""
+        self._taken -= len(frame)
+        self._memory.give_back(len(frame))
 
     def close(self) -> None:
         """Give back all that was taken: nothing more is read."""
@@ -118,7 +113,7 @@ class Incoming:
         taken, self._taken = self._taken, 0
         self._memory.give_back(taken)
         self.waits_for_frames = False
-        self._buffer.clear()
+        self.buffer.clear()
 
     def _granted(self) -> None:
         self.waits_for_room = False
@@ -131,4 +126,4 @@ class Incoming:
         self._deadline = asyncio.get_running_loop().call_later(ARRIVE_S, self._too_late, why)
 
     def _size(self) -> int:
-        return cast(int, frame_size(self._buffer))
+        return cast(int, frame_size(self.buffer))
