@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import socket
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from group_coordinator.pipeline.delta.open import open_appender
 from group_coordinator.pipeline.errors import WrongCall
 from group_coordinator.pipeline.gateway.brokers import Broker, Brokers
 from group_coordinator.pipeline.gateway.listeners import Endpoint, Listener, read_listeners
+from group_coordinator.pipeline.gateway.listening import Address
 from group_coordinator.pipeline.gateway.settings import GatewaySettings, gateway_settings
 from group_coordinator.pipeline.settings import Settings, SettingsError
 from group_coordinator.pipeline.tables.store import read_table, table_uri
@@ -184,6 +186,18 @@ def test_a_client_is_told_the_advertised_address(root: str) -> None:
     )
     with looking(root), gateways(root, settings=named):
         assert told_at(Broker(0, "127.0.0.1", port)) == {Broker(0, "kafka.example", 19092)}
+
+
+def test_who_cannot_listen_at_all_addresses_listens_at_none(root: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        where = f"INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:{taken.getsockname()[1]}"
+        named = GatewaySettings(listeners=where, listener_security_protocol_map=MAP)
+        with pytest.raises(Address, match="cannot listen on"), gateways(root, settings=named):
+            pass
+    # A socket that was left open is told of when it is collected, and a warning is a failure.
+    gc.collect()
 
 
 def test_gateways_of_other_listeners_are_not_told(root: str) -> None:
