@@ -19,7 +19,7 @@ from group_coordinator.pipeline.monitor.log_segments import (
 )
 from group_coordinator.pipeline.monitor.table_files import files_query
 from group_coordinator.pipeline.monitor.unindexed import read_unindexed
-from group_coordinator.pipeline.monitor.view_text import Statement, read_statements, words_of
+from group_coordinator.pipeline.monitor.view_text import Named, Statement, names_in, read_statements
 from group_coordinator.schemas import rows as stored
 from group_coordinator.schemas.rows import TableRows, sql_columns
 
@@ -121,7 +121,7 @@ class Catalog:
 
     def names(self) -> list[str]:
         """Return the names of the tables and views that can be queried."""
-        views = [view.name for view in self._views.values() if view.sql.startswith("CREATE VIEW")]
+        views = [view.name for view in self._views.values() if not view.is_macro]
         return [*_TABLES, *views]
 
     def has_table(self, name: str) -> bool:
@@ -134,20 +134,29 @@ class Catalog:
         With `sql` what is computed is that query, under a new name or in the place of a view, of
         which it may leave out rows and columns that nobody will ask for. Raises QueryError.
         """
-        self.query(f"CREATE TABLE holding AS {sql or f'FROM {name}'}")
-        if name in self._held:
-            self.query(f"DROP TABLE {name}")
-        elif name in self._views:
-            self.query(f"DROP VIEW {name}")
-        self.query(f"ALTER TABLE holding RENAME TO {name}")
+        query = sql or f"FROM {name}"
+        self._run(query, lambda: self._keep(name, query))
         self._held.add(name)
 
+    def _keep(self, name: str, query: str) -> None:
+        self._connection.execute(f"CREATE TABLE holding AS {query}")
+        if name in self._held:
+            self._connection.execute(f"DROP TABLE {name}")
+        elif name in self._views:
+            self._connection.execute(f"DROP VIEW {name}")
+        self._connection.execute(f"ALTER TABLE holding RENAME TO {name}")
+
     def _run(self, sql: str, ask: Callable[[], T]) -> T:
-        """Make what a text names, and ask. Raises QueryError."""
+        """Make what a query names, and ask. Raises QueryError."""
         try:
             with duckdb_interrupted():
                 self._provide(sql)
-                return self._answer(ask)
+                try:
+                    return self._answer(ask)
+                except duckdb.CatalogException:
+                    # A name in a string, as in `query_table('groups')`.
+                    self._make_all(self._known())
+                    return self._answer(ask)
         except duckdb.Error as error:
             raise QueryError(str(error)) from error
 
@@ -164,14 +173,26 @@ class Catalog:
             return ask()
 
     def _provide(self, sql: str) -> None:
-        """Make what a text names: functions, tables, views; all if it names none, as `SHOW`."""
-        known = {*self._functions, *_TABLES, *_COMPUTED, *self._views, *self._held}
-        names = (words_of(sql) & known) or known
+        """Make what a query names: functions, tables, views; all if it names none, as `SHOW`."""
+        named = names_in(self._ask, sql)
+        names = self._known() if named is None else (self._of(named) or self._known())
         if isinstance(self._as_of, int):
             self._check_one_table(names)
         self._make_all(names)
 
-    def _check_one_table(self, names: set[str] | frozenset[str]) -> None:
+    def _known(self) -> set[str]:
+        return {*self._functions, *_TABLES, *_COMPUTED, *self._views, *self._held}
+
+    def _of(self, named: Named) -> set[str]:
+        """Those of the names that are ours. A function may have a view's name, as `lag` has."""
+        functions = {
+            name
+            for name in named.functions
+            if name in self._functions or (name in self._views and self._views[name].is_macro)
+        }
+        return functions | (named.tables & self._known())
+
+    def _check_one_table(self, names: set[str]) -> None:
         """Raise AmbiguousVersion if what is named stands on several tables."""
         tables = sorted(self._tables_below(names))
         if len(tables) != 1:
@@ -180,19 +201,19 @@ class Catalog:
                 "give a time, at which all of them are read, or query one table"
             )
 
-    def _tables_below(self, names: set[str] | frozenset[str]) -> set[str]:
+    def _tables_below(self, names: set[str]) -> set[str]:
         views = [self._views[name] for name in names if name in self._views]
         return (set(names) - self._views.keys() - self._functions.keys()).union(
             *(self._tables_below(self._below(view)) for view in views)
         )
 
-    def _below(self, view: Statement) -> set[str]:
-        """What a view names. It stands on views before it; `lag` is also a function's name."""
-        order = list(self._views)
-        earlier = order[: order.index(view.name)]
-        return set(view.words & {*self._functions, *_TABLES, *_COMPUTED, *earlier})
+    def _below(self, statement: Statement) -> set[str]:
+        """What a view or a macro stands on."""
+        named = names_in(self._ask, statement.query)
+        assert named is not None, statement.name
+        return self._of(named)
 
-    def _make_all(self, names: set[str] | frozenset[str]) -> None:
+    def _make_all(self, names: set[str]) -> None:
         """Make them in one order, whatever the order of the query."""
         for name in (*self._functions, *_TABLES, *_COMPUTED, *self._views):
             if name in names:
@@ -202,15 +223,10 @@ class Catalog:
         if name in self._present:
             return
         self._present.add(name)
-        function = self._functions.get(name)
-        if function is not None:
-            self._make_all(function.words & self._functions.keys())
-            self._connection.execute(function.sql)
-            return
-        view = self._views.get(name)
-        if view is not None:
-            self._make_all(self._below(view))
-            self._connection.execute(view.sql)
+        statement = self._functions.get(name) or self._views.get(name)
+        if statement is not None:
+            self._make_all(self._below(statement))
+            self._connection.execute(statement.sql)
             return
         for earlier in _BEFORE.get(name, ()):
             self._make(earlier)

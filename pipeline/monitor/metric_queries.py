@@ -15,7 +15,10 @@ from msgspec import Struct
 
 
 class Gauge(Struct, frozen=True):
-    """A metric: `sql` gives a row for each series, the labels in their order and then the value."""
+    """A metric: `sql` gives a row for each series, the labels in their order and then the value.
+
+    But for the label `CLUSTER`, which is first where a metric has it and the same in all series.
+    """
 
     name: str
     help: str
@@ -23,6 +26,8 @@ class Gauge(Struct, frozen=True):
     sql: str
 
 
+# kafka-lag-exporter's name of the label.
+CLUSTER = "cluster_name"
 # Tables that are computed once for each scrape, in this order: a view as it is, or a query.
 HELD = {
     "committed_offsets": (
@@ -179,22 +184,22 @@ KMINION = (
 # --- kafka-lag-exporter ---------------------------------------------------------------------------
 
 _L = "kafka_consumergroup_group"
-_TOPIC = ("cluster_name", "topic", "partition")
-_GROUP = ("cluster_name", "group")
-_OWNED = ("cluster_name", "group", "topic", "partition", "member_host", "consumer_id", "client_id")
-_OWNED_SQL = 'cluster_name(), group_id, topic, "partition", client_host, member_id, client_id'
+_TOPIC = (CLUSTER, "topic", "partition")
+_GROUP = (CLUSTER, "group")
+_OWNED = (CLUSTER, "group", "topic", "partition", "member_host", "consumer_id", "client_id")
+_OWNED_SQL = 'group_id, topic, "partition", client_host, member_id, client_id'
 LAG_EXPORTER = (
     Gauge(
         "kafka_partition_latest_offset",
         "The offset of the partition's next record.",
         _TOPIC,
-        'SELECT cluster_name(), topic, "partition", log_end_offset FROM scraped_ends',
+        'SELECT topic, "partition", log_end_offset FROM scraped_ends',
     ),
     Gauge(
         "kafka_partition_earliest_offset",
         "The first offset of the partition.",
         _TOPIC,
-        'SELECT cluster_name(), topic, "partition", log_start_offset FROM scraped_ends',
+        'SELECT topic, "partition", log_start_offset FROM scraped_ends',
     ),
     Gauge(
         f"{_L}_offset",
@@ -218,25 +223,25 @@ LAG_EXPORTER = (
         f"{_L}_max_lag",
         "The group's greatest lag of a partition.",
         _GROUP,
-        "SELECT cluster_name(), group_id, max_lag FROM chosen WHERE max_lag IS NOT NULL",
+        "SELECT group_id, max_lag FROM chosen WHERE max_lag IS NOT NULL",
     ),
     Gauge(
         f"{_L}_max_lag_seconds",
         "The group's greatest lag in time of a partition.",
         _GROUP,
-        "SELECT cluster_name(), group_id, lag_seconds FROM chosen WHERE lag_seconds IS NOT NULL",
+        "SELECT group_id, lag_seconds FROM chosen WHERE lag_seconds IS NOT NULL",
     ),
     Gauge(
         f"{_L}_sum_lag",
         "Records that the group has not read.",
         _GROUP,
-        "SELECT cluster_name(), group_id, lag FROM chosen WHERE lag IS NOT NULL",
+        "SELECT group_id, lag FROM chosen WHERE lag IS NOT NULL",
     ),
     Gauge(
         f"{_L}_topic_sum_lag",
         "Records of the topic that the group has not read.",
-        ("cluster_name", "group", "topic"),
-        "SELECT cluster_name(), group_id, topic, CAST(sum(lag) AS BIGINT) FROM chosen_lag "
+        (CLUSTER, "group", "topic"),
+        "SELECT group_id, topic, CAST(sum(lag) AS BIGINT) FROM chosen_lag "
         "WHERE lag IS NOT NULL GROUP BY ALL",
     ),
 )

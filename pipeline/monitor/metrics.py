@@ -22,7 +22,7 @@ from group_coordinator.pipeline.delta.data_files import to_table
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.monitor.metric_queries import GAUGES, HELD, Gauge
+from group_coordinator.pipeline.monitor.metric_queries import CLUSTER, GAUGES, HELD, Gauge
 from group_coordinator.pipeline.monitor.traffic import BATCH_BOUNDS_S, Traffic
 from group_coordinator.pipeline.tables.store import has_table, table_uri
 from group_coordinator.schemas.tables import ON_DEMAND, TABLES
@@ -124,7 +124,7 @@ class RootMetrics(Collector):
         took = GaugeMetricFamily(
             "kafka_consumergroup_poll_time_ms",
             "How long it took to read the tables, ms.",
-            labels=["cluster_name"],
+            labels=[CLUSTER],
         )
         took.add_metric([self._settings.cluster_name], self._took_s * 1000)
         yield took
@@ -140,13 +140,11 @@ class RootMetrics(Collector):
     def _all(self) -> Iterator[Metric]:
         self._traffic.poll()
         catalog = Catalog(self._root)
-        name = self._settings.cluster_name.replace("'", "''")
-        catalog.query(f"CREATE MACRO cluster_name() AS '{name}'")
         for name, sql in HELD.items():
             query = None if sql is None else sql.format(max_groups=self._settings.max_groups)
             catalog.hold(name, query)
         for each in GAUGES:
-            yield _family(catalog, each)
+            yield _family(catalog, each, self._settings.cluster_name)
         yield from self._of_traffic(catalog)
         yield from self._of_tables()
 
@@ -205,8 +203,9 @@ def _gauge(name: str, text: str, value: float) -> Metric:
     return GaugeMetricFamily(name, text, value=value)
 
 
-def _family(catalog: Catalog, gauge: Gauge) -> Metric:
+def _family(catalog: Catalog, gauge: Gauge, cluster_name: str) -> Metric:
+    common = [cluster_name] if CLUSTER in gauge.labels else []
     family = GaugeMetricFamily(gauge.name, gauge.help, labels=gauge.labels)
     for *labels, value in catalog.query(gauge.sql).rows:
-        family.add_metric([str(label) for label in labels], value)
+        family.add_metric([*common, *map(str, labels)], value)
     return family

@@ -1,23 +1,31 @@
-"""The statements that make the views, and which of them a query needs."""
+"""The statements that make the views, and what a query names, by DuckDB's own parser."""
 
 from __future__ import annotations
 
 import re
 from functools import cache
 from importlib import resources
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct
 
-_HEAD = re.compile(r"CREATE (?:VIEW|MACRO) (\w+)")
-_WORD = re.compile(r"\w+")
+if TYPE_CHECKING:
+    from group_coordinator.pipeline.delta.plain_table import Ask
+
+_HEAD = re.compile(r"CREATE (?:VIEW|MACRO) (\w+)(?:\([^)]*\))? AS\s+(TABLE\s+)?")
+# What refers to a table or a view in DuckDB's form of a parsed query: `FROM x`, and `SHOW x`.
+_OF_TABLES = ("BASE_TABLE", "SHOW_REF")
+_NONE: frozenset[str] = frozenset()
 
 
 class Statement(Struct, frozen=True):
-    """A view or a macro, and each word of its text."""
+    """A view or a macro: the statement that makes it, and the query that it stands for."""
 
     name: str
     sql: str
-    words: frozenset[str]
+    query: str
+    is_macro: bool
 
 
 @cache
@@ -29,10 +37,46 @@ def read_statements(file: str) -> dict[str, Statement]:
     for sql in filter(None, map(str.strip, re.split(r";$", plain, flags=re.MULTILINE))):
         head = _HEAD.match(sql)
         assert head, sql
-        statements[head[1]] = Statement(head[1], sql, words_of(sql))
+        body = sql[head.end() :]
+        is_macro = head[0].startswith("CREATE MACRO")
+        query = f"SELECT {body}" if is_macro and not head[2] else body
+        statements[head[1]] = Statement(head[1], sql, query, is_macro)
     return statements
 
 
-def words_of(sql: str) -> frozenset[str]:
-    """Return the words of a text in lower case: each name of a table is among them."""
-    return frozenset(_WORD.findall(sql.lower()))
+class Named(Struct, frozen=True):
+    """The names in a query, in lower case: of tables and views, and of functions."""
+
+    tables: frozenset[str]
+    functions: frozenset[str]
+
+
+def names_in(ask: Ask, sql: str) -> Named | None:
+    """Return what the queries of a text name; None if one is another statement than a query.
+
+    `ask` runs a query of DuckDB's. A text that cannot be parsed names nothing.
+
+    DuckDB's `get_table_names` binds as well: it fails where a table that is still to be made is
+    joined by `USING`, and for parameters.
+    """
+    ((text,),) = ask("SELECT json_serialize_sql(" + _quoted(sql) + ")")
+    parsed = msgspec.json.decode(text)
+    if parsed["error"]:
+        return None if parsed["error_type"] == "not implemented" else Named(_NONE, _NONE)
+    tables, functions = set(), set()
+    left: list[Any] = [parsed["statements"]]
+    while left:
+        each = left.pop()
+        if isinstance(each, dict):
+            if each.get("type") in _OF_TABLES and each["table_name"]:
+                tables.add(each["table_name"].lower())
+            elif "function_name" in each:
+                functions.add(each["function_name"].lower())
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+    return Named(frozenset(tables), frozenset(functions))
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

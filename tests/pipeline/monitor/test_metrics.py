@@ -159,6 +159,13 @@ def test_lag_members_and_ends_are_exported(told: list[Metric]) -> None:
     assert found["kminion_exporter_up"] == {(): 1}
 
 
+@pytest.mark.parametrize("name", ["groups", "lag", "it's", "topics lag verdicts"])
+def test_a_root_may_have_any_name_that_of_a_view_too(log: Log, name: str) -> None:
+    found = exported(RootMetrics(log.root, MetricsSettings(name)))
+    assert found["kminion_exporter_up"] == {(): 1}
+    assert found["kafka_consumergroup_group_sum_lag"] == {(name, "g"): 2}
+
+
 def test_of_many_groups_those_that_are_furthest_behind_have_series(log: Log) -> None:
     log.append(commit("behind", 0, 2_000), commit("further", 0, 2_000, ("t", 0)))
     log.append(commit("further", 0, 2_000, ("t", 1)))
