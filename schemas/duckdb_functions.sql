@@ -5,6 +5,10 @@
 CREATE MACRO as_time(ms) AS
 CASE WHEN ms BETWEEN -62135596800000 AND 253370764799999 THEN epoch_ms(ms) END;
 
+-- The records that are left from a committed offset to the end. Clients may commit any 64 bits as an offset: a negative
+-- one is before all records, and has no room for a difference.
+CREATE MACRO behind(end_, committed) AS greatest(end_ - greatest(committed, 0), 0);
+
 -- The time of an offset within a span of offsets that were written from first_ms to last_ms.
 CREATE MACRO at_offset(wanted, base, end_, first_ms, last_ms) AS
 first_ms + CASE WHEN end_ - base > 1 AND wanted < end_
@@ -17,49 +21,55 @@ CASE WHEN next_ms > at_ms AND now_ms < next_ms
      THEN end_ + ((next_end - end_) * ((now_ms - at_ms) / (next_ms - at_ms)))::BIGINT
      ELSE end_ END;
 
--- The number in these bytes of a blob in hexadecimal digits; null past its end.
-CREATE MACRO number_at(digits, place, bytes) AS
-CASE WHEN 2 * (place + bytes) <= length(digits)
-     THEN TRY_CAST('0x' || substr(digits, 2 * place + 1, 2 * bytes) AS BIGINT) END;
+-- The number in these bytes of a blob, big-endian: of four bytes a signed one, of two never negative; null past its end.
+CREATE MACRO number_at(blob_, place, bytes) AS
+CASE WHEN place + bytes <= octet_length(blob_) THEN blob_[place + 1 : place + bytes]::BIT::INTEGER END;
 
--- An array's length in the consumer protocol, which writes -1 for null.
-CREATE MACRO count_at(digits, place) AS
-CASE WHEN number_at(digits, place, 4) = 4294967295 THEN 0
-     WHEN number_at(digits, place, 4) <= length(digits) // 2 THEN number_at(digits, place, 4) END;
+-- The length of an array, or of nullable bytes; null for one that the blob has no room for. Bytes that are null have -1.
+CREATE MACRO count_at(blob_, place) AS
+CASE WHEN number_at(blob_, place, 4) BETWEEN 0 AND octet_length(blob_) THEN number_at(blob_, place, 4) END;
 
 -- Each macro's argument is put in as often as the macro names it, and computed as often: what is used more than once is
 -- bound to a name by a lambda over a list of one.
 
 -- The length in bytes of a topic's entry at this place: its name and its partitions.
-CREATE MACRO entry_bytes(digits, place) AS
+CREATE MACRO entry_bytes(blob_, place) AS
 list_transform(
-    [{'start': place, 'name': number_at(digits, place, 2)}],
-    lambda entry: 6 + entry.name + 4 * count_at(digits, entry.start + 2 + entry.name)
+    [{'start': place, 'name': number_at(blob_, place, 2)}],
+    lambda entry: 6 + entry.name + 4 * count_at(blob_, entry.start + 2 + entry.name)
 )[1];
 
--- Where each topic of an assignment begins, and where the last one ends; null if the bytes are cut short.
-CREATE MACRO topic_places(digits) AS
+-- Where each topic of an assignment begins, and where the last one ends; the last is null if the bytes are cut short.
+-- Each step copies the places before it: more than 10,000 topics, which a megabyte of zeros has, are not looked at.
+CREATE MACRO topic_places(blob_) AS
 list_reduce(
-    range(count_at(digits, 2)),
-    lambda places, n: list_transform(
-        [places[-1]], lambda last: list_append(places, last + entry_bytes(digits, last))
-    )[1],
+    range(CASE WHEN count_at(blob_, 2) <= 10000 THEN count_at(blob_, 2) END),
+    lambda places, n: CASE WHEN places[-1] IS NULL THEN places ELSE list_transform(
+        [places[-1]], lambda last: list_append(places, last + entry_bytes(blob_, last))
+    )[1] END,
     [6::BIGINT]
 );
 
-CREATE MACRO decode_topic(digits, start, name_bytes) AS {
-    'topic': TRY(decode(unhex(substr(digits, 2 * start + 5, 2 * name_bytes)))),
-    'partitions': list_transform(
-        range(count_at(digits, start + 2 + name_bytes)),
-        lambda n: number_at(digits, start + 6 + name_bytes + 4 * n, 4)::INTEGER
-    )
+-- Numbers of four bytes, one after the other. Each slice of a blob costs its whole length: not one for each number.
+CREATE MACRO numbers_in(blob_) AS
+list_transform(regexp_extract_all(hex(blob_), '.{8}'), lambda digits: unhex(digits)::BIT::INTEGER);
+
+CREATE MACRO decode_topic(blob_, start, name_bytes) AS {
+    'topic': CASE WHEN name_bytes <= 32767 THEN TRY(decode(blob_[start + 3 : start + 2 + name_bytes])) END,
+    'partitions': numbers_in(blob_[
+        start + 7 + name_bytes : start + 6 + name_bytes + 4 * count_at(blob_, start + 2 + name_bytes)
+    ])
 };
 
-CREATE MACRO decode_topics(digits, places) AS
-CASE WHEN 2 * places[-1] <= length(digits)
+-- Whether there are nullable bytes at this place: those that the assignor added, after the topics.
+CREATE MACRO has_bytes_at(blob_, place) AS
+number_at(blob_, place, 4) = -1 OR place + 4 + count_at(blob_, place) <= octet_length(blob_);
+
+CREATE MACRO decode_topics(blob_, places) AS
+CASE WHEN number_at(blob_, 0, 2) <= 32767 AND has_bytes_at(blob_, places[-1])
      THEN list_transform(
-         list_transform(places[:-2], lambda start: {'start': start, 'name': number_at(digits, start, 2)}),
-         lambda entry: decode_topic(digits, entry.start, entry.name)
+         list_transform(places[:-2], lambda start: {'start': start, 'name': number_at(blob_, start, 2)}),
+         lambda entry: decode_topic(blob_, entry.start, entry.name)
      ) END;
 
 CREATE MACRO if_named(topics) AS
@@ -73,8 +83,8 @@ list_transform(
 CREATE MACRO decode_assignment(assignment) AS
 CASE WHEN octet_length(assignment) = 0 THEN []
      ELSE list_transform(
-         [hex(assignment)],
-         lambda digits: list_transform(
-             [topic_places(digits)], lambda places: if_named(decode_topics(digits, places))
+         [assignment],
+         lambda blob_: list_transform(
+             [topic_places(blob_)], lambda places: if_named(decode_topics(blob_, places))
          )[1]
      )[1] END;

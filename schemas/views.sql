@@ -308,7 +308,7 @@ SELECT
     committed_offset,
     log_start_offset,
     log_end_offset,
-    CASE WHEN log_end_offset IS NOT NULL THEN greatest(log_end_offset - committed_offset, 0) END AS lag,
+    CASE WHEN log_end_offset IS NOT NULL THEN behind(log_end_offset, committed_offset) END AS lag,
     CASE
         WHEN log_end_offset IS NULL THEN NULL
         WHEN committed_offset >= log_end_offset THEN 0.0
@@ -369,9 +369,9 @@ SELECT
     end_at(
         epoch_ms(written_at), log_end_offset, next_end_offset, epoch_ms(topic_timeline."at"), epoch_ms(next_at)
     ) AS log_end_offset,
-    CASE WHEN log_end_offset IS NOT NULL THEN greatest(end_at(
+    CASE WHEN log_end_offset IS NOT NULL THEN behind(end_at(
         epoch_ms(written_at), log_end_offset, next_end_offset, epoch_ms(topic_timeline."at"), epoch_ms(next_at)
-    ) - committed_offset, 0) END AS lag,
+    ), committed_offset) END AS lag,
     request_id
 FROM (
     SELECT *, row_number() OVER (

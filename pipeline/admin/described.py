@@ -112,7 +112,7 @@ def partition_lags(catalog: Catalog, group_ids: Sequence[str]) -> list[Partition
     SELECT group_id, topic, "partition",
            CASE WHEN leader_epoch >= 0 THEN leader_epoch END, committed_offset, log_end_offset,
            CASE WHEN log_end_offset IS NOT NULL AND committed_offset IS NOT NULL
-                THEN greatest(log_end_offset - committed_offset, 0) END,
+                THEN behind(log_end_offset, committed_offset) END,
            member_id, client_host, client_id
     FROM committed FULL JOIN held USING (group_id, topic, "partition")
     LEFT JOIN topic_ends USING (topic, "partition")

@@ -62,10 +62,12 @@ def test_a_commit_at_a_time_without_a_date_hides_no_other_group(log: Log, time: 
 def test_ctrl_c_ends_a_query_as_it_ends_python(log: Log) -> None:
     """Not by DuckDB's RuntimeError, which `watch` would show as a bug."""
 
+    catalog = Catalog(log.root)
+    catalog.query("SHOW TABLES")
+
     def interrupted() -> None:
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-        endless = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(1000000) b"
-        Catalog(log.root).query(endless)
+        catalog.query("SELECT sum(a.range * b.range) FROM range(10000000) a, range(1000000) b")
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
@@ -208,6 +210,14 @@ def test_an_assignment_is_decoded_as_its_member_decodes_it(log: Log) -> None:
         flat = [(each["topic"], n) for each in decoded[group] for n in each["partitions"]]
         assert flat == [tuple(each) for each in decode_assignment(assignment).partitions]
         assert sorted(row[1:] for row in rows if row[0] == group) == sorted(flat)
+
+
+def test_a_partition_that_no_topic_has_hides_no_other_group(log: Log) -> None:
+    """A client that is no consumer of Kafka's may send any 32 bits for it."""
+    log.append(assigned("odd", encoded(("t", -(2**31)))), assigned("plain", encoded(("t", 1))))
+    catalog = Catalog(log.root)
+    asked = 'SELECT group_id, topic, "partition" FROM member_partitions ORDER BY ALL'
+    assert catalog.query(asked).rows == [("odd", "t", -(2**31)), ("plain", "t", 1)]
 
 
 BROKEN = [
