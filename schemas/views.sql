@@ -109,6 +109,40 @@ SELECT
     request_id
 FROM offset_records;
 
+-- Every request that is still kept of somebody who is no member of the group, and what it did to the group's offsets.
+-- Kafka's tools send them, and so do consumers that assign partitions to themselves: these only go forward.
+CREATE VIEW changes_without_member AS
+SELECT
+    requests.group_id AS group_id,
+    sent_at,
+    api,
+    CASE WHEN api = 'leave_group' THEN 'removed' WHEN api <> 'offset_commit' THEN 'deleted' ELSE did END AS did,
+    partitions,
+    principal,
+    client_id,
+    client_host,
+    requests.request_id AS request_id
+FROM requests
+LEFT JOIN (
+    SELECT
+        group_id,
+        request_id,
+        CASE
+            WHEN bool_or(committed_offset < previous_offset) THEN 'set back'
+            WHEN bool_or(previous_offset IS NULL) THEN 'created'
+            WHEN bool_or(committed_offset > previous_offset) THEN 'set forward'
+            ELSE 'set again'
+        END AS did,
+        count(*) AS partitions
+    FROM offset_history
+    WHERE request_id IS NOT NULL
+    GROUP BY group_id, request_id
+) effects
+ON effects.group_id = requests.group_id AND effects.request_id = requests.request_id
+WHERE api IN ('delete_groups', 'offset_delete')
+OR api = 'offset_commit' AND coalesce(offset_commit.member_id, '') = ''
+OR api = 'leave_group' AND coalesce(leave_group.members[1].member_id, '') = '';
+
 -- The state of every group, from its last transition; a group that only stores offsets is Empty.
 CREATE VIEW groups AS
 SELECT
@@ -383,66 +417,110 @@ ASOF LEFT JOIN topic_timeline
 ON topic_timeline.topic = commits.topic AND topic_timeline."partition" = commits."partition"
 AND commits.written_at >= topic_timeline."at";
 
--- What the last ten commits of each partition tell of its consumer, by Burrow's rules. Null: the ends are not known.
-CREATE VIEW verdicts AS
+-- What the commits of the last time of so much, and at least the last ten, tell of each partition's consumer:
+-- SELECT * FROM verdicts_over(INTERVAL 1 HOUR)
+-- The trend is a line through the lags since all was read last. VIEWS.md has the rules. Null: the ends are not known.
+CREATE MACRO verdicts_over(span) AS TABLE
 SELECT
-    lag.group_id AS group_id,
-    lag.topic AS topic,
-    lag."partition" AS "partition",
+    group_id,
+    topic,
+    "partition",
+    verdict,
     CASE
-        WHEN lag.lag IS NULL THEN NULL
-        WHEN lag.lag = 0 THEN 'OK'
-        WHEN silent_ms > quiet_ms AND unread_ms > quiet_ms THEN 'stopped'
-        WHEN least_lag = 0 OR commits < 2 OR is_catching_up THEN 'OK'
-        WHEN least_offset = greatest_offset THEN 'stalled'
-        ELSE 'lagging'
-    END AS verdict,
-    CASE
-        WHEN lag.lag IS NULL THEN 'the ends of the topic are not known'
-        WHEN lag.lag = 0 THEN 'nothing is unread'
-        WHEN silent_ms > quiet_ms AND unread_ms > quiet_ms THEN 'records are unread, and nothing was committed for longer than the last commits took'
-        WHEN least_lag = 0 THEN 'all was read at one of the last commits'
+        WHEN verdict IS NULL THEN 'the ends of the topic are not known'
+        WHEN lag = 0 THEN 'nothing is unread'
+        WHEN verdict = 'stopped' THEN 'records are unread, and nothing was committed for longer than the last commits took'
+        WHEN verdict = 'stalled' THEN 'the last commits have all the same offset, though records are unread'
+        WHEN verdict = 'lagging' THEN printf(
+            'the lag grows: %.1f records a second are read, and %.1f come; %.1f a second would catch up in %.0f s',
+            read_rate, added_rate, catch_up_rate, span_s
+        )
         WHEN commits < 2 THEN 'a single commit does not tell'
-        WHEN is_catching_up THEN 'the lag became smaller between two of the last commits'
-        WHEN least_offset = greatest_offset THEN 'the last commits have all the same offset, though records are unread'
-        ELSE 'the lag did not become smaller between any two of the last commits'
+        WHEN was_read_lately THEN 'all was read less than a minute ago'
+        WHEN lags < 3 THEN 'two commits do not tell how the lag changes'
+        ELSE 'the lag does not grow'
     END AS reason,
-    lag.committed_offset AS committed_offset,
-    lag.log_end_offset AS log_end_offset,
-    lag.lag AS lag,
-    lag.lag_seconds AS lag_seconds,
-    coalesce(commits, 0) AS commits,
+    committed_offset,
+    log_end_offset,
+    lag,
+    lag_seconds,
+    commits,
     first_commit_at,
     last_commit_at,
     least_lag,
-    greatest_lag
+    greatest_lag,
+    CASE WHEN isfinite(read_rate) THEN read_rate END AS read_rate,
+    CASE WHEN isfinite(added_rate) THEN added_rate END AS added_rate,
+    CASE WHEN verdict = 'lagging' THEN catch_up_rate END AS catch_up_rate
 FROM (
-    SELECT *, epoch_ms(snapshot_time()) - epoch_ms(unread_since) AS unread_ms FROM lag
-) lag
-LEFT JOIN (
     SELECT
-        group_id,
-        topic,
-        "partition",
-        count(*) AS commits,
-        min(written_at) AS first_commit_at,
-        max(written_at) AS last_commit_at,
-        min(lag) AS least_lag,
-        max(lag) AS greatest_lag,
-        min(committed_offset) AS least_offset,
-        max(committed_offset) AS greatest_offset,
-        coalesce(bool_or(lag < lag_before), false) AS is_catching_up,
-        epoch_ms(snapshot_time()) - epoch_ms(max(written_at)) AS silent_ms,
-        greatest(epoch_ms(max(written_at)) - epoch_ms(min(written_at)), 60000) AS quiet_ms
-    FROM (
-        SELECT group_id, topic, "partition", written_at, committed_offset, lag,
-               lag(lag) OVER (PARTITION BY group_id, topic, "partition" ORDER BY log_offset) AS lag_before
-        FROM lag_history
-        WHERE commits_since < 10
-    ) last_commits
-    GROUP BY group_id, topic, "partition"
-) recent
-ON recent.group_id = lag.group_id AND recent.topic = lag.topic AND recent."partition" = lag."partition";
+        lag.*,
+        coalesce(commits, 0) AS commits,
+        lags,
+        first_commit_at,
+        last_commit_at,
+        least_lag,
+        greatest_lag,
+        read_rate,
+        added_rate,
+        epoch_ms(span) / 1000 AS span_s,
+        added_rate + lag.lag / (epoch_ms(span) / 1000) AS catch_up_rate,
+        epoch_ms(snapshot_time()) - zero_ms < 60000 AS was_read_lately,
+        CASE
+            WHEN lag.lag IS NULL THEN NULL
+            WHEN lag.lag = 0 THEN 'OK'
+            WHEN silent_ms > quiet_ms AND epoch_ms(snapshot_time()) - epoch_ms(unread_since) > quiet_ms THEN 'stopped'
+            WHEN was_read_lately OR commits < 2 THEN 'OK'
+            WHEN is_still THEN 'stalled'
+            WHEN lags >= 3 AND isfinite(slope) AND slope > 0 AND (fit >= 0.5 OR never_shrank) AND last_lag > mean_lag THEN 'lagging'
+            ELSE 'OK'
+        END AS verdict
+    FROM lag
+    LEFT JOIN (
+        SELECT
+            group_id,
+            topic,
+            "partition",
+            count(*) AS commits,
+            min(written_at) AS first_commit_at,
+            max(written_at) AS last_commit_at,
+            min(lag) AS least_lag,
+            max(lag) AS greatest_lag,
+            regr_slope(CAST(committed_offset AS DOUBLE), at_s) AS read_rate,
+            regr_slope(CAST(log_end_offset AS DOUBLE), at_s) AS added_rate,
+            max(zero_ms) AS zero_ms,
+            count(lag) FILTER (is_since) AS lags,
+            regr_slope(CAST(lag AS DOUBLE), at_s) FILTER (is_since) AS slope,
+            regr_r2(CAST(lag AS DOUBLE), at_s) FILTER (is_since) AS fit,
+            coalesce(bool_and(lag >= lag_before) FILTER (is_since), true) AS never_shrank,
+            avg(lag) FILTER (is_since) AS mean_lag,
+            arg_max(lag, log_offset) AS last_lag,
+            count(DISTINCT committed_offset) FILTER (commits_since < 10) = 1 AS is_still,
+            epoch_ms(snapshot_time()) - epoch_ms(max(written_at)) AS silent_ms,
+            greatest(
+                epoch_ms(max(written_at)) - epoch_ms(min(written_at) FILTER (commits_since < 10)), 60000
+            ) AS quiet_ms
+        FROM (
+            SELECT *, zero_ms IS NULL OR epoch_ms(written_at) > zero_ms AS is_since
+            FROM (
+                SELECT
+                    group_id, topic, "partition", written_at, log_offset, commits_since, committed_offset, log_end_offset, lag,
+                    epoch_ms(written_at) / 1000 AS at_s,
+                    lag(lag) OVER (PARTITION BY group_id, topic, "partition" ORDER BY log_offset) AS lag_before,
+                    max(CASE WHEN lag = 0 THEN epoch_ms(written_at) END) OVER (
+                        PARTITION BY group_id, topic, "partition"
+                    ) AS zero_ms
+                FROM lag_history
+                WHERE commits_since < 10 OR written_at >= snapshot_time() - span
+            ) commits
+        ) placed
+        GROUP BY group_id, topic, "partition"
+    ) recent
+    ON recent.group_id = lag.group_id AND recent.topic = lag.topic AND recent."partition" = lag."partition"
+) judged;
+
+-- The same of the last ten minutes.
+CREATE VIEW verdicts AS FROM verdicts_over(INTERVAL 10 MINUTE);
 
 -- The worst verdict of each group's partitions.
 CREATE VIEW group_verdicts AS

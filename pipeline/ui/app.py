@@ -18,7 +18,7 @@ from starlette.routing import Route
 from group_coordinator.pipeline.admin.plans import GroupPlan
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.monitor.catalog import QueryError
-from group_coordinator.pipeline.ui.audit import KINDS, AuditFilter, list_changes
+from group_coordinator.pipeline.ui.audit import DID, KINDS, AuditFilter, list_changes
 from group_coordinator.pipeline.ui.group import PARTITIONS, read_group
 from group_coordinator.pipeline.ui.groups import GroupFilter, list_groups
 from group_coordinator.pipeline.ui.guard import Guard
@@ -116,7 +116,7 @@ class Pages:
         """Who changed what."""
         wanted = AuditFilter.parse(request.query_params)
         shown = self._read(lambda snapshot: list_changes(snapshot, wanted))
-        return self._page(request, "changes.html", shown=shown, kinds=list(KINDS))
+        return self._page(request, "changes.html", shown=shown, kinds=list(KINDS), did=DID)
 
     def snapshot(self, request: Request) -> Response:  # noqa: ARG002
         """Which snapshot pages are made of now; asked for by `live.js`."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, structs
 
+from group_coordinator.pipeline.admin.changes import RESET_PREFIX
 from group_coordinator.pipeline.ui.forms import choice, page_number, query_of, text
 from group_coordinator.schemas.errors import ERROR_NAMES
 
@@ -15,23 +16,29 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.ui.snapshot import Snapshot
 
 PAGE_SIZE = 100
-# A commit without a member is one of an operator's tool; a consumer's own names its member. So does
-# a leave, but for the removal of a static member by its instance id.
-_BY_OPERATORS = (
-    "(api IN ('delete_groups', 'offset_delete') "
-    "OR api = 'offset_commit' AND coalesce(offset_commit.member_id, '') = '' "
-    "OR api = 'leave_group' AND coalesce(leave_group.members[1].member_id, '') = '')"
-)
-# Which requests are shown, by the name of the choice; the first is the default.
+_MOST_DOERS = 20
+# Which requests are shown, by the name of the choice; the first is the default. Of those without a
+# member (the view `changes_without_member`) a consumer that assigns partitions to itself sends
+# many, and with them only goes forward: so may a reset, which is known by its id.
 KINDS = {
-    "operators": _BY_OPERATORS,
+    "operators": "is_without_member AND (did IS NULL OR did NOT IN ('set forward', 'set again') "
+    f"OR starts_with(request_id, '{RESET_PREFIX}'))",
+    "memberless": "is_without_member",
     "commits": "api = 'offset_commit'",
     "members": "api IN ('join_group', 'leave_group')",
     "all": "api IN ('delete_groups', 'offset_delete', 'offset_commit', 'join_group', "
     "'leave_group')",
 }
+# What a request of somebody who is no member did.
+DID = ("set back", "deleted", "created", "removed", "set forward", "set again")
+_REQUESTS = (
+    "(SELECT requests.*, changed.request_id IS NOT NULL AS is_without_member, did FROM requests "
+    "LEFT JOIN changes_without_member changed ON changed.group_id = requests.group_id "
+    "AND changed.request_id = requests.request_id) asked"
+)
 KIND_WORDS = {
     "operators": "Operators' changes",
+    "memberless": "All without a member",
     "commits": "Every commit of offsets",
     "members": "Members that joined or left",
     "all": "All of these",
@@ -42,6 +49,7 @@ class AuditFilter(Struct, frozen=True):
     """Which requests are shown. `since` and `until` are UTC, as a browser's field gives them."""
 
     kind: str = "operators"
+    did: str = ""
     group: str = ""
     who: str = ""
     since: str = ""
@@ -54,6 +62,7 @@ class AuditFilter(Struct, frozen=True):
         times = {name: query.get(name, "") for name in ("since", "until")}
         return cls(
             kind=choice(query, "kind", KINDS, "operators"),
+            did=choice(query, "did", DID),
             group=text(query, "group"),
             who=text(query, "who"),
             page=page_number(query),
@@ -68,6 +77,7 @@ class AuditFilter(Struct, frozen=True):
 class Changed(Struct, frozen=True):
     """One request: who sent it, what it asked for, and what it was answered.
 
+    `did` is what it did to offsets, None if that is not known and for requests of members.
     `decided_at` is the coordinator's time, `sent_at` the sender's. `errors` are the names of the
     errors that the answer has, also those of single partitions; None without an answer.
     """
@@ -76,6 +86,7 @@ class Changed(Struct, frozen=True):
     group_id: str | None
     api: str
     what: str
+    did: str | None
     principal: str | None
     is_signed: bool
     client_id: str | None
@@ -85,17 +96,32 @@ class Changed(Struct, frozen=True):
     errors: list[str] | None
 
 
+class Doer(Struct, frozen=True):
+    """How many of the requests that a filter names one principal sent that did the same."""
+
+    principal: str | None
+    did: str | None
+    requests: int
+
+
 class AuditPage(Struct, frozen=True):
-    """One page of requests, the newest first; `has_more` says whether another one follows."""
+    """One page of requests, the newest first; `has_more` says whether another one follows.
+
+    `doers` are of all pages: who did what, most first.
+    """
 
     filter: AuditFilter
     rows: list[Changed]
     has_more: bool
+    doers: list[Doer]
 
 
 def list_changes(snapshot: Snapshot, wanted: AuditFilter, size: int = PAGE_SIZE) -> AuditPage:
     """Return a page of the requests that the filter names. Raises QueryError."""
-    clauses, values = [KINDS[wanted.kind]], []
+    clauses, values = [f"({KINDS[wanted.kind]})"], []
+    if wanted.did:
+        clauses.append("did = ?")
+        values.append(wanted.did)
     if wanted.group:
         clauses.append("group_id = ?")
         values.append(wanted.group)
@@ -107,18 +133,30 @@ def list_changes(snapshot: Snapshot, wanted: AuditFilter, size: int = PAGE_SIZE)
         if getattr(wanted, name):
             clauses.append(f"sent_at {relation} CAST(? AS TIMESTAMP)")
             values.append(getattr(wanted, name))
+    named = f"FROM {_REQUESTS} WHERE {' AND '.join(clauses)} "
     requests = snapshot.rows(
-        "SELECT request_id, group_id, api, principal, signature IS NOT NULL AS is_signed, "
+        "SELECT request_id, group_id, api, did, principal, signature IS NOT NULL AS is_signed, "
         "client_id, client_host, sent_at, offset_commit, offset_delete, join_group, leave_group "
-        f"FROM requests WHERE {' AND '.join(clauses)} "
+        f"{named}"
         "ORDER BY sent_at DESC NULLS LAST, request_id LIMIT ? OFFSET ?",
         *values,
         size + 1,
         (wanted.page - 1) * size,
     )
+    doers = snapshot.query(
+        f"SELECT principal, did, count(*) AS requests {named}"
+        "GROUP BY ALL ORDER BY requests DESC, principal, did LIMIT ?",
+        *values,
+        _MOST_DOERS,
+    ).rows
     shown = requests[:size]
     answers = _answers(snapshot, [row["request_id"] for row in shown])
-    return AuditPage(wanted, [_changed(row, answers) for row in shown], len(requests) > size)
+    return AuditPage(
+        wanted,
+        [_changed(row, answers) for row in shown],
+        len(requests) > size,
+        [Doer(*each) for each in doers],
+    )
 
 
 def _answers(snapshot: Snapshot, request_ids: list[str]) -> dict[str, dict[str, Any]]:
@@ -140,6 +178,7 @@ def _changed(row: dict[str, Any], answers: Mapping[str, dict[str, Any]]) -> Chan
         group_id=row["group_id"],
         api=row["api"],
         what=in_words(row),
+        did=row["did"],
         principal=row["principal"],
         is_signed=row["is_signed"],
         client_id=row["client_id"],

@@ -18,10 +18,10 @@ TONES = {
     "stalled": "bad",
     "stopped": "bad",
 }
-# What a verdict tells of a consumer, by Burrow's rules (view `verdicts`).
+# What a verdict tells of a consumer, by the rules of the view `verdicts`.
 VERDICTS = {
     "OK": "it reads, and keeps up or catches up",
-    "lagging": "it reads, and does not catch up: its lag became smaller between no two commits",
+    "lagging": "it reads less than comes: its lag grows, as a line through its commits has it",
     "stalled": "it commits the same offset again and again, though there are records after it",
     "stopped": "it commits nothing any more, though there are records that it has not read",
 }

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from msgspec import structs
 from starlette.testclient import TestClient
 
 from group_coordinator.pipeline.delta.appender import Appender
@@ -169,10 +170,11 @@ def test_the_auditor_sees_who_changed_what_and_how_it_went(root: str) -> None:
     answered(root, deletion, "NON_EMPTY_GROUP", 68)
     RequestLog(root).append([reset("r3", "unanswered")])
     client = browser(root)
-    when, group, what, result, who, client_id, _ = rows_of(page(client, "/changes"), "Changes")[1]
+    row = rows_of(page(client, "/changes"), "Changes")[1]
+    when, group, what, _, result, who, client_id, _ = row
     assert (when, group, what) == ("1970-01-01 00:00:07", "g", "set t 0 to 17, 1 to 18")
     assert (result, who, client_id) == ("done", "User:ann", "tool/10.0.0.1")
-    results = {row[1]: row[3] for row in rows_of(page(client, "/changes"), "Changes")}
+    results = {row[1]: row[4] for row in rows_of(page(client, "/changes"), "Changes")}
     assert results == {"h": "NON_EMPTY_GROUP", "g": "done", "unanswered": "no answer"}
 
 
@@ -196,6 +198,34 @@ def test_changes_are_filtered(root: str) -> None:
     for query, expected in FILTERED:
         shown = rows_of(page(client, "/changes", **query), "Changes")
         assert [row[1] for row in shown] == expected, query
+
+
+def decided(root: str, log: Log, at: int, offset: int | None, **fields: str) -> None:
+    """A commit without a member at a time, and the record that it became."""
+    request = f"{fields.pop('prefix', '')}r{at}"
+    RequestLog(root).append([structs.replace(reset(request, **fields), sent_at=at)])
+    log.append(structs.replace(commit("g", offset, at), request_id=request))
+
+
+def test_an_operator_is_told_from_a_consumer_that_assigns_partitions_to_itself(root: str) -> None:
+    """Neither is a member. The consumer commits all the time, and only forward."""
+    log = Log(root)
+    for at, offset in enumerate((10, 20, 20, 30, 40)):
+        decided(root, log, at, offset, principal="User:stream")
+    decided(root, log, 5, 15, principal="User:ann")
+    decided(root, log, 6, 90, principal="User:bob", prefix="offsets-reset/")
+    client = browser(root)
+
+    def shown(**query: str) -> list[tuple[str, str]]:
+        return [(row[5], row[3]) for row in rows_of(page(client, "/changes", **query), "Changes")]
+
+    of_stream = [("User:stream", did) for did in ("set forward", "set again", "created")]
+    of_ann, of_bob = ("User:ann", "set back"), ("User:bob", "set forward")
+    assert shown() == [of_bob, of_ann, of_stream[2]]
+    assert shown(kind="memberless", who="stream") == [of_stream[n] for n in (0, 0, 1, 0, 2)]
+    assert shown(did="set back") == [of_ann]
+    told = text(page(client, "/changes", kind="memberless"))
+    assert "User:stream: 3 set forward; User:ann: 1 set back; User:bob: 1 set forward" in told
 
 
 def test_requests_that_miss_everything_are_shown_all_the_same(root: str) -> None:
