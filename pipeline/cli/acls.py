@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from msgspec import Struct
 
-from group_coordinator.pipeline.cli.options import Json, Root, encoded
+from group_coordinator.pipeline.cli.options import Json, OwnRoot, encoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -109,7 +109,7 @@ _NOTHING = _Asked()
 
 @acls_app.command("add")
 @_asking
-def acls_add(asked: _Asked, root: Root) -> None:
+def acls_add(asked: _Asked, root: OwnRoot) -> None:
     """Add ACLs. From the first one on, what no ACL allows is denied.
 
     A coordinator obeys from its next batch on, a gateway within a second.
@@ -131,7 +131,7 @@ def acls_add(asked: _Asked, root: Root) -> None:
 
 @acls_app.command("list")
 def acls_list(
-    root: Root,
+    root: OwnRoot,
     topic: Topic = None,
     group: Group = None,
     cluster: Cluster = False,
@@ -167,7 +167,7 @@ def acls_list(
 @_asking
 def acls_remove(
     asked: _Asked,
-    root: Root,
+    root: OwnRoot,
     force: Annotated[bool, typer.Option("--force", help="Do not ask.")] = False,
 ) -> None:
     """Remove ACLs; without a principal, all those of the resources.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.cli.options import Config, LogForm, Root, Verbose
+from group_coordinator.pipeline.cli.options import Config, LogForm, OwnRoot, Verbose
 from group_coordinator.pipeline.errors import WrongCall
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
@@ -71,7 +71,7 @@ def check_listen(text: str) -> None:
 
 
 def gateway(
-    root: Root,
+    root: OwnRoot,
     listen: Annotated[
         str | None,
         typer.Option(

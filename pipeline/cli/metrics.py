@@ -13,7 +13,7 @@ import typer
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.cli.gateway import check_listen, is_loopback, read_address
-from group_coordinator.pipeline.cli.options import LogForm, Root, Verbose
+from group_coordinator.pipeline.cli.options import LogForm, OwnRoot, Verbose
 from group_coordinator.pipeline.interrupt import SignalEvent
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
@@ -24,7 +24,7 @@ _NICENESS = 10
 
 
 def metrics(
-    root: Root,
+    root: OwnRoot,
     listen: Annotated[
         str, typer.Option("--listen", help="HOST:PORT to listen on; 0.0.0.0 lets other hosts in.")
     ] = "127.0.0.1:9308",

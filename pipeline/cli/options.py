@@ -10,7 +10,19 @@ import typer
 
 from group_coordinator.pipeline.logs import LogFormat
 
-Root = Annotated[str, typer.Option("--root", help="The folder or URI under which the tables lie.")]
+
+def _of_this_release(root: str) -> str:
+    from group_coordinator.pipeline.tables.store import check_release
+
+    check_release(root)
+    return root
+
+
+_ROOT = "The folder or URI under which the tables lie."
+Root = Annotated[str, typer.Option("--root", help=_ROOT)]
+# Of verbs that write, or serve what others write. What only asks the catalogue of views is refused
+# by that, for the tables that it reads.
+OwnRoot = Annotated[str, typer.Option("--root", help=_ROOT, callback=_of_this_release)]
 Config = Annotated[
     Path | None,
     typer.Option("--config", help="A TOML file whose settings go over conf/coordinator.toml."),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from group_coordinator.pipeline.cli.options import Config, Json, Root
+from group_coordinator.pipeline.cli.options import Config, Json, OwnRoot
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.records.record_file import Tally
@@ -19,7 +19,7 @@ records_app = typer.Typer(
 
 @records_app.command("export")
 def records_export(
-    root: Root,
+    root: OwnRoot,
     file: Annotated[
         str, typer.Argument(help="A .jsonl or .parquet file to write; - is stdout, JSON Lines.")
     ] = "-",
@@ -41,7 +41,7 @@ def records_import(
             help="A .jsonl or .parquet file, or a folder of .parquet files; - is stdin, JSON Lines."
         ),
     ],
-    root: Root,
+    root: OwnRoot,
     config: Config = None,
     again: Annotated[
         bool, typer.Option("--again", help="Import also what was imported before.")

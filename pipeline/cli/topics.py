@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.options import Json, Root
+from group_coordinator.pipeline.cli.options import Json, OwnRoot, Root
 from group_coordinator.pipeline.errors import Failure
 
 topics_app = typer.Typer(help="The catalogue of topics.", no_args_is_help=True)
@@ -18,7 +18,7 @@ Partitions = Annotated[int, typer.Option("--partitions", help="How many partitio
 @topics_app.command("create")
 def topics_create(
     name: str,
-    root: Root,
+    root: OwnRoot,
     partitions: Partitions,
     table: Annotated[
         str | None,
@@ -90,13 +90,13 @@ def _configs(given: list[str] | None) -> dict[str, str | None]:
 
 
 @topics_app.command("index")
-def topics_index(name: str, root: Root) -> None:
+def topics_index(name: str, root: OwnRoot) -> None:
     """Index the rows that a topic's table was given since; who reads the topic does so anyway."""
     _index(root, name)
 
 
 @topics_app.command("reindex")
-def topics_reindex(name: str, root: Root) -> None:
+def topics_reindex(name: str, root: OwnRoot) -> None:
     """Begin a topic anew with the rows that its table has now, at offsets after all present ones.
 
     For a table whose rows were deleted or changed, or whose log was cleaned up before it was
@@ -126,7 +126,7 @@ def _index(root: str, name: str) -> None:
 
 
 @topics_app.command("alter")
-def topics_alter(name: str, root: Root, partitions: Partitions) -> None:
+def topics_alter(name: str, root: OwnRoot, partitions: Partitions) -> None:
     """Give a topic more partitions."""
     from group_coordinator.pipeline.tables.topics import alter_topic
 
@@ -148,7 +148,7 @@ def topics_list(root: Root, json: Json = False) -> None:
 
 
 @topics_app.command("delete")
-def topics_delete(name: str, root: Root) -> None:
+def topics_delete(name: str, root: OwnRoot) -> None:
     """Delete a topic, and through the coordinator the offsets that groups committed for it."""
     from group_coordinator.pipeline.admin.changes import delete_topic
 

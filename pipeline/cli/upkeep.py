@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.options import Config, Json, Root, encoded, progress
+from group_coordinator.pipeline.cli.options import Config, Json, OwnRoot, encoded, progress
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.errors import Failure
 
 
 def compact(
-    root: Root,
+    root: OwnRoot,
     config: Config = None,
     force: Annotated[bool, typer.Option("--force", help="Whatever share is dirty.")] = False,
     json: Json = False,
@@ -25,7 +25,7 @@ def compact(
     typer.echo(encoded(result) if json else result.line())
 
 
-def retain(root: Root, config: Config = None, json: Json = False) -> None:
+def retain(root: OwnRoot, config: Config = None, json: Json = False) -> None:
     """Drop what is past its retention from the other tables and the topics; pack and vacuum."""
     from group_coordinator.pipeline.settings import load_settings
     from group_coordinator.pipeline.upkeep.retention import retain as retain_tables
@@ -44,7 +44,7 @@ def retain(root: Root, config: Config = None, json: Json = False) -> None:
 
 
 def repair(
-    root: Root,
+    root: OwnRoot,
     execute: Annotated[bool, typer.Option("--execute", help="Do it; else only tell.")] = False,
     json: Json = False,
 ) -> None:

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.options import Root, encoded, progress
+from group_coordinator.pipeline.cli.options import OwnRoot, encoded, progress
 
 
 def worker(
-    root: Root,
+    root: OwnRoot,
     group: Annotated[str, typer.Option("--group", help="The group whose workers share the rows.")],
     topic: Annotated[str, typer.Option("--topic", help="The topic that is the table.")],
     batch_rows: Annotated[

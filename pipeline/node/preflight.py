@@ -8,6 +8,7 @@ from group_coordinator.coordinator.config import ConfigError, parse_config
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.errors import WrongCall
 from group_coordinator.pipeline.settings import SettingsError
+from group_coordinator.pipeline.tables.store import check_release
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.settings import Settings
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 def check_start(root: str, settings: Settings) -> None:
     """Raise WrongCall for a root that cannot be one, SettingsError for a wrong [group] setting.
+
+    Raises LaterRelease for a root that a later release keeps for itself.
 
     A root that is not there yet is made, but not the folder that it is to lie in: that would hide
     a typing error, or a disk that is not mounted. A root in a store is written to
@@ -30,8 +33,10 @@ def check_start(root: str, settings: Settings) -> None:
         from group_coordinator.pipeline.delta.store_check import check_store
 
         check_store(root.rstrip("/"))
+        check_release(root)
         return
     if folder.is_dir():
+        check_release(root)
         return
     if folder.exists():
         raise WrongCall(f"the root {root} is no folder")

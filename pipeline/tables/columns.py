@@ -62,13 +62,18 @@ def check_columns(handle: DeltaTable, table: Table) -> list[str]:
             f"the table at {handle.table_uri} is not a {table.name} table: {'; '.join(problems)}. "
             "Move it away, or choose another root."
         )
+    check_format(handle, table)
+    return list(_missing(found, table.schema))
+
+
+def check_format(handle: DeltaTable, table: Table) -> None:
+    """Raise LaterRelease for a table whose rows this release cannot read, by its own word."""
     properties = handle.metadata().configuration
     if not is_known(properties):
         found_format = properties[FORMAT_PROPERTY]
         raise _later(
             handle, table, f"it has format {found_format}, and this release knows {FORMAT}"
         )
-    return list(_missing(found, table.schema))
 
 
 def add_missing_columns(handle: DeltaTable, table: Table) -> None:

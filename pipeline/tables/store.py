@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.log import is_table
@@ -17,7 +18,7 @@ from group_coordinator.pipeline.delta.store_check import check_store
 from group_coordinator.pipeline.delta.table import local_folder, open_delta
 from group_coordinator.pipeline.delta.torn import TornTable, check_whole
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.columns import add_missing_columns
+from group_coordinator.pipeline.tables.columns import add_missing_columns, check_format
 from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 from group_coordinator.schemas.tables import (
     GROUP_EVENTS,
@@ -100,6 +101,21 @@ def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
     for table in ON_DEMAND:
         if has_table(root, table):
             ensure_table(root, table)
+
+
+def check_release(root: str) -> None:
+    """Raise LaterRelease if one of the root's tables says that a later release keeps it to itself.
+
+    A table that cannot be opened is passed over: whoever reads it says why.
+    """
+    for table in (*TABLES.values(), *ON_DEMAND):
+        if not has_table(root, table):
+            continue
+        try:
+            handle = open_table(root, table)
+        except DeltaError:
+            continue
+        check_format(handle, table)
 
 
 def has_root(root: str) -> bool:
