@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 
 class Failure(RuntimeError):
     """Ends a command; its one-line message says what is wrong, and what to do about it."""
@@ -9,6 +11,36 @@ class Failure(RuntimeError):
 
 class WrongCall(Failure):
     """What was asked for cannot be done, and nothing was begun: the exit status is 2."""
+
+
+class CannotListen(WrongCall):
+    """An address that a server cannot take: another process has it, or it is none of this machine.
+
+    `error` is what was raised by whoever tried.
+    """
+
+    def __init__(self, host: str, port: int, error: OSError) -> None:
+        super().__init__(f"nobody can listen at {address(host, port)}: {of_system(error)}")
+
+
+def address(host: str, port: int) -> str:
+    """HOST:PORT; an IPv6 address is in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def of_system(error: OSError) -> str:
+    """Return what went wrong in the system's words, without its number: `Permission denied`."""
+    # A resolver's own numbers are negative; asyncio puts the address into the text once more.
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error) or type(error).__name__
+
+
+def in_words(error: Exception) -> str:
+    """Return what an error says to people: of a file its name, and no number of the system's."""
+    if not isinstance(error, OSError) or error.filename is None:
+        return str(error)
+    return f"{os.fsdecode(error.filename)}: {of_system(error)}"
 
 
 def first_line(error: Exception) -> str:

@@ -18,7 +18,7 @@ import typer
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.cli.options import Config, LogForm, OwnRoot, Verbose
-from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.errors import CannotListen, WrongCall
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def read_advertised(listen: str, advertise: str | None) -> tuple[str, int] | Non
 
 
 def check_listen(text: str) -> None:
-    """Raise WrongCall if nobody could listen there: no HOST:PORT, or taken by a process."""
+    """Raise WrongCall for what is no HOST:PORT, CannotListen if it cannot be taken now."""
     host, port = read_address(text)
     try:
         for family, kind, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -67,7 +67,7 @@ def check_listen(text: str) -> None:
                 tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 tried.bind(address)
     except OSError as error:
-        raise WrongCall(f"nobody can listen at {text}: {error.strerror}") from error
+        raise CannotListen(host, port, error) from error
 
 
 def gateway(

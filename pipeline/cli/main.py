@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from group_coordinator.pipeline.cli.without_pandas import hide_pandas
-from group_coordinator.pipeline.errors import Failure, WrongCall
+from group_coordinator.pipeline.errors import Failure, WrongCall, in_words
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
 # Each verb's module, and the function in it.
@@ -129,12 +129,12 @@ def main() -> None:
         log = ProcessLog.current
         if log is not None and log.form is LogFormat.JSON:
             # Whoever reads objects is given one.
-            told = f"{type(error).__name__}: {error}" if is_bug else str(error)
+            told = f"{type(error).__name__}: {error}" if is_bug else in_words(error)
             log.fail(told, bug=error if is_bug else None)
             sys.exit(1)
         if is_bug:
             raise
-        sys.exit(f"group-coordinator: {error}")
+        sys.exit(f"group-coordinator: {in_words(error)}")
 
 
 def _imported_failures() -> list[type[Exception]]:

@@ -8,16 +8,24 @@ from typing import Annotated, Any
 
 import typer
 
+from group_coordinator.pipeline.cli.columns import counted
 from group_coordinator.pipeline.cli.options import Config
+from group_coordinator.pipeline.errors import Failure
 
 
 def simulate(
     file: Annotated[
-        Path | None, typer.Argument(help="A scenario, one JSON object a line; default: stdin.")
+        Path | None,
+        typer.Argument(
+            help="A scenario, one JSON object a line; default: stdin.", exists=True, dir_okay=False
+        ),
     ] = None,
     config: Config = None,
 ) -> None:
-    """Drive the coordinator's own state machine on a virtual clock, without Spark."""
+    """Drive the coordinator's own state machine on a virtual clock, without Spark.
+
+    A line that makes no sense is named, the rest goes on, and the exit status is 1.
+    """
     from group_coordinator.coordinator.config import parse_config
     from group_coordinator.pipeline.replay.simulator import simulate as run_scenario
     from group_coordinator.pipeline.settings import read_user_file
@@ -27,7 +35,9 @@ def simulate(
         settings |= read_user_file(config)["group"]
     parsed = parse_config(settings)
     if file is None:
-        run_scenario(sys.stdin.buffer, sys.stdout.buffer, parsed)
+        bad = run_scenario(sys.stdin.buffer, sys.stdout.buffer, parsed)
     else:
         with file.open("rb") as lines:
-            run_scenario(lines, sys.stdout.buffer, parsed)
+            bad = run_scenario(lines, sys.stdout.buffer, parsed)
+    if bad:
+        raise Failure(f"{counted(len(bad), 'line')} passed over: {bad[0]}")

@@ -12,7 +12,7 @@ import logging
 import socket
 from typing import TYPE_CHECKING
 
-from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.errors import CannotListen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,10 +26,6 @@ _AT_ONCE = 100
 _NONE_THERE = (BlockingIOError, InterruptedError, ConnectionAbortedError)
 _SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _TRY_AGAIN_S = 1.0
-
-
-class Address(Failure):
-    """An address that cannot be listened on, or is none."""
 
 
 class Listening:
@@ -84,13 +80,13 @@ class Listening:
 
 
 async def bind(host: str, port: int, lines: Seldom) -> Listening:
-    """Take an address, port 0 for a free one. Raises Address."""
+    """Take an address, port 0 for a free one. Raises CannotListen."""
     loop = asyncio.get_running_loop()
     try:
         # It finds the addresses of the host's name, and sets the options that a server needs.
         server = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
-    except (OSError, OverflowError) as error:
-        raise Address(f"cannot listen on {host}:{port}: {error}") from error
+    except OSError as error:
+        raise CannotListen(host, port, error) from error
     sockets = [each.dup() for each in server.sockets]
     server.close()
     return Listening(sockets, lines)

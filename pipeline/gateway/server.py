@@ -81,7 +81,7 @@ class Gateway:
         self._served: list[_Served] = []
 
     async def bind(self, listener: Listener) -> Endpoint:
-        """Take a listener's address, port 0 for a free one. Raises Address.
+        """Take a listener's address, port 0 for a free one. Raises CannotListen.
 
         Returns the address that clients of the listener are told.
         """
@@ -219,7 +219,7 @@ async def running_gateway(
 
     `group` are the coordinator's settings, of which super.users and the like are obeyed here too.
 
-    Raises NoTables where no coordinator has run yet, Address, CertificateError and UsersError.
+    Raises NoTables where no coordinator has run yet, CannotListen, CertificateError and UsersError.
     """
     limits = settings or GatewaySettings()
     broker = group or GroupCoordinatorConfig()

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, start_http_server
 
+from group_coordinator.pipeline.errors import CannotListen
 from group_coordinator.pipeline.monitor.metrics import MetricsSettings, RootMetrics
 
 if TYPE_CHECKING:
@@ -17,11 +18,14 @@ if TYPE_CHECKING:
 def serving_metrics(root: str, host: str, port: int, settings: MetricsSettings) -> Iterator[int]:
     """Serve `http://HOST:PORT/metrics` during the block, and yield the port: port 0 is any.
 
-    Raises OSError if the address cannot be listened on.
+    Raises CannotListen.
     """
     registry = CollectorRegistry()
     registry.register(RootMetrics(root, settings))
-    server, thread = start_http_server(port, host, registry)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise CannotListen(host, port, error) from error
     try:
         yield int(server.server_port)
     finally:

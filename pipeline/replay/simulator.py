@@ -4,7 +4,7 @@ The state machine is the one that the Spark job runs. The clock starts at 0 ms a
 lines say; timers on the way fire at exactly their deadlines. Each input line yields zero or more
 lines `{"at_ms", "response"}` and `{"at_ms", "record"}`, then `{"ack": K}`, flushed, so that a
 driver can hold a conversation over a pipe. Joins and syncs that are pending at the end stay
-unanswered.
+unanswered. Of a line that makes no sense `{"error": "line K: ..."}` says why, and the rest goes on.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Simulator:
             return
         try:
             entry = msgspec.json.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise BadLine(str(error)) from error
         if not isinstance(entry, dict):
             raise BadLine("a JSON object is expected")
@@ -314,10 +314,17 @@ def _time(value: Any, name: str) -> int:
     return int(value)
 
 
-def simulate(lines: Iterable[bytes], out: BinaryIO, config: GroupCoordinatorConfig) -> None:
-    """Run a scenario from `lines` to `out`, flushing after each acknowledged line."""
+def simulate(lines: Iterable[bytes], out: BinaryIO, config: GroupCoordinatorConfig) -> list[str]:
+    """Run a scenario from `lines` to `out`, flushing after each acknowledged line.
+
+    Returns what was wrong with each bad line, which was passed over: `line 3: ...`.
+    """
     encode = msgspec.json.Encoder().encode
+    bad = []
     for output in Simulator(config).run(lines):
         out.write(encode(output) + b"\n")
+        if "error" in output:
+            bad.append(output["error"])
         if "ack" in output:
             out.flush()
+    return bad

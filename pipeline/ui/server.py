@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.errors import CannotListen, WrongCall, address
 from group_coordinator.pipeline.ui.app import Access, entrance, make_app
 from group_coordinator.pipeline.ui.guard import is_loopback
 from group_coordinator.pipeline.ui.snapshot import HeldSnapshot
@@ -22,8 +22,8 @@ _PATIENCE_S = 5
 _MOST_CONNECTIONS = 256
 
 
-class Address(Failure):
-    """An address that cannot be listened on, or at which changes are not allowed."""
+class NotLoopback(WrongCall):
+    """An address at which changes are not allowed."""
 
 
 class _Server(uvicorn.Server):
@@ -41,19 +41,18 @@ def serve(
     names: Iterable[str] = (),
     say: Callable[[str], None] = print,
 ) -> None:
-    """Serve a root's pages until SIGTERM or SIGINT. Raises Address.
+    """Serve a root's pages until SIGTERM or SIGINT. Raises CannotListen and NotLoopback.
 
     Changes are allowed on a loopback address only: the key to them would cross the network in the
     clear. `names` are the names in a Host header that are answered, beside localhost.
     """
     host, port = listen
     if allow_changes and not is_loopback(host):
-        raise Address(
+        raise NotLoopback(
             f"changes are allowed on a loopback address only, and {host} is none: listen on "
             "127.0.0.1 behind a proxy or a tunnel that knows its users"
         )
     with _bound(host, port) as taken:
-        shown = f"[{host}]" if ":" in host else host
         port = taken.getsockname()[1]
         access = Access(
             secrets.token_urlsafe(24) if allow_changes else None, f"group-coordinator-{port}"
@@ -72,7 +71,7 @@ def serve(
                 timeout_graceful_shutdown=_PATIENCE_S,
             )
         )
-        lines = [f"ui: {entrance(f'{shown}:{port}', access.key)} shows {root}"]
+        lines = [f"ui: {entrance(address(host, port), access.key)} shows {root}"]
         if allow_changes:
             lines.append(
                 "ui: offsets can be changed by whoever opens this link; keep it to yourself"
@@ -103,18 +102,18 @@ async def _run(server: _Server, taken: socket.socket, announce: Callable[[], obj
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
     """A socket that listens at the address; port 0 takes a free one."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM
-        )[0]
+        family, kind, protocol, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[
+            0
+        ]
         taken = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise Address(f"cannot listen on {host}:{port}: {error}") from error
+        raise CannotListen(host, port, error) from error
     with taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            taken.bind(address)
+            taken.bind(place)
             # From now on a browser is kept waiting rather than refused.
             taken.listen(_MOST_CONNECTIONS)
         except OSError as error:
-            raise Address(f"cannot listen on {host}:{port}: {error}") from error
+            raise CannotListen(host, port, error) from error
         yield taken

@@ -1,7 +1,8 @@
-"""What `run` refuses, in one line and with status 2, before it starts anything."""
+"""What `run` refuses, in one line and with status 2, before it starts anything; so do servers."""
 
 from __future__ import annotations
 
+import errno
 import socket
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline.cli.main import main
+from group_coordinator.pipeline.errors import CannotListen
 
 
 @pytest.fixture
@@ -43,6 +45,31 @@ def test_an_address_that_another_process_has(refused) -> None:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         line = f"nobody can listen at {listen}: Address already in use"
         assert refused("--gateway", listen) == line
+
+
+@pytest.mark.parametrize("verb", ["gateway", "ui", "metrics"])
+def test_a_server_says_of_such_an_address_what_run_says(
+    verb: str, root: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = ["group-coordinator", verb, "--root", root, "--listen", listen]
+        monkeypatch.setattr(sys, "argv", command)
+        monkeypatch.setattr("group_coordinator.pipeline.cli.main.hide_pandas", lambda: None)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 2
+    line = f"group-coordinator: nobody can listen at {listen}: Address already in use\n"
+    assert capsys.readouterr().err == line
+
+
+def test_an_address_that_was_taken_meanwhile_is_told_of_in_the_same_words() -> None:
+    """By asyncio, whose own text names the address as well."""
+    error = OSError(errno.EADDRINUSE, "error while attempting to bind on address ('::1', 1): ...")
+    told = "nobody can listen at [::1]:1: Address already in use"
+    assert str(CannotListen("::1", 1, error)) == told
 
 
 def test_an_address_that_is_given_twice(refused) -> None:

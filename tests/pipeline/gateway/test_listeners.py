@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from group_coordinator.pipeline.delta.open import open_appender
 from kafka.protocol.admin import DescribeClusterRequest, DescribeClusterResponse
 from kafka.protocol.metadata import (
     FindCoordinatorRequest,
@@ -21,11 +22,9 @@ from kafka.protocol.metadata import (
 
 from group_coordinator.pipeline.cli.gateway import read_listeners as of_command
 from group_coordinator.pipeline.cli.gateway import who_may
-from group_coordinator.pipeline.delta.open import open_appender
-from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.errors import CannotListen, WrongCall
 from group_coordinator.pipeline.gateway.brokers import Broker, Brokers
 from group_coordinator.pipeline.gateway.listeners import Endpoint, Listener, read_listeners
-from group_coordinator.pipeline.gateway.listening import Address
 from group_coordinator.pipeline.gateway.settings import GatewaySettings, gateway_settings
 from group_coordinator.pipeline.settings import Settings, SettingsError
 from group_coordinator.pipeline.tables.store import read_table, table_uri
@@ -194,7 +193,10 @@ def test_who_cannot_listen_at_all_addresses_listens_at_none(root: str) -> None:
         taken.listen()
         where = f"INSIDE://127.0.0.1:0,OUTSIDE://127.0.0.1:{taken.getsockname()[1]}"
         named = GatewaySettings(listeners=where, listener_security_protocol_map=MAP)
-        with pytest.raises(Address, match="cannot listen on"), gateways(root, settings=named):
+        with (
+            pytest.raises(CannotListen, match="nobody can listen at"),
+            gateways(root, settings=named),
+        ):
             pass
     # A socket that was left open is told of when it is collected, and a warning is a failure.
     gc.collect()

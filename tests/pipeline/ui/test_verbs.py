@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
-from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.ui.server import Address, serve
+from group_coordinator.pipeline.errors import CannotListen, Failure
+from group_coordinator.pipeline.ui.server import NotLoopback, serve
 from tests.ends import check_end
 from tests.pipeline.offsets_log import Log, commit
 
@@ -69,12 +69,12 @@ def test_watch_goes_on_until_it_is_interrupted(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_changes_are_refused_where_others_would_read_the_key() -> None:
-    with pytest.raises(Address, match="loopback address only"):
+    with pytest.raises(NotLoopback, match="loopback address only"):
         serve(GOLDEN, ("0.0.0.0", 0), allow_changes=True)
 
 
 def test_an_address_that_is_taken_is_named() -> None:
-    with pytest.raises(Address, match=r"cannot listen on 192\.0\.2\.1:80"):
+    with pytest.raises(CannotListen, match=r"nobody can listen at 192\.0\.2\.1:80"):
         serve(GOLDEN, ("192.0.2.1", 80))
 
 
