@@ -8,6 +8,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from group_coordinator.pipeline.quoting import quoted
 
 # Columns of a line that goes to a file or a pipe.
 PLAIN_WIDTH = 160
@@ -28,7 +31,7 @@ def grid(columns: Sequence[str], rows: Sequence[Sequence[Any]], title: str | Non
         numeric = bool(rows) and isinstance(rows[0][position], int | float)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(_text(value) for value in row))
+        table.add_row(*(Text(quoted(_text(value))) for value in row))
     return table
 
 

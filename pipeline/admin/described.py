@@ -1,4 +1,4 @@
-"""What the tables tell of groups, in the columns of Kafka's kafka-consumer-groups.sh.
+"""What the tables tell of groups, as kafka-consumer-groups.sh does; named as in the views.
 
 Each function is one query over one state of the tables (`pipeline.monitor.catalog`): committed
 offsets are read before the ends of their partitions, so that no lag is negative.
@@ -50,27 +50,29 @@ class PartitionLag(Struct, frozen=True):
     topic: str
     partition: int
     leader_epoch: int | None
-    current_offset: int | None
+    committed_offset: int | None
     log_end_offset: int | None
     lag: int | None
-    consumer_id: str | None
-    host: str | None
+    member_id: str | None
+    client_host: str | None
     client_id: str | None
 
 
 class Member(Struct, frozen=True):
-    """A member of a group's last stored generation. `assignment`: `TOPIC:0,2;TOPIC:1`.
+    """A member of a group's last stored generation.
+
+    `assignment`: a dictionary of each topic, its name as `topic` and its `partitions`.
 
     `num_partitions` and `assignment` are None if the assignment is not of Kafka's consumers.
     """
 
     group_id: str
-    consumer_id: str
+    member_id: str
     group_instance_id: str | None
-    host: str
+    client_host: str
     client_id: str
     num_partitions: int | None
-    assignment: str | None
+    assignment: list[dict[str, Any]] | None
 
 
 class GroupState(Struct, frozen=True):
@@ -80,7 +82,7 @@ class GroupState(Struct, frozen=True):
     host: str | None
     port: int | None
     node_id: int | None
-    assignment_strategy: str | None
+    protocol: str | None
     state: str
     generation: int
     num_members: int
@@ -145,10 +147,7 @@ def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[Member]:
            CASE WHEN assignment IS NOT NULL THEN coalesce(
                list_sum(list_transform(assignment, lambda each: len(each.partitions))), 0
            )::INTEGER END,
-           array_to_string(list_sort(list_transform(
-               assignment,
-               lambda each: each.topic || ':' || array_to_string(list_sort(each.partitions), ',')
-           )), ';')
+           assignment
     FROM group_members WHERE {chosen} ORDER BY group_id, member_id
     """
     return [Member(*row) for row in catalog.query(query, parameters).rows]

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from msgspec import Struct
 
-from group_coordinator.pipeline.cli.options import Json, OwnRoot, encoded
+from group_coordinator.pipeline.cli.options import OwnRoot
+from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_structs
+from group_coordinator.pipeline.quoting import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -138,11 +140,11 @@ def acls_list(
     transactional_id: Transactional = None,
     pattern_type: Pattern = "any",
     principal: Annotated[Names, typer.Option("--principal", help="Of this principal only.")] = None,
-    json: Json = False,
+    format_: Format = OutputFormat.TABLE,
 ) -> None:
     """List the ACLs in force, all of them or those of some resources."""
     from group_coordinator.pipeline.tables.acls import read_acls
-    from group_coordinator.schemas.acls import AclFilter
+    from group_coordinator.schemas.acls import AclBinding, AclFilter
 
     resources: list[tuple[str, str | None]] = [
         *_resources(topic, group, cluster, transactional_id),
@@ -154,9 +156,8 @@ def acls_list(
     ]
     acls = read_acls(root)
     found = [acl for acl in acls or () if any(each.matches(acl) for each in filters)]
-    if json:
-        for acl in found:
-            typer.echo(encoded(_fields(acl)))
+    if format_ is not OutputFormat.TABLE:
+        print_structs(format_, AclBinding, found)
     else:
         _show("Current ACLs for", found)
     if acls is None:
@@ -260,12 +261,13 @@ def _show(what: str, acls: Iterable[AclBinding]) -> None:
         by_resource.setdefault(pattern, []).append(acl)
     for (kind, name, pattern_type), found in by_resource.items():
         typer.echo(
-            f"{what} resource `ResourcePattern(resourceType={kind}, name={name}, "
+            f"{what} resource `ResourcePattern(resourceType={kind}, name={quoted(name)}, "
             f"patternType={pattern_type})`:"
         )
         for acl in found:
             typer.echo(
-                f" \t(principal={acl.principal}, host={acl.host}, operation={acl.operation}, "
+                f" \t(principal={quoted(acl.principal)}, host={acl.host}, "
+                f"operation={acl.operation}, "
                 f"permissionType={acl.permission})"
             )
         typer.echo("")

@@ -7,15 +7,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from group_coordinator.pipeline.cli.columns import Column, counted, print_columns, print_json, tell
 from group_coordinator.pipeline.cli.options import (
     AllGroups,
     Execute,
     GroupNames,
     GroupOption,
-    Json,
     Root,
     Timeout,
+)
+from group_coordinator.pipeline.cli.printing import (
+    Column,
+    Format,
+    OutputFormat,
+    counted,
+    print_structs,
+    print_table,
+    tell,
 )
 from group_coordinator.pipeline.errors import Failure
 
@@ -42,18 +49,18 @@ def groups_list(
     type_: Annotated[
         list[str] | None, typer.Option("--type", help="classic, which all groups are, or consumer.")
     ] = None,
-    json: Json = False,
+    format_: Format = OutputFormat.TABLE,
 ) -> None:
     """Every group, its state and its numbers."""
     states = _one_of(state, STATES, "state")
     types = _one_of(type_, TYPES, "type")
-    from group_coordinator.pipeline.admin.described import list_groups
+    from group_coordinator.pipeline.admin.described import ListedGroup, list_groups
     from group_coordinator.pipeline.monitor.catalog import Catalog
 
     catalog = Catalog(root)
     found = [] if types and "classic" not in types else list_groups(catalog, states)
-    if json:
-        print_json(found)
+    if format_ is not OutputFormat.TABLE:
+        print_structs(format_, ListedGroup, found)
         return
     columns = [
         Column("GROUP", 25),
@@ -66,7 +73,7 @@ def groups_list(
         Column("SINCE", 23),
         Column("REASON"),
     ]
-    print_columns(
+    print_table(
         columns,
         (
             (
@@ -77,7 +84,7 @@ def groups_list(
                 each.generation,
                 each.num_members,
                 each.num_offsets,
-                None if each.since is None else each.since.isoformat(" ", "milliseconds"),
+                each.since,
                 each.reason,
             )
             for each in found
@@ -97,7 +104,7 @@ def groups_describe(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Leader epochs, assignments, generations.")
     ] = False,
-    json: Json = False,
+    format_: Format = OutputFormat.TABLE,
 ) -> None:
     """Where groups stand and how far they are behind, who is in them, or what state they are in."""
     if offsets + members + state > 1:
@@ -111,16 +118,19 @@ def groups_describe(
     states = check_groups(catalog, named, root) if named else known_groups(catalog, [])
     chosen = sorted(states)
     if members:
+        kind: type[Any] = described.Member
         rows: list[Any] = described.members_of(catalog, chosen)
         columns, cells = _member_columns(rows, verbose)
     elif state:
+        kind = described.GroupState
         rows = described.states_of(catalog, chosen)
         columns, cells = _state_columns(verbose)
     else:
+        kind = described.PartitionLag
         rows = described.partition_lags(catalog, chosen)
         columns, cells = _lag_columns(verbose)
-    if json:
-        print_json(rows)
+    if format_ is not OutputFormat.TABLE:
+        print_structs(format_, kind, rows)
         return
     of_group: dict[str, list[Any]] = {group_id: [] for group_id in chosen}
     for row in rows:
@@ -128,7 +138,7 @@ def groups_describe(
     for number, (group_id, mine) in enumerate(of_group.items()):
         if number:
             typer.echo()
-        print_columns(columns, mine)
+        print_table(columns, mine)
         if states[group_id] in ("Empty", "Dead"):
             tell(f"Consumer group {group_id!r} has no active members.")
         elif states[group_id] != "Stable":
@@ -151,23 +161,23 @@ def groups_delete(
     all_groups: AllGroups = False,
     execute: Execute = False,
     timeout: Timeout = 30_000,
-    json: Json = False,
+    format_: Format = OutputFormat.TABLE,
 ) -> None:
     """Delete Empty groups and their offsets, through the running coordinator."""
     named = named_groups(groups, group, all_groups)
     from group_coordinator.pipeline.admin.changes import delete_groups
-    from group_coordinator.pipeline.admin.described import list_groups
+    from group_coordinator.pipeline.admin.described import ListedGroup, list_groups
     from group_coordinator.pipeline.monitor.catalog import Catalog
 
     every = list_groups(Catalog(root))
     known = {each.group_id for each in every}
     errors = [f"there is no group {each!r} under {root}" for each in named if each not in known]
     chosen = [each for each in every if not named or each.group_id in named]
-    if json:
-        print_json(chosen)
+    if format_ is not OutputFormat.TABLE:
+        print_structs(format_, ListedGroup, chosen)
     else:
         columns = [Column("GROUP", 25), Column("STATE", 20), Column("#OFFSETS", 8)]
-        print_columns(columns, ((e.group_id, e.state, e.num_offsets) for e in chosen))
+        print_table(columns, ((e.group_id, e.state, e.num_offsets) for e in chosen))
     if execute:
         outcomes = delete_groups(root, [each.group_id for each in chosen], timeout / 1000)
         refused = [each.error for each in outcomes if each.error is not None]
@@ -222,11 +232,11 @@ def _lag_columns(verbose: bool) -> _Layout:
         ("TOPIC", 15, "topic"),
         ("PARTITION", 10, "partition"),
         *([("LEADER-EPOCH", 15, "leader_epoch")] if verbose else []),
-        ("CURRENT-OFFSET", 15, "current_offset"),
+        ("CURRENT-OFFSET", 15, "committed_offset"),
         ("LOG-END-OFFSET", 15, "log_end_offset"),
         ("LAG", 15, "lag"),
-        ("CONSUMER-ID", 15, "consumer_id"),
-        ("HOST", 15, "host"),
+        ("CONSUMER-ID", 15, "member_id"),
+        ("HOST", 15, "client_host"),
         ("CLIENT-ID", 0, "client_id"),
     ]
     return _layout(fields)
@@ -235,13 +245,13 @@ def _lag_columns(verbose: bool) -> _Layout:
 def _member_columns(members: Sequence[Member], verbose: bool) -> _Layout:
     fields = [
         ("GROUP", 15, "group_id"),
-        ("CONSUMER-ID", 15, "consumer_id"),
+        ("CONSUMER-ID", 15, "member_id"),
         *(
             [("GROUP-INSTANCE-ID", 17, "group_instance_id")]
             if any(each.group_instance_id for each in members)
             else []
         ),
-        ("HOST", 15, "host"),
+        ("HOST", 15, "client_host"),
         ("CLIENT-ID", 15, "client_id"),
         ("#PARTITIONS", 15, "num_partitions"),
     ]
@@ -250,7 +260,15 @@ def _member_columns(members: Sequence[Member], verbose: bool) -> _Layout:
     columns, cells = _layout([*fields, ("CURRENT-EPOCH", 15, ""), ("CURRENT-ASSIGNMENT", 20, "")])
     columns += [Column("TARGET-EPOCH"), Column("TARGET-ASSIGNMENT", 20)]
     # Epochs and targets are of KIP-848's groups; the columns are there for whoever counts them.
-    return columns, lambda row: [*cells(row)[:-2], None, row.assignment, None, None]
+    return columns, lambda row: [*cells(row)[:-2], None, _assigned(row), None, None]
+
+
+def _assigned(member: Member) -> str | None:
+    """A member's assignment as Kafka's tool prints it: `TOPIC:0,2;TOPIC:1`."""
+    if member.assignment is None:
+        return None
+    topics = ((each["topic"], sorted(each["partitions"])) for each in member.assignment)
+    return ";".join(sorted(f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in topics))
 
 
 def _state_columns(verbose: bool) -> _Layout:
@@ -268,7 +286,7 @@ def _state_columns(verbose: bool) -> _Layout:
     def cells(each: GroupState) -> list[Any]:
         where = None if each.node_id is None else f"{each.host}:{each.port}  ({each.node_id})"
         epochs = [None, None] if verbose else []
-        strategy = each.assignment_strategy
+        strategy = each.protocol
         return [each.group_id, where, strategy, each.state, *epochs, each.num_members]
 
     return columns, cells

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_rows
+
 keys_app = typer.Typer(help="The keys by which requests are signed.", no_args_is_help=True)
 
 File = Annotated[
@@ -37,12 +39,12 @@ def keys_add(
 
 
 @keys_app.command("list")
-def keys_list(file: File) -> None:
+def keys_list(file: File, format_: Format = OutputFormat.TABLE) -> None:
     """Every key's name, and whose requests it signs."""
     from group_coordinator.pipeline.tables.request_keys import read_keys
 
-    for key in read_keys(file):
-        typer.echo(f"{key.name}: {key.principal}")
+    rows = [(key.name, key.principal) for key in read_keys(file)]
+    print_rows(format_, ("name", "principal"), rows)
 
 
 @keys_app.command("remove")

@@ -17,6 +17,7 @@ import typer
 from group_coordinator.pipeline.cli.without_pandas import hide_pandas
 from group_coordinator.pipeline.errors import Failure, WrongCall, in_words
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
+from group_coordinator.pipeline.quoting import quoted_lines
 
 # Each verb's module, and the function in it.
 _VERBS = {
@@ -122,7 +123,7 @@ def main() -> None:
             check_spark(verb)
         make_app(verb)()
     except WrongCall as error:
-        typer.echo(f"group-coordinator: {error}", err=True)
+        typer.echo(f"group-coordinator: {quoted_lines(str(error))}", err=True)
         sys.exit(2)
     except Exception as error:
         is_bug = not isinstance(error, (Failure, OSError, *_imported_failures()))
@@ -134,7 +135,7 @@ def main() -> None:
             sys.exit(1)
         if is_bug:
             raise
-        sys.exit(f"group-coordinator: {in_words(error)}")
+        sys.exit(f"group-coordinator: {quoted_lines(in_words(error))}")
 
 
 def _imported_failures() -> list[type[Exception]]:

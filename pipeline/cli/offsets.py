@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.columns import Column, counted, print_columns, print_json, tell
 from group_coordinator.pipeline.cli.groups import named_groups
 from group_coordinator.pipeline.cli.options import (
     AllGroups,
@@ -15,11 +14,18 @@ from group_coordinator.pipeline.cli.options import (
     Execute,
     GroupNames,
     GroupOption,
-    Json,
     Root,
     Timeout,
     Topics,
-    encoded,
+)
+from group_coordinator.pipeline.cli.printing import (
+    Column,
+    Format,
+    OutputFormat,
+    counted,
+    print_result,
+    print_rows,
+    tell,
 )
 from group_coordinator.pipeline.errors import Failure
 
@@ -64,7 +70,7 @@ def offsets_reset(
         bool, typer.Option("--export", help="Print TOPIC,PARTITION,OFFSET lines for --from-file.")
     ] = False,
     timeout: Timeout = 30_000,
-    json: Json = False,
+    format_: Format = OutputFormat.TABLE,
 ) -> None:
     """Put inactive groups' committed offsets elsewhere, through the running coordinator."""
     named = named_groups(groups, group, all_groups)
@@ -100,7 +106,7 @@ def offsets_reset(
         plans = plan_resets(root, named, topic or [], parse_aim(aim, value))
     if export:
         typer.echo(export_offsets(plans, with_group=len(plans) > 1), nl=False)
-    _change(root, plans, execute, json, timeout, shown=not export)
+    _change(root, plans, execute, format_, timeout, shown=not export)
 
 
 @offsets_app.command("undo")
@@ -112,14 +118,14 @@ def offsets_undo(
     ] = None,
     execute: Execute = False,
     timeout: Timeout = 30_000,
-    json: Json = False,
+    format_: Format = OutputFormat.TABLE,
 ) -> None:
     """Put a group's offsets back to before its last reset, deletion or undo, or to a time."""
     from group_coordinator.pipeline.admin.history import plan_return, plan_undo
     from group_coordinator.pipeline.admin.times import parse_time
 
     plan = plan_undo(root, group) if to is None else plan_return(root, group, parse_time(to))
-    _change(root, [plan], execute, json, timeout)
+    _change(root, [plan], execute, format_, timeout)
 
 
 @offsets_app.command("clone")
@@ -130,12 +136,12 @@ def offsets_clone(
     topic: Topics = None,
     execute: Execute = False,
     timeout: Timeout = 30_000,
-    json: Json = False,
+    format_: Format = OutputFormat.TABLE,
 ) -> None:
     """Give a group, which may be a new one, the committed offsets of another."""
     from group_coordinator.pipeline.admin.history import plan_clone
 
-    _change(root, [plan_clone(root, group, to, topic or [])], execute, json, timeout)
+    _change(root, [plan_clone(root, group, to, topic or [])], execute, format_, timeout)
 
 
 @offsets_app.command("delete")
@@ -146,13 +152,13 @@ def offsets_delete(
     topic: Topics = None,
     execute: Execute = False,
     timeout: Timeout = 30_000,
-    json: Json = False,
+    format_: Format = OutputFormat.TABLE,
 ) -> None:
     """Delete committed offsets of topics that no member consumes."""
     from group_coordinator.pipeline.admin.history import plan_deletions
 
     plans = plan_deletions(root, named_groups(groups, group, False), topic or [])
-    _change(root, plans, execute, json, timeout)
+    _change(root, plans, execute, format_, timeout)
 
 
 @offsets_app.command("diff")
@@ -161,7 +167,7 @@ def offsets_diff(
     root: Root,
     from_: Annotated[str, typer.Option("--from", help=f"The earlier time: {_TIME}")],
     to: Annotated[str | None, typer.Option("--to", help="The later time; now if left out.")] = None,
-    json: Json = False,
+    format_: Format = OutputFormat.TABLE,
 ) -> None:
     """Where a group stood at two times, and how far it went between them."""
     from group_coordinator.pipeline.admin.history import differences
@@ -170,9 +176,6 @@ def offsets_diff(
 
     later = clock_ms() if to is None else parse_time(to)
     found = differences(root, group, parse_time(from_), later)
-    if json:
-        print_json(found)
-        return
     columns = [
         Column("TOPIC"),
         Column("PARTITION", 10),
@@ -180,14 +183,15 @@ def offsets_diff(
         Column("TO-OFFSET"),
         Column("MOVED"),
     ]
-    print_columns(columns, ((e.topic, e.partition, e.earlier, e.later, e.moved) for e in found))
+    rows = [(e.topic, e.partition, e.earlier, e.later, e.moved) for e in found]
+    names = ("topic", "partition", "from_offset", "to_offset", "moved")
+    print_rows(format_, names, rows, columns)
 
 
 @offsets_app.command("show")
-def offsets_show(group: str, root: Root, json: Json = False) -> None:
+def offsets_show(group: str, root: Root, format_: Format = OutputFormat.TABLE) -> None:
     """The committed offsets of one group, with their metadata and why they are there."""
     from group_coordinator.pipeline.admin.plans import check_groups
-    from group_coordinator.pipeline.cli.show import Format, show
     from group_coordinator.pipeline.monitor.catalog import Catalog
 
     catalog = Catalog(root)
@@ -197,20 +201,20 @@ def offsets_show(group: str, root: Root, json: Json = False) -> None:
         'FROM committed_offsets WHERE group_id = ? ORDER BY topic, "partition"',
         [group],
     )
-    show(found, Format.JSON if json else Format.TABLE)
+    print_result(format_, found)
 
 
 def _change(
     root: str,
     plans: Sequence[GroupPlan],
     execute: bool,
-    json: bool,
+    format_: OutputFormat,
     timeout_ms: int,
     shown: bool = True,
 ) -> None:
     """Show plans and carry them out. Raises Failure if one is impossible or is refused."""
     if shown:
-        _show(plans, json)
+        _show(plans, format_)
     for plan in plans:
         for note in plan.notes:
             tell(f"group {plan.group_id!r}: {note}")
@@ -235,18 +239,19 @@ def _change(
         raise Failure("; ".join(errors))
 
 
-def _show(plans: Sequence[GroupPlan], json: bool) -> None:
-    rows = [(plan.group_id, each) for plan in plans for each in plan.changes]
-    if json:
-        for group_id, each in rows:
-            fields = {name: getattr(each, name) for name in each.__struct_fields__}
-            typer.echo(encoded({"group_id": group_id, **fields}))
-    elif rows:
-        columns = [
-            Column("GROUP"),
-            Column("TOPIC"),
-            Column("PARTITION", 10),
-            Column("CURRENT-OFFSET"),
-            Column("NEW-OFFSET"),
-        ]
-        print_columns(columns, ((g, e.topic, e.partition, e.current, e.wanted) for g, e in rows))
+def _show(plans: Sequence[GroupPlan], format_: OutputFormat) -> None:
+    rows = [
+        (plan.group_id, each.topic, each.partition, each.current, each.wanted)
+        for plan in plans
+        for each in plan.changes
+    ]
+    columns = [
+        Column("GROUP"),
+        Column("TOPIC"),
+        Column("PARTITION", 10),
+        Column("CURRENT-OFFSET"),
+        Column("NEW-OFFSET"),
+    ]
+    if rows:
+        names = ("group_id", "topic", "partition", "committed_offset", "new_offset")
+        print_rows(format_, names, rows, columns)

@@ -1,11 +1,10 @@
-"""What verbs share: their options, and how they print a result and their progress."""
+"""What verbs share: their options, and how they print their progress."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
 from group_coordinator.pipeline.logs import LogFormat
@@ -54,14 +53,9 @@ Execute = Annotated[
 Timeout = Annotated[
     int, typer.Option("--timeout", min=1, help="How long the coordinator has to do it, ms.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON Lines.")]
+Json = Annotated[bool, typer.Option("--json", help="Report as JSON Lines.")]
 
 
 def progress(text: str) -> None:
     """Print how far a long run is, on standard error."""
     typer.echo(text, err=True)
-
-
-def encoded(result: Any) -> str:
-    """A result as one line of JSON."""
-    return msgspec.json.encode(result).decode()

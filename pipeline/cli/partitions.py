@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.options import Json, Root, progress
+from group_coordinator.pipeline.cli.options import Root, progress
+from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_structs
 
 partitions_app = typer.Typer(
     help="Offsets partitions and the coordinators that own them.", no_args_is_help=True
@@ -14,12 +15,11 @@ partitions_app = typer.Typer(
 
 
 @partitions_app.command("list")
-def partitions_list(root: Root, json: Json = False) -> None:
+def partitions_list(root: Root, format_: Format = OutputFormat.TABLE) -> None:
     """Every offsets partition, the node that owns it, and whether that node is alive."""
-    from group_coordinator.pipeline.cli.show import show_structs
-    from group_coordinator.pipeline.ownership.listing import list_partitions
+    from group_coordinator.pipeline.ownership.listing import PartitionRow, list_partitions
 
-    show_structs(list_partitions(root), json)
+    print_structs(format_, PartitionRow, list_partitions(root))
 
 
 @partitions_app.command("move")

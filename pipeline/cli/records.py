@@ -8,6 +8,8 @@ import msgspec
 import typer
 
 from group_coordinator.pipeline.cli.options import Config, Json, OwnRoot
+from group_coordinator.pipeline.cli.printing import tell
+from group_coordinator.pipeline.quoting import quoted
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.records.record_file import Tally
@@ -66,6 +68,6 @@ def records_import(
 
 def _show_tally(verb: str, tally: Tally, json: bool, note: str = "", err: bool = False) -> None:
     for name in tally.named:
-        typer.echo(f"skipped {name}", err=True)
+        tell(f"skipped {quoted(name)}")
     text = msgspec.json.encode(tally).decode() if json else f"{verb} {tally}{note}"
     typer.echo(text, err=err)

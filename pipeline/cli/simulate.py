@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from group_coordinator.pipeline.cli.columns import counted
 from group_coordinator.pipeline.cli.options import Config
+from group_coordinator.pipeline.cli.printing import counted
 from group_coordinator.pipeline.errors import Failure
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from group_coordinator.pipeline.cli.options import Root
+from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_result
 
 
 def sql(
@@ -19,16 +20,11 @@ def sql(
             "table of the query at a version.",
         ),
     ] = None,
-    format_: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
+    format_: Format = OutputFormat.TABLE,
 ) -> None:
     """Query the tables and views of a root by SQL."""
-    from group_coordinator.pipeline.cli.show import Format, show
     from group_coordinator.pipeline.monitor.as_of import read_as_of
     from group_coordinator.pipeline.monitor.catalog import Catalog
 
-    try:
-        chosen = Format(format_)
-    except ValueError as error:
-        raise typer.BadParameter(f"{format_!r} is none of table, csv, json") from error
     moment = None if as_of is None else read_as_of(as_of)
-    show(Catalog(root, moment).query(query), chosen)
+    print_result(format_, Catalog(root, moment).query(query))

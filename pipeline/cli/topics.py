@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.options import Json, OwnRoot, Root
+from group_coordinator.pipeline.cli.options import OwnRoot, Root
+from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_result
 from group_coordinator.pipeline.errors import Failure
 
 topics_app = typer.Typer(help="The catalogue of topics.", no_args_is_help=True)
@@ -135,14 +136,13 @@ def topics_alter(name: str, root: OwnRoot, partitions: Partitions) -> None:
 
 
 @topics_app.command("list")
-def topics_list(root: Root, json: Json = False) -> None:
+def topics_list(root: Root, format_: Format = OutputFormat.TABLE) -> None:
     """Every topic of the catalogue, its number of partitions, and its table if it has one."""
-    from group_coordinator.pipeline.cli.show import Format, show
     from group_coordinator.pipeline.monitor.catalog import LOGS, Catalog
 
     catalog = Catalog(root)
     rows = catalog.query("SELECT * FROM topics ORDER BY topic")
-    show(rows, Format.JSON if json else Format.TABLE)
+    print_result(format_, rows)
     if not catalog.has_table(LOGS["topics"]):
         typer.echo("there is no catalogue: every topic is taken", err=True)
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.options import Config, Json, OwnRoot, encoded, progress
+from group_coordinator.pipeline.cli.options import Config, Json, OwnRoot, progress
+from group_coordinator.pipeline.cli.printing import encoded
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.errors import Failure
 

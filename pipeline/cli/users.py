@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_rows
+
 users_app = typer.Typer(help="Who may log in to a gateway.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Option("--file", help="The file of users (the setting users.file).")]
@@ -50,15 +52,17 @@ def _password(name: str) -> str:
 
 
 @users_app.command("list")
-def users_list(file: File) -> None:
+def users_list(file: File, format_: Format = OutputFormat.TABLE) -> None:
     """Every user, and by which mechanisms it may log in."""
     from group_coordinator.pipeline.gateway.security.users import read_users
 
     found: dict[str, list[str]] = {}
     for each in read_users(file):
         found.setdefault(each.user, ["PLAIN"]).append(each.mechanism)
-    for name in sorted(found):
-        typer.echo(f"{name}: {', '.join(found[name])}")
+    rows: list[tuple[str, str | list[str]]] = [(name, found[name]) for name in sorted(found)]
+    if format_ is OutputFormat.TABLE:
+        rows = [(name, ", ".join(found[name])) for name, _ in rows]
+    print_rows(format_, ("user", "mechanisms"), rows)
 
 
 @users_app.command("remove")

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.options import OwnRoot, encoded, progress
+from group_coordinator.pipeline.cli.options import OwnRoot, progress
+from group_coordinator.pipeline.cli.printing import encoded
 
 
 def worker(

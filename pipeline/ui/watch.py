@@ -13,6 +13,7 @@ from rich.text import Text
 
 from group_coordinator.pipeline.clock import monotonic, sleep
 from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.quoting import quoted
 from group_coordinator.pipeline.terminal import open_console
 from group_coordinator.pipeline.ui.group import GroupPage, read_group
 from group_coordinator.pipeline.ui.groups import GroupFilter, GroupList, list_groups
@@ -73,7 +74,7 @@ def _go_on(
             shown = _look(root, group_id, console, count)
             live.update(shown, refresh=True)
         except (Failure, DeltaError, OSError) as error:
-            live.update(Group(shown, Text(first_line(error), "red")), refresh=True)
+            live.update(Group(shown, Text(quoted(first_line(error)), "red")), refresh=True)
         # A large root is read for at most half of the time.
         sleep(max(0.0, monotonic() - began - 2 * every_s))
 
@@ -102,13 +103,13 @@ def groups_table(snapshot: Snapshot, listed: GroupList, most: int) -> Renderable
     table = _table("group", "state", "verdict", "lag>", "behind by>", "members>", "last change")
     for row in listed.rows[: max(1, most)]:
         table.add_row(
-            Text(row["group_id"]),
+            Text(quoted(row["group_id"])),
             _toned(row["state"]),
             _toned(row["verdict"]),
             number(row["lag"]),
             duration(row["lag_seconds"]),
             number(row["num_members"]),
-            Text(_since(row, snapshot), no_wrap=True, overflow="ellipsis"),
+            Text(quoted(_since(row, snapshot)), no_wrap=True, overflow="ellipsis"),
         )
     rest = listed.total - min(len(listed.rows), max(1, most))
     below = Text(f"and {number(rest)} more" if rest > 0 else "", "dim")
@@ -119,7 +120,7 @@ def group_tables(snapshot: Snapshot, group: GroupPage) -> RenderableType:
     """One group: where it stands, its members, its partitions, and what happened last."""
     head = group.head
     parts: list[RenderableType] = [
-        Text.assemble((group.group_id, "bold"), (f"   {utc(snapshot.at)} UTC", "dim"))
+        Text.assemble((quoted(group.group_id), "bold"), (f"   {utc(snapshot.at)} UTC", "dim"))
     ]
     if head is None:
         parts.append(Text("this group does not exist any more", "yellow"))
@@ -137,11 +138,12 @@ def group_tables(snapshot: Snapshot, group: GroupPage) -> RenderableType:
     for member in group.members:
         holds = member.holds or {}
         held = ", ".join(f"{topic} {spans(numbers)}" for topic, numbers in holds.items())
-        members.add_row(*map(Text, (member.client_id, member.member_id, member.client_host, held)))
+        told = (member.client_id, member.member_id, member.client_host, held)
+        members.add_row(*(Text(quoted(each)) for each in told))
     lags = _table("topic", "partition>", "committed>", "end>", "lag>", "behind by>", "verdict")
     for each in group.partitions:
         lags.add_row(
-            Text(each.topic),
+            Text(quoted(each.topic)),
             str(each.partition),
             number(each.committed_offset),
             number(each.log_end_offset),
@@ -150,7 +152,7 @@ def group_tables(snapshot: Snapshot, group: GroupPage) -> RenderableType:
             _toned(each.verdict),
         )
     parts += [table for table in (members, lags) if table.row_count]
-    parts += [Text(line) for line in _chapters(group)]
+    parts += [Text(quoted(line)) for line in _chapters(group)]
     return Group(*parts)
 
 
@@ -170,7 +172,7 @@ def _table(*columns: str) -> Table:
 
 
 def _toned(name: str | None) -> Text:
-    return Text(name or UNKNOWN, _STYLES[tone(name)])
+    return Text(quoted(name or UNKNOWN), _STYLES[tone(name)])
 
 
 def _since(row: dict[str, Any], snapshot: Snapshot) -> str:

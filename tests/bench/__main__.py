@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from group_coordinator.pipeline.cli.options import Json, encoded, progress
+from group_coordinator.pipeline.cli.options import Json, progress
+from group_coordinator.pipeline.cli.printing import encoded
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.terminal import grid, open_console
 from tests.support.command import run_command

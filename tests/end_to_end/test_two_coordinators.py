@@ -86,7 +86,7 @@ def test_two_start_at_once_a_partition_goes_to_and_fro_and_its_owner_is_stopped_
             0.3,
         )
     live.await_all()
-    listed = command("partitions", "list", "--root", root, "--json")
+    listed = command("partitions", "list", "--root", root, "--format", "json")
     assert listed.count('"node_id":') == PARTITIONS
     stop_and_start(new_cluster, owners(root)[moving])
     live.await_all()

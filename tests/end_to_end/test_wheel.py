@@ -131,7 +131,7 @@ def test_a_coordinator_serves_members_without_spark(
         bare.running("gateway", r"at 127\.0\.0\.1:\d+ serves", *at),
     ):
         assert bare.run("python", "-c", MEMBER, root).endswith("7\n")
-        listed = bare.run("group-coordinator", "groups", "list", "--root", root, "--json")
+        listed = bare.run("group-coordinator", "groups", "list", "--root", root, "--format", "json")
         assert '"group_id":"g"' in listed.replace(" ", "")
 
 

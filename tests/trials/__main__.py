@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from group_coordinator.pipeline.cli.options import Json, encoded, progress
+from group_coordinator.pipeline.cli.options import Json, progress
+from group_coordinator.pipeline.cli.printing import encoded
 from group_coordinator.pipeline.errors import Failure
 from tests.support.command import run_command
 
@@ -110,13 +111,13 @@ def trial_page() -> None:
 
 def _tell(name: str, report: Any, json: bool, record: bool) -> None:
     """Print a trial's report, and keep it if it is to be kept."""
-    from group_coordinator.pipeline.cli.show import Format, show
+    from group_coordinator.pipeline.cli.printing import OutputFormat, print_result
     from group_coordinator.pipeline.monitor.catalog import Result
 
     if json:
         typer.echo(encoded(report))
     else:
-        show(Result(["what", "how many"], report.rows()), Format.TABLE)
+        print_result(OutputFormat.TABLE, Result(["what", "how many"], report.rows()))
     if record:
         from tests.trials.kept import keep
         from tests.trials.page import write_page

@@ -186,9 +186,10 @@ def test_without_a_coordinator_the_failure_says_so(tmp_path: Path) -> None:
 def test_the_commands(root: str) -> None:
     run = CliRunner().invoke
     reset = ["offsets", "reset", "g", "--root", root]
-    shown = run(make_app(), [*reset, "--to-offset", "3", "--json"])
+    shown = run(make_app(), [*reset, "--to-offset", "3", "--format", "json"])
     assert shown.exit_code == 0
-    assert '{"group_id":"g","topic":"t","partition":0,"current":10,"wanted":3}' in shown.output
+    plan = '{"group_id":"g","topic":"t","partition":0,"committed_offset":10,"new_offset":3}'
+    assert plan in shown.output
     assert "nothing was changed: add --execute to do it" in shown.output
     assert offsets(root) == {0: 10, 1: 20}
     done = run(make_app(), [*reset, "--to-offset", "3", "--execute"])
@@ -200,7 +201,7 @@ def test_the_commands(root: str) -> None:
     assert "nothing was deleted: add --execute" in run(make_app(), delete).output
     assert offsets(root) == {0: 3, 1: 3}
     assert "1 group deleted" in run(make_app(), [*delete, "--execute"]).output
-    assert run(make_app(), ["groups", "list", "--root", root, "--json"]).output == ""
+    assert run(make_app(), ["groups", "list", "--root", root, "--format", "json"]).output == ""
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,9 @@ class Beside:
         if words[:1] == ["--type"] and words[1:2] != ["classic"] and words[1:2] != ["consumer"]:
             words = words[1:]
         ours = [*ACTIONS[action], *words]
-        more = ["--json"] if action == "--reset-offsets" and "--export" not in words else []
+        more = (
+            ["--format", "json"] if action == "--reset-offsets" and "--export" not in words else []
+        )
         done = self.run(ours, *more)
         asked = " ".join(word for word in told.words[2:] if word not in ("--execute", "--dry-run"))
         if asked in DIFFERENT:
@@ -141,7 +143,7 @@ def _rows(text: str) -> list[tuple[str, ...]]:
 
 def _planned(text: str) -> list[tuple[str, ...]]:
     plans = [json.loads(line) for line in text.splitlines()]
-    names = ("group_id", "topic", "partition", "wanted")
+    names = ("group_id", "topic", "partition", "new_offset")
     return [tuple(str(plan[name]) for name in names) for plan in plans]
 
 

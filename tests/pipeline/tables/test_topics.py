@@ -279,7 +279,7 @@ def command(*arguments: str) -> Any:
 
 
 def test_the_command(root: str) -> None:
-    listed = command("list", "--root", root, "--json")
+    listed = command("list", "--root", root, "--format", "json")
     assert "there is no catalogue: every topic is taken" in listed.output
     done = command("create", "orders", "--root", root, "--partitions", "6")
     assert done.output.startswith("topic 'orders' created with 6 partitions; its records are rows")
@@ -287,7 +287,7 @@ def test_the_command(root: str) -> None:
     done = command("alter", "orders", "--root", root, "--partitions", "8")
     assert done.output == "topic 'orders' has 8 partitions\n"
     assert command("delete", "clicks", "--root", root).output == "topic 'clicks' deleted\n"
-    (line,) = command("list", "--root", root, "--json").output.splitlines()
+    (line,) = command("list", "--root", root, "--format", "json").output.splitlines()
     row = json.loads(line)
     assert (row["topic"], row["partitions"], "changed_at" in row) == ("orders", 8, True)
     refused = command("alter", "orders", "--root", root, "--partitions", "8")

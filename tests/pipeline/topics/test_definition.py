@@ -44,7 +44,7 @@ def test_the_command_creates_a_topic_of_a_table_and_lists_it(root: str, uri: str
     assert "topic 't' has 10 records of its table" in made.output
     create_topic(root, "plain", 2)
     alter_topic(root, "t", 4)
-    listed = run("list", "--root", root, "--json")
+    listed = run("list", "--root", root, "--format", "json")
     found = {row["topic"]: row for row in map(json.loads, listed.stdout.splitlines())}
     assert (found["t"]["partitions"], found["t"]["table"]) == (4, uri)
     assert (found["t"]["key_column"], found["t"]["value_column"]) == ("id", None)

@@ -493,7 +493,7 @@ def test_acls_are_added_listed_and_removed_in_kafka_s_words(root: str) -> None:
         " \t(principal=User:alice, host=*, operation=DESCRIBE, permissionType=ALLOW)\n"
         " \t(principal=User:alice, host=*, operation=READ, permissionType=ALLOW)\n\n"
     )
-    assert '"operation":"READ"' in acls(root, "list", "--group", "billing", "--json")
+    assert '"operation":"READ"' in acls(root, "list", "--group", "billing", "--format", "json")
     acls(root, "remove", *f"{ALLOWED[0]} --force".split())
     assert "alice" not in acls(root, "list")
     acls(root, "remove", "--cluster", "--force")

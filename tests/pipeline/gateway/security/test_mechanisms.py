@@ -321,15 +321,16 @@ def test_users_are_added_listed_and_removed_by_the_command(tmp_path: Path) -> No
 
     run("add", "alice", typed="wonder\n")
     run("add", "bob", "--mechanism", "SCRAM-SHA-512", typed="builder\n")
-    assert run("list") == (
-        "alice: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512\nbob: PLAIN, SCRAM-SHA-512\n"
+    assert run("list", "--format", "csv") == (
+        'user,mechanisms\nalice,"[""PLAIN"",""SCRAM-SHA-256"",""SCRAM-SHA-512""]"\n'
+        'bob,"[""PLAIN"",""SCRAM-SHA-512""]"\n'
     )
     assert ask(begin("PLAIN", Users(tmp_path / "users")), "\0alice\0wonder") == [b""]  # type: ignore[arg-type]
     run("add", "alice", typed="changed\n")
     with pytest.raises(AuthenticationFailed):
         ask(Plain(Users(tmp_path / "users")), "\0alice\0wonder")
     run("remove", "alice")
-    assert run("list") == "bob: PLAIN, SCRAM-SHA-512\n"
+    assert run("list") == "user mechanisms\nbob  PLAIN, SCRAM-SHA-512\n"
 
 
 def test_a_line_of_another_release_is_named(path: Path) -> None:

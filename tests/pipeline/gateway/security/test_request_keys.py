@@ -46,11 +46,12 @@ def folder(tmp_path: Path) -> Path:
 
 def test_keys_are_made_listed_and_removed_by_the_command(folder: Path) -> None:
     file = str(folder / "keys")
-    assert keys("list", "--file", file) == "alice: User:alice\ngateway: *\n"
+    csv = "name,principal\nalice,User:alice\ngateway,*\n"
+    assert keys("list", "--file", file, "--format", "csv") == csv
     assert read_key(folder / "alice") in read_keys(file)
     assert (folder / "alice").stat().st_mode & 0o077 == 0
     keys("remove", "alice", "--file", file)
-    assert keys("list", "--file", file) == "gateway: *\n"
+    assert keys("list", "--file", file) == "name    principal\ngateway *\n"
 
 
 def test_what_is_no_file_of_keys_is_named_without_its_secrets(tmp_path: Path) -> None:
