@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 
 # Where a log notes its newest Delta checkpoint.
 NOTE = "_last_checkpoint"
+_VERSION_DIGITS = 20
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
 # The contents of so many commits, each of at most so many bytes, are kept for Delta checkpoints.
 _RECENT, _RECENT_BYTES = 1_000, 16_384
@@ -195,6 +196,16 @@ class Log:
         return decode_last_checkpoint(content) or listed_checkpoint(
             each.path for each in self.store.list()
         )
+
+    def newest_listed(self) -> int | None:
+        """Return the newest version that the log's listing has, None without one.
+
+        None also where a listing is a request, and a look that finds nothing is to be believed.
+        """
+        if self.store.costs.is_remote:
+            return None
+        newest = max(log_names(Path(self.uri)), default=None)
+        return None if newest is None else int(newest[:_VERSION_DIGITS])
 
     def _read(self, version: int) -> bytes | None:
         for attempt in range(ATTEMPTS):

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import msgspec
 
+from group_coordinator.pipeline.delta.actions import NotWhole
 from group_coordinator.pipeline.delta.log import LogGone, listed_checkpoint
 from group_coordinator.pipeline.errors import Failure
 
@@ -146,5 +147,17 @@ def _taken(
 
 
 def _follow(log: Log, state: TableState[_File]) -> None:
-    while (actions := log.next_commit(state.version)) is not None:
-        state.take_commit(actions)
+    """Take in all commits after a state's version, to the newest one.
+
+    One commit that is away for a moment would end the log before its time, and a table seem empty
+    that is not: so on a disk the log is listed, too.
+    """
+    while True:
+        before = state.version
+        while (actions := log.next_commit(state.version)) is not None:
+            state.take_commit(actions)
+        newest = log.newest_listed()
+        if newest is None or newest <= state.version:
+            return
+        if state.version == before:
+            raise NotWhole(f"version {before + 1} of {log.uri} cannot be found, {newest} is there")

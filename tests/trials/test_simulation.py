@@ -21,8 +21,8 @@ from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.group.offset_commit import _validate
 from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.group.timers import shift_timers
-from group_coordinator.pipeline.delta.commit import Commit
-from group_coordinator.pipeline.delta.epoch import Epoch
+from group_coordinator.pipeline.delta import appender
+from group_coordinator.pipeline.delta.commit import Bound, Commit
 from group_coordinator.pipeline.delta.tail import Position, Tail
 from group_coordinator.pipeline.node import bootstrap, handover
 from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
@@ -243,11 +243,16 @@ def test_it_finds_that_a_clock_that_steps_back_gives_groups_up(monkeypatch):
 
 
 def test_it_finds_that_an_unknown_outcome_deletes_the_file_of_a_commit_that_stands(monkeypatch):
-    def forgotten(self: Commit, target: object, error: OSError) -> None:
-        self.may_stand = False
-        raise error
+    create = Log.create
 
-    monkeypatch.setattr(Commit, "_settle", forgotten)
+    def forgotten(self: Log, commit: Commit, version: int) -> None:
+        try:
+            create(self, commit, version)
+        except CommitStateUnknown:
+            commit.may_stand = False
+            raise
+
+    monkeypatch.setattr(Log, "create", forgotten)
     plan = Plan(2, events=4_000, nodes=1, faults=8, kinds=frozenset({faults.COMMIT}))
     assert broken(plan).promise == NO_BUG
 
@@ -344,7 +349,7 @@ OUTLIVED = Plan(
 
 
 def test_it_finds_that_a_node_writes_that_was_taken_for_dead(monkeypatch):
-    monkeypatch.setattr(Epoch, "check", lambda *_: None)
+    monkeypatch.setattr(appender, "Bound", lambda app_id, _at_most: Bound(app_id, 2**63))
     assert broken(OUTLIVED).promise == FENCED
 
 

@@ -167,7 +167,7 @@ def trim(folder: Path) -> int:
         clean_log(open_delta(str(table)))
         newest = newest_version(str(table))
         if newest:
-            assert trim_log(table, newest, grace_s=0.0)
+            assert trim_log(str(table), newest, grace_s=0.0)
             trimmed += 1
     for root in folder.glob("root"):
         RequestLog(str(root)).append([heartbeat("after the trim")])
