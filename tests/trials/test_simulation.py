@@ -23,6 +23,7 @@ from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.group.timers import shift_timers
 from group_coordinator.pipeline.delta import appender
 from group_coordinator.pipeline.delta.commit import Bound, Commit
+from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log
 from group_coordinator.pipeline.delta.tail import Position, Tail
 from group_coordinator.pipeline.node import bootstrap, handover
 from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
