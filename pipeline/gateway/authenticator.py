@@ -91,7 +91,7 @@ class Authenticator:
             return bare_frame(await self._next(self._exchange, token))
         except AuthenticationFailed as error:
             await asyncio.sleep(_FAILED_DELAY_S)
-            raise InvalidFrame(str(error)) from error
+            raise InvalidFrame(error.logged) from error
 
     async def _handshake(self, header: RequestHeader, api: Api, mechanism: str) -> bytes:
         known = mechanism in self._mechanisms
@@ -117,7 +117,7 @@ class Authenticator:
                 error_code=code, error_message=str(error), auth_bytes=b"", session_lifetime_ms=0
             )
             frame = response_frame(header.correlation_id, api, refused, header.version)
-            raise Refused(str(error), frame) from error
+            raise Refused(error.logged, frame) from error
         response = SaslAuthenticateResponse(
             error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=0
         )

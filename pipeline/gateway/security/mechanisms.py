@@ -19,10 +19,20 @@ if TYPE_CHECKING:
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *HASHES)
 _NONCE_BYTES = 24
+# Of a name that a client chose, the log has so many characters.
+_NAME_LENGTH = 60
 
 
 class AuthenticationFailed(Exception):
-    """The client is not who it says, or sent no token of its mechanism; safe to tell the client."""
+    """The client is not who it says, or sent no token of its mechanism; safe to tell the client.
+
+    `logged` is for the log: it has the name that the client gave, if it did.
+    """
+
+    def __init__(self, why: str, user: str | None = None) -> None:
+        super().__init__(why)
+        cut = user if user is None or len(user) <= _NAME_LENGTH else f"{user[:_NAME_LENGTH]}..."
+        self.logged = why if user is None else f"{why} (user {cut!r})"
 
 
 class Mechanism(Protocol):
@@ -58,10 +68,11 @@ class Plain:
         if authorization_id not in ("", user):
             raise AuthenticationFailed(
                 "Authentication failed: Client requested an authorization id that is different "
-                "from username"
+                "from username",
+                user,
             )
         if not await self._users.has_password(user, password):
-            raise AuthenticationFailed("Authentication failed: Invalid username or password")
+            raise AuthenticationFailed("Authentication failed: Invalid username or password", user)
         self.user = user
         return b""
 
@@ -89,7 +100,8 @@ class Scram:
     def _failed(self) -> AuthenticationFailed:
         return AuthenticationFailed(
             "Authentication failed during authentication due to invalid credentials with SASL "
-            f"mechanism {self._mechanism}"
+            f"mechanism {self._mechanism}",
+            None if self._credential is None else self._credential.user,
         )
 
     def _challenge(self, text: str) -> bytes:

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.pipeline.gateway.security.kept_secret import secret_beside
 from group_coordinator.pipeline.tables.private_file import write_private
 
 if TYPE_CHECKING:
@@ -105,8 +106,9 @@ def _hmac(mechanism: str, key: bytes, text: bytes) -> bytes:
 class Users:
     """The users of a file, read again whenever the file was written.
 
-    Who is not in the file has made-up credentials, the same ones each time, which no password fits:
-    a stranger cannot find out who is a user.
+    Who is not in the file has made-up credentials, which no password fits: a stranger cannot find
+    out who is a user. They are the same ones each time, after a restart and at each gateway that
+    reads this file: a secret is kept beside it.
 
     One thread checks passwords, each for milliseconds: a flood of wrong ones delays log-ins and
     nothing else. A right one is remembered, by an HMAC of a key that only this process has: when
@@ -121,6 +123,16 @@ class Users:
         self._seen = self._stamp()
         self._credentials = _by_user(read_users(self._path))
         self._secret = secrets.token_bytes(32)
+        self._kept_secret = self._secret
+        try:
+            self._kept_secret = secret_beside(self._path)
+        except OSError as error:
+            log.warning(
+                "no secret can be kept beside %s, so strangers can tell who is a user by the salts "
+                "before and after a restart: %s",
+                self._path,
+                error,
+            )
         self._checking = ThreadPoolExecutor(1, "passwords")
         self._right: set[bytes] = set()
 
@@ -157,7 +169,7 @@ class Users:
     def _made_up(self, user: str, mechanism: str) -> Credential:
         def made(what: str) -> bytes:
             text = f"{what} {mechanism} {user}".encode("utf-8", "surrogatepass")
-            return hmac.digest(self._secret, text, "sha512")
+            return hmac.digest(self._kept_secret, text, "sha512")
 
         size = hashlib.new(HASHES[mechanism]).digest_size
         return Credential(

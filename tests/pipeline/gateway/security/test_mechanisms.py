@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import hmac
+import os
 from base64 import b64decode, b64encode
 from contextlib import suppress
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -20,6 +22,7 @@ from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.cli.users import users_app
 from group_coordinator.pipeline.gateway.authenticator import Authenticator
 from group_coordinator.pipeline.gateway.fields import InvalidFrame
+from group_coordinator.pipeline.gateway.security import kept_secret
 from group_coordinator.pipeline.gateway.security.mechanisms import (
     AuthenticationFailed,
     Plain,
@@ -210,6 +213,73 @@ def test_a_stranger_is_challenged_like_a_user_and_always_in_the_same_way(path: P
     first = [ask(Scram("SCRAM-SHA-512", users, "S"), f"n,,n={n},r=c")[0] for n in ("x", "x", "y")]
     assert first[0] == first[1] != first[2]
     assert all(each.startswith(b"r=cS,s=") and each.endswith(b",i=4096") for each in first)
+
+
+def challenged(users: Users) -> bytes:
+    return ask(Scram("SCRAM-SHA-256", users, "S"), "n,,n=nobody,r=c")[0]
+
+
+def test_so_it_is_after_a_restart_and_by_another_gateway(path: Path) -> None:
+    """A user's salt was the same after a restart, and nobody else's."""
+    first = challenged(Users(path))
+    assert challenged(Users(path)) == first
+    kept = path.with_name(".users.secret")
+    assert kept.stat().st_mode & 0o077 == 0
+    assert [*path.parent.glob(f"{kept.name}*")] == [kept]
+    kept.unlink()
+    assert challenged(Users(path)) != first
+
+
+def test_of_two_gateways_that_begin_at_once_one_makes_the_secret(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other: list[bytes] = []
+    link = os.link
+
+    def slower(source: str, target: Path) -> None:
+        monkeypatch.setattr(os, "link", link)
+        other.append(challenged(Users(path)))
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", slower)
+    assert challenged(Users(path)) == other[0]
+
+
+@pytest.mark.parametrize("what", ["read-only", "torn"])
+def test_where_no_secret_can_be_kept_users_log_in_all_the_same(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    def fails(**_: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    if what == "torn":
+        path.with_name(".users.secret").write_bytes(b"short")
+    else:
+        monkeypatch.setattr(kept_secret.tempfile, "mkstemp", fails)
+    users = Users(path)
+    assert ask(Plain(users), "\0alice\0wonder") == [b""]
+    assert challenged(users) == challenged(users)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("no secret can be kept beside")
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("alice", "'alice'"), ("al\nice", "'al\\nice'"), ("x" * 9_000, f"'{'x' * 60}...'")],
+)
+def test_the_log_names_who_was_not_let_in(path: Path, name: str, told: str) -> None:
+    users = Users(path)
+    proof = b64encode(b"x" * 32).decode()
+    tokens = {
+        "PLAIN": [f"\0{name}\0wrong"],
+        "SCRAM-SHA-256": [f"n,,n={name},r=c", f"c=biws,r=cS,p={proof}"],
+    }
+    for mechanism, sent in tokens.items():
+        exchange = Plain(users) if mechanism == "PLAIN" else Scram(mechanism, users, "S")
+        with pytest.raises(AuthenticationFailed) as failed:
+            ask(exchange, *sent)
+        assert failed.value.logged == f"{failed.value} (user {told})"
+        assert told not in str(failed.value)
 
 
 def test_a_stranger_s_iterations_are_those_of_the_users(path: Path) -> None:
