@@ -64,6 +64,8 @@ MOST_COMMITS = 36_000
 # How long it is tried to find out whether a commit stands, s.
 _SETTLE_S = 10.0
 _HEADERS = TOPIC_RECORDS.schema.field("headers").type
+# Of how many producers' partitions it is remembered what could not be written.
+_MOST_UNWRITTEN = 10_000
 # Columns of which a dictionary is shorter, and those whose bounds a reader looks up.
 _REPEATING = ["topic", "timestampType", "key"]
 _BOUNDED = ["offset", "timestamp"]
@@ -196,13 +198,20 @@ class LogAppender:
         try:
             outcomes = self._append(batches)
         except (OSError, DeltaError, Failure):
-            for batch in batches:
-                self._unwritten.setdefault(_series(batch), batch.first_sequence)
+            self._note_unwritten(batches)
             raise
         for number, producer, epoch in list(self._unwritten):
             if self._segments.partition(number).producers.last(producer):
                 del self._unwritten[number, producer, epoch]
         return outcomes
+
+    def _note_unwritten(self, batches: Sequence[NewBatch]) -> None:
+        for batch in batches:
+            if batch.producer_id != NO_PRODUCER:
+                self._unwritten.setdefault(_series(batch), batch.first_sequence)
+        # A client makes up as many producers as it likes.
+        for series in list(self._unwritten)[:-_MOST_UNWRITTEN]:
+            del self._unwritten[series]
 
     def _append(self, batches: Sequence[NewBatch]) -> list[Outcome]:
         now = clock_ms() if self._is_append_time else None

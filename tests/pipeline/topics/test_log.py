@@ -18,6 +18,7 @@ from group_coordinator.pipeline.topics import (
     OffsetOutOfRange,
     Segments,
     UnknownTopicOrPartition,
+    log_appender,
 )
 from tests.pipeline.delta.test_unknown_outcome import Once
 from tests.pipeline.topics.logs import appender, batch, make, of_producer, offsets, values
@@ -337,6 +338,23 @@ def test_of_a_new_producer_nothing_is_written_before_what_failed(
     assert offsets(writer.append([of_producer(2, "c")])) == ["OutOfOrderSequence"]
     again = [of_producer(number, str(number)) for number in range(3)]
     assert offsets(writer.append(again)) == [1, 2, 3]
+
+
+def test_of_made_up_producers_that_are_too_many_the_oldest_are_forgotten(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a store failed, each producer id that a client had made up stayed in memory."""
+    monkeypatch.setattr(log_appender, "_MOST_UNWRITTEN", 3)
+    writer = appender(make(root, 1))
+
+    def of(producer: int, sequence: int) -> NewBatch:
+        return batch(0, "a", producer_id=producer, producer_epoch=0, first_sequence=sequence)
+
+    for producer in range(5):
+        failed_once(monkeypatch, writer, of(producer, 0), batch(0, "x"))
+    assert len(writer._unwritten) == 3
+    late = [of(4, 1), of(2, 1), of(1, 1)]
+    assert offsets(writer.append(late)) == ["OutOfOrderSequence", "OutOfOrderSequence", 0]
 
 
 def test_a_new_epoch_of_it_begins_anew(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
