@@ -305,6 +305,40 @@ def test_a_batch_whose_acknowledgement_was_lost_is_written_once(
     assert topics.log_end("once", 0) == 10
 
 
+def test_who_finds_no_room_behind_what_waits_is_disconnected_and_sends_again(
+    empty_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = str(tmp_path / "root")
+    shutil.copytree(empty_root, root)
+    create_log_topic(root, "hangs", 1)
+    append, begun, goes_on = LogAppender.append, threading.Event(), threading.Event()
+
+    def hangs(self: LogAppender, batches: Any) -> Any:
+        begun.set()
+        assert goes_on.wait(30)
+        return append(self, batches)
+
+    monkeypatch.setattr(LogAppender, "append", hangs)
+    settings = GatewaySettings(queued_max_request_bytes=1)
+    with gateway(root, settings=settings) as broker:
+        address = broker.host, broker.port
+        with socket.create_connection(address, 30) as first:
+            first.sendall(produce_frame("hangs", 0, one(b"waits")))
+            assert begun.wait(30)
+            with socket.create_connection(address, 30) as second:
+                # The second one must not be written before the first one of its connection.
+                frames = [produce_frame("hangs", 0, one(b"%d" % n)) for n in (1, 2)]
+                second.sendall(b"".join(frames))
+                assert second.recv(1) == b""
+            goes_on.set()
+            assert produce_answer(first)[1].base_offset == 0
+        with socket.create_connection(address, 30) as again:
+            assert [produce(again, "hangs", 0, one(b"%d" % n)).base_offset for n in (1, 2)] == [
+                1,
+                2,
+            ]
+
+
 def test_two_gateways_append_to_one_topic(empty_root: Path, tmp_path: Path) -> None:
     root = str(tmp_path / "root")
     shutil.copytree(empty_root, root)
