@@ -62,9 +62,28 @@ def waiting_size(data: bytes | None) -> int:
     return len(data or b"") + _BATCH_BYTES
 
 
+class _Request:
+    """The batches of one request for one topic, which are told of together."""
+
+    __slots__ = ("_count", "_found", "outcomes")
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._found: list[Outcome] = []
+        self.outcomes: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        if not count:
+            self.outcomes.set_result([])
+
+    def tell(self, outcome: Outcome) -> None:
+        """Take what became of the next batch."""
+        self._found.append(outcome)
+        if len(self._found) == self._count:
+            self.outcomes.set_result(self._found)
+
+
 class _Waiting(NamedTuple):
     produced: Produced
-    outcome: asyncio.Future[Outcome]
+    request: _Request
 
 
 class Producing:
@@ -105,19 +124,17 @@ class Producing:
         if writer is None or writer.topic != topic:
             if writer is not None:
                 writer.stop()
-            writer = _Writer(topic, self._threads, self._linger_s, self._tell)
+            writer = _Writer(topic, self._threads, self._linger_s, self._settle, self._tell)
             self._writers[topic.topic] = writer
-        return asyncio.gather(*(self._append(writer, each) for each in batches))
+        request = _Request(len(batches))
+        for each in batches:
+            self.waiting_bytes += waiting_size(each.data)
+            writer.append(_Waiting(each, request))
+        return request.outcomes
 
-    def _append(self, writer: _Writer, produced: Produced) -> asyncio.Future[Outcome]:
-        size = waiting_size(produced.data)
-        self.waiting_bytes += size
-        outcome = writer.append(produced)
-        outcome.add_done_callback(lambda _: self._settled(size))
-        return outcome
-
-    def _settled(self, size: int) -> None:
-        self.waiting_bytes -= size
+    def _settle(self, waiting: _Waiting, outcome: Outcome) -> None:
+        self.waiting_bytes -= waiting_size(waiting.produced.data)
+        waiting.request.tell(outcome)
 
     async def new_producer_id(self) -> int:
         """Return a producer id that nobody else has. Raises OSError, DeltaError and Failure."""
@@ -144,12 +161,14 @@ class _Writer:
         topic: TopicTable,
         threads: ThreadPoolExecutor,
         linger_s: float,
+        settle: Callable[[_Waiting, Outcome], None],
         tell: Callable[[str], None],
     ) -> None:
         self.topic = topic
         self._config = decode_config(topic.config or "{}")
         self._threads = threads
         self._linger_s = linger_s
+        self._settle = settle
         self._tell = tell
         self._waiting: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
@@ -157,11 +176,9 @@ class _Writer:
         self._appender: LogAppender | None = None
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def append(self, produced: Produced) -> asyncio.Future[Outcome]:
-        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(produced, outcome))
+    def append(self, waiting: _Waiting) -> None:
+        self._waiting.append(waiting)
         self._arrived.set()
-        return outcome
 
     def stop(self) -> None:
         """Take nothing more in."""
@@ -187,7 +204,7 @@ class _Writer:
             waiting = [each.produced for each in islice(self._waiting, _MOST_BATCHES)]
             outcomes = await loop.run_in_executor(self._threads, self._append, waiting)
             for outcome in outcomes:
-                self._waiting.popleft().outcome.set_result(outcome)
+                self._settle(self._waiting.popleft(), outcome)
             if any(isinstance(each, Appended) for each in outcomes):
                 self._tell(self.topic.topic)
 
