@@ -7,7 +7,12 @@ from sys import byteorder
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_coordinator.coordinator.group.dedup import RecentRequests, RequestWindow, digest
+from group_coordinator.coordinator.group.dedup import (
+    RecentRequests,
+    RequestWindow,
+    digest,
+    marks_of,
+)
 
 WINDOW_MS = 60_000
 MAX_IDS = 1_024
@@ -132,3 +137,16 @@ def test_a_digest_is_eight_bytes_of_any_text() -> None:
     found = {digest(text) for text in ("", "a", "b", "\ud800", "ä" * 300)}
     assert len(found) == 5
     assert all(0 <= each < 2**64 for each in found)
+
+
+@given(st.text(max_size=20))
+def test_an_id_has_a_digest_for_each_signer_and_one_for_nobody(request_id: str) -> None:
+    signers = ("", "a", "b", "nobody")
+    assert marks_of(request_id, None, None) == (digest(request_id),)
+    of_nobody, of_anybody, *of_signers = marks_of(request_id, None, signers)
+    assert of_anybody == digest(request_id)
+    assert [marks_of(request_id, each, signers) for each in signers] == [
+        (mark, of_anybody) for mark in of_signers
+    ]
+    assert len({of_nobody, of_anybody, *of_signers}) == 2 + len(signers)
+    assert all(0 <= mark < 2**64 for mark in (of_nobody, *of_signers))
