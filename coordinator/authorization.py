@@ -13,7 +13,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from group_coordinator.schemas.acls import ANONYMOUS, ANY_HOST, ANY_NAME, ANY_PRINCIPAL, AclBinding
+from msgspec import structs
+
+from group_coordinator.schemas.acls import (
+    ANONYMOUS,
+    ANY_HOST,
+    ANY_NAME,
+    ANY_PRINCIPAL,
+    AclBinding,
+    host_text,
+)
 
 if TYPE_CHECKING:
     from group_coordinator.schemas.messages import RequestEvent
@@ -61,7 +70,8 @@ class Authorizer:
         self._by_type: dict[str, list[AclBinding]] = {}
         self._by_name: dict[tuple[str, str, str], list[AclBinding]] = {}
         self._prefix_lengths: dict[str, set[int]] = {}
-        for acl in acls:
+        for given in acls:
+            acl = structs.replace(given, host=host_text(given.host))
             name = acl.resource_name
             self._by_type.setdefault(acl.resource_type, []).append(acl)
             self._by_name.setdefault((acl.resource_type, acl.pattern_type, name), []).append(acl)
@@ -91,6 +101,7 @@ class Authorizer:
             return True
         if self._without_acls and resource_type not in self._by_type:
             return True
+        host = host_text(host)
         mine = [
             acl
             for acl in self._by_type.get(resource_type, ())
@@ -117,6 +128,7 @@ class Authorizer:
         if principal in self._super_users:
             return True
         found = allowed = False
+        host = host_text(host)
         for acl in self._about(resource_type, name):
             found = True
             if _concerns(acl, principal, host, operation):

@@ -6,6 +6,7 @@ Source: Apache Kafka, org.apache.kafka.common.acl and .resource; KIP-11, KIP-290
 from __future__ import annotations
 
 from enum import IntEnum
+from ipaddress import IPv6Address
 
 from msgspec import Struct
 
@@ -87,6 +88,21 @@ class AclBinding(Struct, frozen=True, order=True, array_like=True):
     permission: str
 
 
+def host_text(host: str) -> str:
+    """Return a host so that two texts of one address are equal; a name as it is.
+
+    An IPv6 address has many texts, and an IPv4 address one as IPv6, by which it reaches a server
+    that listens for both: `::ffff:10.0.0.1`.
+    """
+    if ":" not in host:
+        return host
+    try:
+        address = IPv6Address(host)
+    except ValueError:
+        return host
+    return str(address.ipv4_mapped or address)
+
+
 class AclFilter(Struct, frozen=True):
     """Which ACLs are meant; a null, and ANY, is each. Source: Kafka's AclBindingFilter."""
 
@@ -104,7 +120,7 @@ class AclFilter(Struct, frozen=True):
             self.resource_type in ("ANY", acl.resource_type)
             and self._matches_name(acl)
             and self.principal in (None, acl.principal)
-            and self.host in (None, acl.host)
+            and (self.host is None or host_text(self.host) == host_text(acl.host))
             and self.operation in ("ANY", acl.operation)
             and self.permission in ("ANY", acl.permission)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from functools import wraps
 from inspect import Parameter, Signature, signature
@@ -12,7 +13,7 @@ import typer
 from msgspec import Struct
 
 from group_coordinator.pipeline.cli.options import OwnRoot
-from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_structs
+from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_structs, tell
 from group_coordinator.pipeline.quoting import quoted
 
 if TYPE_CHECKING:
@@ -49,6 +50,14 @@ Consumer = Annotated[
 # What the two options stand for, by kind of resource. Source: Kafka's AclCommand.
 _PRODUCER = {"TOPIC": ("WRITE", "DESCRIBE", "CREATE"), "TRANSACTIONAL_ID": ("WRITE", "DESCRIBE")}
 _CONSUMER = {"TOPIC": ("READ", "DESCRIBE"), "GROUP": ("READ",)}
+# What allows everything to everybody again. To remove all ACLs does not: a root is not opened by
+# removing too much.
+OPEN = "--allow-principal 'User:*' --topic '*' --group '*' --cluster --transactional-id '*'"
+_FIRST = (
+    "These are the first ACLs: from then on all that no ACL allows is denied to everybody but "
+    "super.users, also when all ACLs are removed. What opens it again: "
+    f"group-coordinator acls add {OPEN} --root {{root}}"
+)
 
 
 class _Asked(Struct, frozen=True):
@@ -111,10 +120,15 @@ _NOTHING = _Asked()
 
 @acls_app.command("add")
 @_asking
-def acls_add(asked: _Asked, root: OwnRoot) -> None:
+def acls_add(
+    asked: _Asked,
+    root: OwnRoot,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before the first ACL.")] = False,
+) -> None:
     """Add ACLs. From the first one on, what no ACL allows is denied.
 
-    A coordinator obeys from its next batch on, a gateway within a second.
+    Before the first one it is asked whether that is meant. A coordinator obeys from its next batch
+    on, a gateway within a second.
     """
     from group_coordinator.pipeline.tables.acls import add_acls, read_acls
 
@@ -126,9 +140,11 @@ def acls_add(asked: _Asked, root: OwnRoot) -> None:
         )
     is_first = read_acls(root) is None
     _show("Adding ACLs for", wanted)
-    add_acls(root, wanted)
     if is_first:
-        typer.echo("These are the first ACLs: from now on, what no ACL allows is denied.")
+        tell(_FIRST.format(root=shlex.quote(root)))
+        if not yes:
+            typer.confirm("Add them?", abort=True, err=True)
+    add_acls(root, wanted)
 
 
 @acls_app.command("list")

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +18,7 @@ import typer
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.cli.options import Config, LogForm, OwnRoot, Verbose
 from group_coordinator.pipeline.errors import CannotListen, WrongCall
+from group_coordinator.pipeline.hosts import is_loopback
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
 if TYPE_CHECKING:
@@ -206,14 +206,6 @@ def _what_may(root: str) -> str:
     if acls is None:
         return "there are no ACLs: everything is allowed to everybody (`acls add` makes the first)"
     return f"{len(acls)} ACLs say who may do what"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only programs of this machine reach an address."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 async def _tables_are_there(root: str, asked_to_stop: asyncio.Event) -> bool:

@@ -12,8 +12,10 @@ from typing import Annotated
 import typer
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.cli.gateway import check_listen, is_loopback, read_address
+from group_coordinator.pipeline.cli.gateway import check_listen, read_address
 from group_coordinator.pipeline.cli.options import LogForm, OwnRoot, Verbose
+from group_coordinator.pipeline.errors import address
+from group_coordinator.pipeline.hosts import is_loopback
 from group_coordinator.pipeline.interrupt import SignalEvent
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
@@ -35,6 +37,12 @@ def metrics(
     max_groups: Annotated[
         int, typer.Option(min=0, help="How many groups have series of their own at most.")
     ] = 1_000,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--host", help="A further name in a Host header that is answered; may be repeated."
+        ),
+    ] = None,
     log_format: LogForm = LogFormat.TEXT,
     verbose: Verbose = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
@@ -45,7 +53,7 @@ def metrics(
 
     ProcessLog(log_format, verbose)
     check_listen(listen)
-    host, port = read_address(listen)
+    listened, port = read_address(listen)
     settings = MetricsSettings(cluster_name or Path(root.rstrip("/")).name, max_groups)
     os.nice(_NICENESS)
     asked_to_stop = SignalEvent()
@@ -53,8 +61,8 @@ def metrics(
         signal.signal(each, lambda *_: asked_to_stop.set())
     if until_eof:
         background.start_at_end_of(sys.stdin.fileno(), "input", asked_to_stop.set)
-    with serving_metrics(root, host, port, settings) as served:
-        log.info("metrics: http://%s:%d/metrics tells of %s", host, served, root)
-        if not is_loopback(host):
-            log.warning("metrics: %s is no loopback address, and nobody has to log in", host)
+    with serving_metrics(root, listened, port, settings, host or ()) as served:
+        log.info("metrics: http://%s/metrics tells of %s", address(listened, served), root)
+        if not is_loopback(listened):
+            log.warning("metrics: %s is no loopback address, and nobody has to log in", listened)
         asked_to_stop.wait()

@@ -36,6 +36,10 @@ def run(
     metrics: Annotated[
         str | None, typer.Option("--metrics", help="HOST:PORT at which Prometheus is answered.")
     ] = None,
+    metrics_host: Annotated[
+        list[str] | None,
+        typer.Option("--metrics-host", help="As --host of the verb metrics; may be repeated."),
+    ] = None,
     log_format: LogForm = LogFormat.TEXT,
     log_file: Annotated[
         Path | None,
@@ -74,7 +78,8 @@ def run(
     logs = Logs(log_format, verbose, log_file)
     shown = ["--log-format", log_format.value, *(["--verbose"] if verbose else [])]
     served = [*shown, *_option("--config", config), *_option("--advertise", advertise)]
-    with beside(root, "gateway", gateway, served), beside(root, "metrics", metrics, shown):
+    scraped = [*shown, *(word for name in metrics_host or () for word in ("--host", name))]
+    with beside(root, "gateway", gateway, served), beside(root, "metrics", metrics, scraped):
         status = run_job(root, settings, logs=logs, makes_archive=new_archive)
     raise SystemExit(status)
 

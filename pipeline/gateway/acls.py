@@ -58,6 +58,10 @@ class Acls:
         """Whether the ACLs in force are those that were read, and nothing hides others."""
         return not self._may_have_first and monotonic() - self._known_at <= LEASE_S
 
+    def may_begin(self, principal: str) -> bool:
+        """Whether a principal may make the first ACL, which denies all else to all others."""
+        return self.authorizer is not None or principal in self._super_users
+
     def check(self, principal: str) -> None:
         """Raise AclsUnknown if what a principal may do is not known. Super users may do all."""
         if self.is_known or principal in self._super_users:

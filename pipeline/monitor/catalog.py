@@ -105,6 +105,9 @@ class Catalog:
         with duckdb_interrupted():
             # DuckDB draws a bar over what a verb prints, after two seconds, on pipes too.
             self._connection.execute("SET enable_progress_bar = false")
+            # A query must not fetch code over the network. What views need is within DuckDB.
+            for name in ("autoinstall_known_extensions", "autoload_known_extensions"):
+                self._connection.execute(f"SET {name} = false")
             self._connection.execute(f"CREATE MACRO snapshot_time() AS epoch_ms({now})")
 
     def query(self, sql: str, parameters: list[Any] | None = None) -> Result:

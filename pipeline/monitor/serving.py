@@ -8,27 +8,63 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, start_http_server
 
 from group_coordinator.pipeline.errors import CannotListen
+from group_coordinator.pipeline.hosts import HostNames, own_names
 from group_coordinator.pipeline.monitor.metrics import MetricsSettings, RootMetrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+PATH = "/metrics"
+_OTHER_NAME = "Metrics are not served under the name in the Host header: give it by --host.\n"
+
+
+class _Guarded:
+    """Lets through what asks for the one path under a name of ours; prometheus_client takes any."""
+
+    def __init__(self, app: WSGIApplication, names: HostNames) -> None:
+        self._app = app
+        self._names = names
+
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        if not self._names.has(environ.get("HTTP_HOST", "")):
+            return _refuse(start, "421 Misdirected Request", _OTHER_NAME)
+        if environ["PATH_INFO"] != PATH:
+            return _refuse(start, "404 Not Found", f"Metrics are at {PATH}.\n")
+        return self._app(environ, start)
+
+
+def _refuse(start: StartResponse, status: str, why: str) -> list[bytes]:
+    start(status, [("Content-Type", "text/plain; charset=utf-8")])
+    return [why.encode()]
 
 
 @contextmanager
-def serving_metrics(root: str, host: str, port: int, settings: MetricsSettings) -> Iterator[int]:
+def serving_metrics(
+    root: str, host: str, port: int, settings: MetricsSettings, names: Iterable[str] = ()
+) -> Iterator[int]:
     """Serve `http://HOST:PORT/metrics` during the block, and yield the port: port 0 is any.
 
-    Raises CannotListen.
+    Nothing else is served, and nobody who asks under another name than this machine's own and
+    `names`; addresses are nobody's name. Raises CannotListen.
     """
     registry = CollectorRegistry()
-    registry.register(RootMetrics(root, settings))
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
         raise CannotListen(host, port, error) from error
+    # The registry is empty until then: who asks before is told nothing.
+    server.set_app(_Guarded(_app_of(server.get_app()), HostNames([host, *own_names(), *names])))
+    registry.register(RootMetrics(root, settings))
     try:
         yield int(server.server_port)
     finally:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def _app_of(app: WSGIApplication | None) -> WSGIApplication:
+    assert app is not None
+    return app

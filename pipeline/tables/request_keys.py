@@ -14,7 +14,7 @@ import msgspec
 
 from group_coordinator.coordinator.signatures import RequestKey
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.tables.private_file import write_private
+from group_coordinator.pipeline.tables.private_file import changing, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,19 +63,21 @@ def new_key(name: str, principal: str) -> RequestKey:
 
 def add_key(path: Path, key: RequestKey) -> None:
     """Write a key into a file, which is made if it is not there. Raises KeysError."""
-    present = read_keys(path) if path.exists() else []
-    if key.name in {each.name for each in present}:
-        raise KeysError(f"{path} has a key {key.name!r}: remove it first")
-    _write(path, [*present, key])
+    with changing(path):
+        present = read_keys(path) if path.exists() else []
+        if key.name in {each.name for each in present}:
+            raise KeysError(f"{path} has a key {key.name!r}: remove it first")
+        _write(path, [*present, key])
 
 
 def remove_key(path: Path, name: str) -> None:
     """Take a key out of a file. Raises KeysError if it is not in it."""
-    present = read_keys(path)
-    kept = [key for key in present if key.name != name]
-    if len(kept) == len(present):
-        raise KeysError(f"there is no key {name!r} in {path}")
-    _write(path, kept)
+    with changing(path):
+        present = read_keys(path)
+        kept = [key for key in present if key.name != name]
+        if len(kept) == len(present):
+            raise KeysError(f"there is no key {name!r} in {path}")
+        _write(path, kept)
 
 
 def _write(path: Path, keys: Iterable[RequestKey]) -> None:

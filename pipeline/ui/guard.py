@@ -11,12 +11,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
+
+from group_coordinator.pipeline.hosts import HostNames
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -42,7 +42,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, names: Iterable[str] = ()) -> None:
         self._app = app
-        self._names = {name.lower().rstrip(".") for name in names} | {"localhost"}
+        self._names = HostNames(names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -64,7 +64,7 @@ class Guard:
 
     def _refusal(self, method: str, headers: Headers) -> PlainTextResponse | None:
         host = headers.get("host", "")
-        if not self._is_ours(host):
+        if not self._names.has(host):
             return PlainTextResponse(
                 "This server does not answer under the name in the Host header. "
                 "Give the name by --host when you start it.\n",
@@ -74,27 +74,3 @@ class Guard:
         if method not in _READS and headers.get("origin") not in ours:
             return PlainTextResponse("The request comes from another site.\n", 403)
         return None
-
-    def _is_ours(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname
-        except ValueError:
-            return False
-        if not name:
-            return False
-        # An address is nobody's name, so no name server can have sent the browser here.
-        return name.rstrip(".") in self._names or is_address(name)
-
-
-def is_address(name: str) -> bool:
-    """Whether it is an IP address."""
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def is_loopback(name: str) -> bool:
-    """Whether a server that listens there is reached from this machine only."""
-    return name == "localhost" or (is_address(name) and ip_address(name).is_loopback)

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import uvicorn
 
 from group_coordinator.pipeline.errors import CannotListen, WrongCall, address
+from group_coordinator.pipeline.hosts import is_loopback
 from group_coordinator.pipeline.ui.app import Access, entrance, make_app
-from group_coordinator.pipeline.ui.guard import is_loopback
 from group_coordinator.pipeline.ui.snapshot import HeldSnapshot
 
 # How long requests under way may take to end, s.

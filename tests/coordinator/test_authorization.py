@@ -50,6 +50,27 @@ def test_what_no_acl_allows_is_denied() -> None:
     assert not may([acl("Group:alice", "READ", "t")], "READ", "t")
 
 
+@pytest.mark.parametrize(
+    ("host", "client"),
+    [
+        ("2001:DB8:0:0::1", "2001:db8::1"),
+        ("::1", "0:0:0:0:0:0:0:1"),
+        ("10.0.0.1", "::ffff:10.0.0.1"),
+        ("::ffff:a00:1", "10.0.0.1"),
+    ],
+)
+def test_hosts_are_compared_as_addresses(host: str, client: str) -> None:
+    denied = acl(ALICE, "READ", "t", host=host, permission="DENY")
+    decide = Authorizer([acl(ALICE, "READ", "t"), denied])
+    assert not decide.allows(ALICE, client, "READ", "TOPIC", "t")
+    assert decide.allows(ALICE, "2001:db8::2", "READ", "TOPIC", "t")
+    alone = Authorizer([acl(ALICE, "READ", "t", host=host)])
+    assert alone.allows_any(ALICE, client, "READ", "TOPIC")
+    assert not alone.allows_any(ALICE, "::2", "READ", "TOPIC")
+    assert AclFilter(host=client).matches(denied)
+    assert not AclFilter(host="::2").matches(denied)
+
+
 NAMES = st.text("ab", min_size=1, max_size=3)
 BINDINGS = st.builds(
     AclBinding,

@@ -27,12 +27,21 @@ from group_coordinator.schemas.errors import ErrorCode
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
 
+# Kafka's authorizer denies it too: to that, no ACLs allow nothing.
+_FIRST = (
+    "The first ACL denies everything else to everybody but super users: one of these makes it, or "
+    "`group-coordinator acls add`."
+)
+
 
 async def _answer(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
     if not call.may(ALTER, CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         denied = [_result(code, "Cluster authorization failed.") for _ in request.creations]
         return CreateAclsResponse(results=denied)
+    if not call.services.acls.may_begin(call.principal):
+        code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        return CreateAclsResponse(results=[_result(code, _FIRST) for _ in request.creations])
     wanted = [_binding(each) for each in request.creations]
     problems = [problem_of(acl) for acl in wanted]
     good = [acl for acl, problem in zip(wanted, problems, strict=True) if problem is None]

@@ -25,7 +25,7 @@ from msgspec import Struct
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.security.kept_secret import secret_beside
-from group_coordinator.pipeline.tables.private_file import write_private
+from group_coordinator.pipeline.tables.private_file import changing, write_private
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -241,17 +241,19 @@ def _read_line(path: Path, number: int, line: bytes) -> Credential:
 
 def add_user(path: Path, credentials: Iterable[Credential]) -> None:
     """Write credentials into a file of users, in place of older ones; makes the file."""
-    present = _by_user(read_users(path)) if path.exists() else {}
-    _write(path, {**present, **_by_user(credentials)}.values())
+    with changing(path):
+        present = _by_user(read_users(path)) if path.exists() else {}
+        _write(path, {**present, **_by_user(credentials)}.values())
 
 
 def remove_user(path: Path, user: str) -> None:
     """Take a user out of the file. Raises UsersError if it is not in it."""
-    present = read_users(path)
-    kept = [each for each in present if each.user != user]
-    if len(kept) == len(present):
-        raise UsersError(f"there is no user {user!r} in {path}")
-    _write(path, kept)
+    with changing(path):
+        present = read_users(path)
+        kept = [each for each in present if each.user != user]
+        if len(kept) == len(present):
+            raise UsersError(f"there is no user {user!r} in {path}")
+        _write(path, kept)
 
 
 def _write(path: Path, credentials: Iterable[Credential]) -> None:

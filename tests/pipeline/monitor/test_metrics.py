@@ -6,10 +6,12 @@ import json
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import urllib.request
+from http.client import HTTPConnection
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -254,6 +256,34 @@ def test_prometheus_reads_what_is_served(log: Log) -> None:
         text = answer.read().decode()
     names = {family.name for family in text_string_to_metric_families(text)}
     assert {gauge.name for gauge in GAUGES} <= names
+
+
+@pytest.mark.parametrize(
+    ("path", "name", "status"),
+    [
+        ("/metrics", "127.0.0.1:1", 200),
+        ("/metrics?name[]=nothing", "localhost", 200),
+        ("/metrics", socket.gethostname(), 200),
+        ("/metrics", "Metrics.example.", 200),
+        ("/metrics", "evil.example", 421),
+        ("/metrics", "", 421),
+        ("/", "localhost", 404),
+        ("/metrics/../x", "localhost", 404),
+        ("/favicon.ico", "localhost", 404),
+    ],
+)
+def test_metrics_are_served_at_one_path_and_under_known_names(
+    log: Log, path: str, name: str, status: int
+) -> None:
+    settings = MetricsSettings("here")
+    with serving_metrics(log.root, "127.0.0.1", 0, settings, ["metrics.example"]) as port:
+        connection = HTTPConnection("127.0.0.1", port)
+        connection.request("GET", path, headers={"Host": name})
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+    assert answer.status == status
+    assert (b"kminion" in text) == (path == "/metrics" and status == 200)
 
 
 @pytest.mark.slow

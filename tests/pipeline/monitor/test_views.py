@@ -20,7 +20,7 @@ from group_coordinator.coordinator.consumer.protocol import (
 )
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.monitor import catalog as catalog_module
-from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.monitor.catalog import Catalog, QueryError
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
@@ -283,3 +283,10 @@ def test_what_is_held_in_the_place_of_a_view_may_be_less_of_it(log: Log) -> None
         assert sorted(catalog.query("FROM committed_offsets").rows) == [
             (name, offset) for name, offset in (("g", 1), ("h", 2)) if name in wanted
         ]
+
+
+def test_a_query_fetches_no_code_over_the_network(log: Log) -> None:
+    asked = "SELECT name FROM duckdb_settings() WHERE name LIKE 'auto%_known_extensions' AND value"
+    assert Catalog(log.root).query(asked).rows == []
+    with pytest.raises(QueryError, match="httpfs"):
+        Catalog(log.root).query("SELECT * FROM read_csv('https://localhost:1/x.csv')")

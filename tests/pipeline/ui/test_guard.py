@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from starlette.testclient import TestClient
 
+from group_coordinator.pipeline.hosts import is_loopback
 from group_coordinator.pipeline.ui.app import Access
-from group_coordinator.pipeline.ui.guard import POLICY, is_loopback
+from group_coordinator.pipeline.ui.guard import POLICY
 from tests.pipeline.ui.asking import KEY, browser
 
 

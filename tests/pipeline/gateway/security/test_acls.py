@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,6 +57,7 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 from typer.testing import CliRunner
 
+from group_coordinator.coordinator.authorization import Authorizer
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.pipeline.cli.acls import acls_app
 from group_coordinator.pipeline.gateway.brokers import Broker
@@ -101,7 +103,7 @@ def root_of(empty_root: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     for name in ("secret", "seen"):
         create_topic(root, name, 1)
     for line in ALLOWED:
-        acls(root, "add", *line.split())
+        acls(root, "add", "--yes", *line.split())
     return root
 
 
@@ -478,8 +480,7 @@ def test_an_event_that_was_written_without_the_gateway_obeys_too(
 
 def test_acls_are_added_listed_and_removed_in_kafka_s_words(root: str) -> None:
     assert "there are no ACLs" in acls(root, "list")
-    added = acls(root, "add", *ALLOWED[0].split())
-    assert added.endswith("from now on, what no ACL allows is denied.\n")
+    acls(root, "add", "--yes", *ALLOWED[0].split())
     acls(root, "add", *["--deny-principal", "User:*", "--deny-host", "10.0.0.9", "--cluster"])
     assert acls(root, "list") == (
         "Current ACLs for resource `ResourcePattern(resourceType=CLUSTER, name=kafka-cluster, "
@@ -498,6 +499,34 @@ def test_acls_are_added_listed_and_removed_in_kafka_s_words(root: str) -> None:
     assert "alice" not in acls(root, "list")
     acls(root, "remove", "--cluster", "--force")
     assert read_acls(root) == ()
+
+
+def test_before_the_first_acl_it_is_asked_and_said_how_to_go_back(root: str) -> None:
+    add = ["add", *ALLOWED[0].split(), "--root", root]
+    asked = CliRunner().invoke(acls_app, add, "n\n")
+    assert (asked.exit_code, read_acls(root)) == (1, None)
+    assert "denied to everybody but super.users, also when all ACLs are removed" in asked.stderr
+    assert CliRunner().invoke(acls_app, add, "").exit_code == 1, "nobody is there to be asked"
+    assert CliRunner().invoke(acls_app, add, "y\n").exit_code == 0
+    assert len(read_acls(root) or ()) == 3
+    assert acls(root, "add", "--allow-principal", "User:bob", "--topic", "t").count("denied") == 0
+    words = shlex.split(asked.stderr.partition("group-coordinator acls ")[2].splitlines()[0])
+    opened = CliRunner().invoke(acls_app, words)
+    assert opened.exit_code == 0, opened.output
+    may = Authorizer(read_acls(root) or ()).allows
+    for kind, name in (("TOPIC", "x"), ("GROUP", "y"), ("CLUSTER", "kafka-cluster")):
+        assert may("User:anybody", "::1", "ALTER", kind, name)
+
+
+@pytest.mark.parametrize("super_users", ["", "User:ANONYMOUS"])
+def test_the_first_acl_is_made_by_a_super_user(root: str, super_users: str) -> None:
+    """Whoever may do everything while there is none would lock all others out."""
+    group = parse_config({"super.users": super_users})
+    with coordinator(root), gateway(root, group=group) as running:
+        admin = AdminClient({"bootstrap.servers": f"{running.host}:{running.port}"})
+        code = code_of(admin.create_acls([BINDING])[BINDING])
+    assert code == (0 if super_users else KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+    assert (read_acls(root) is None) == (not super_users)
 
 
 @pytest.mark.parametrize(
