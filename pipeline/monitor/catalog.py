@@ -13,6 +13,7 @@ from group_coordinator.pipeline.delta.log import is_table
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.interrupt import duckdb_interrupted
 from group_coordinator.pipeline.monitor import log_segments, unindexed
+from group_coordinator.pipeline.monitor.interrupting import interrupts_end
 from group_coordinator.pipeline.monitor.log_segments import (
     read_log_segments,
     read_past_log_segments,
@@ -152,7 +153,7 @@ class Catalog:
     def _run(self, sql: str, ask: Callable[[], T]) -> T:
         """Make what a query names, and ask. Raises QueryError."""
         try:
-            with duckdb_interrupted():
+            with duckdb_interrupted(), interrupts_end(self._connection):
                 self._provide(sql)
                 try:
                     return self._answer(ask)
@@ -160,6 +161,8 @@ class Catalog:
                     # A name in a string, as in `query_table('groups')`.
                     self._make_all(self._known())
                     return self._answer(ask)
+        except duckdb.InterruptException:
+            raise KeyboardInterrupt from None
         except duckdb.Error as error:
             raise QueryError(str(error)) from error
 
