@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,7 @@ class _Stop:
         self._starts = True
         self._is_held = False
         self._done = threading.Event()
+        self._jvm: int | None = None
 
     def on_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -91,10 +93,15 @@ class _Stop:
     def with_jvm(self, spark: SparkSession) -> None:
         """Spark runs: from now on a signal, to this process or the JVM, stops the node in order."""
         self._starts = False
+        self._jvm = jvm_of(os.getpid())
         # Spark's own handler for Ctrl-C, just installed, would cancel the batch under way.
         self.on_signals()
         with unless_missing("a JVM that is told to end cuts a batch off, which is run again"):
             before_jvm_ends(spark, self._jvm_ends, self._jvm_waits_s)
+
+    def jvm_has_ended(self) -> bool:
+        """Whether the JVM on which Spark ran is gone."""
+        return self._jvm is not None and jvm_of(os.getpid()) != self._jvm
 
     def done(self) -> None:
         """This process needs the JVM no more."""
@@ -138,7 +145,6 @@ def run(
     logs = logs or Logs()
     process_log = ProcessLog(logs.form, logs.verbose)
     jvm_log = JvmLog()
-    jvm: int | None = None
     hand_over_s = settings.coordinator.controlled_shutdown_timeout_ms // 1000
     stop = _Stop(jvm_log, _JVM_WAITS_S + hand_over_s)
     stop.on_signals()
@@ -148,24 +154,11 @@ def run(
     try:
         process_log.keep(logs.file or default_file(root, f"node-{node_id}"))
         log.info("node %d starts on %s%s", node_id, root, _where(process_log))
-        begun = SessionStart(settings, root, master, jvm_log, imports=WORKER_IMPORTS)
-        with stop.held():
-            # Imports of 0.7 s of CPU, while the JVM starts.
-            from group_coordinator.pipeline.node import coordinating
+        with _session(root, settings, master, jvm_log, stop) as spark:
+            from group_coordinator.pipeline.node.coordinating import coordinate
 
-        spark = begun.finish()
-        jvm = jvm_of(os.getpid())
-        jvm_log.started()
-        stop.with_jvm(spark)
-        log.info("Spark %s runs on %s", spark.version, spark.sparkContext.master)
-        try:
             check_executors(spark)
-            coordinating.coordinate(
-                spark, root, settings, make_machine, stop.request, began, makes_archive
-            )
-        finally:
-            jvm_log.ending()
-            spark.stop()
+            coordinate(spark, root, settings, make_machine, stop.request, began, makes_archive)
     except (_Asked, KeyboardInterrupt):
         _end_jvm()
         log.info("stopped before it had begun")
@@ -181,19 +174,43 @@ def run(
             # Who stops a process often stops its children with it: the JVM was first to go.
             log.warning("the JVM ended before the query was stopped; its batch will be run again")
             return 0
-        if jvm is not None and jvm_of(os.getpid()) != jvm:
-            # What came of it, such as a refused connection, says less.
-            process_log.fail("Spark's JVM has ended: it was killed, or had no memory", str(error))
-            return 1
-        from group_coordinator.pipeline.node.diagnosis import one_line
-
-        # Before the first task there are no tables, whose state would say more.
-        told = str(error) if isinstance(error, NoTask) else one_line(error, root)
-        process_log.fail(told, str(error.__cause__ or error))
+        process_log.fail(*_told(error, root, stop))
         return 1
     finally:
         stop.done()
     return 0
+
+
+@contextmanager
+def _session(
+    root: str, settings: Settings, master: str | None, jvm_log: JvmLog, stop: _Stop
+) -> Iterator[SparkSession]:
+    """Spark's session, from the start of its JVM to its end."""
+    begun = SessionStart(settings, root, master, jvm_log, imports=WORKER_IMPORTS)
+    with stop.held():
+        # What the coordinator needs is imported while the JVM starts.
+        import_module("group_coordinator.pipeline.node.coordinating")
+    spark = begun.finish()
+    jvm_log.started()
+    stop.with_jvm(spark)
+    log.info("Spark %s runs on %s", spark.version, spark.sparkContext.master)
+    try:
+        yield spark
+    finally:
+        jvm_log.ending()
+        spark.stop()
+
+
+def _told(error: Exception, root: str, stop: _Stop) -> tuple[str, str]:
+    """The line that tells a person of a failure, and what the log has besides."""
+    if stop.jvm_has_ended():
+        # What came of it, such as a refused connection, says less.
+        return "Spark's JVM has ended: it was killed, or had no memory", str(error)
+    from group_coordinator.pipeline.node.diagnosis import one_line
+
+    # Before the first task there are no tables, whose state would say more.
+    told = str(error) if isinstance(error, NoTask) else one_line(error, root)
+    return told, str(error.__cause__ or error)
 
 
 def _where(process_log: ProcessLog) -> str:

@@ -11,26 +11,21 @@ from py4j.protocol import Py4JError
 from group_coordinator.pipeline.clock import monotonic, sleep
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.log_trim import trim_log
-from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.stream.event_source import read_events
 from group_coordinator.pipeline.stream.offset import offset_of
-from group_coordinator.pipeline.stream.sink import Sink
-from group_coordinator.pipeline.stream.stateful import answer
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
     from group_coordinator.coordinator.group.batch import BatchSettings
-    from group_coordinator.pipeline.settings import CoordinatorSettings
-    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
-    from group_coordinator.pipeline.stream.offset import Offset, Selection
-    from group_coordinator.pipeline.stream.stateful import MachineFactory
+    from group_coordinator.pipeline.stream.offset import Offset
+    from group_coordinator.pipeline.stream.sink import Sink
 
 log = logging.getLogger(__name__)
 
@@ -190,33 +185,15 @@ class Serving:
         return -1 if progress is None else progress["batchId"]
 
 
-def serve(
-    spark: SparkSession,
-    root: str,
-    settings: CoordinatorSettings,
-    make_machine: MachineFactory,
-    sink: Sink,
-    checkpoint: str,
-    bootstrap: Bootstrap,
-    selection: Selection,
-    run: int,
-) -> Serving:
-    """Begin the query at its streaming checkpoint, or at the bootstrap if that is new.
-
-    `selection` says whose requests are read at first; `run` is the number of this run of the query.
-    """
-    bootstrap_end = open_delta(bootstrap.uri).version() + 1
-    wake_file = "" if sink.pace is None else sink.pace.path
-    events = read_events(spark, root, settings, bootstrap, bootstrap_end, selection, run, wake_file)
-    writer = (
-        answer(events, make_machine)
-        .writeStream.foreachBatch(sink)
+def to_sink(answers: DataFrame, sink: Sink, checkpoint: str) -> DataStreamWriter:
+    """Return the query that writes answers to a sink, to be started at its streaming checkpoint."""
+    return (
+        answers.writeStream.foreachBatch(sink)
         .queryName(QUERY_NAME)
         .option("checkpointLocation", checkpoint)
         # The source waits, for requests.
         .trigger(processingTime="0 seconds")
     )
-    return Serving(writer.start, sink, root, bootstrap_end, run)
 
 
 def innermost(text: str) -> str:

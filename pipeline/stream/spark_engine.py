@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.signatures import Signatures
 from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.session.checkpoint_files import (
     delete_checkpoint,
     keep_text,
@@ -20,12 +21,14 @@ from group_coordinator.pipeline.session.checkpoint_files import (
     text_kept,
 )
 from group_coordinator.pipeline.session.checkpoint_location import hadoop_uri
+from group_coordinator.pipeline.stream.event_source import read_events
 from group_coordinator.pipeline.stream.kept_looks import NAME, looks_after
 from group_coordinator.pipeline.stream.offset import Planned
 from group_coordinator.pipeline.stream.pace import Pace
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
-from group_coordinator.pipeline.stream.serving import Serving, serve
+from group_coordinator.pipeline.stream.serving import Serving, to_sink
 from group_coordinator.pipeline.stream.sink import Sink
+from group_coordinator.pipeline.stream.stateful import answer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +88,26 @@ class SparkEngine:
         epoch: Epoch,
     ) -> Serving:
         """Begin a query; see `pipeline.node.engine.StreamEngine.begin`."""
-        batch = replace(batch, keys=self._keys)
+        sink, run = self._sink(checkpoint, bootstrap, replace(batch, keys=self._keys), epoch)
+        bootstrap_end = open_delta(bootstrap.uri).version() + 1
+        events = read_events(
+            self._spark,
+            self._root,
+            self._settings,
+            bootstrap,
+            bootstrap_end,
+            selection,
+            run,
+            "" if sink.pace is None else sink.pace.path,
+        )
+        query = to_sink(answer(events, self._make_machine), sink, hadoop_uri(checkpoint))
+        self.serving = Serving(query.start, sink, self._root, bootstrap_end, run)
+        return self.serving
+
+    def _sink(
+        self, checkpoint: str, bootstrap: Bootstrap, batch: BatchSettings, epoch: Epoch
+    ) -> tuple[Sink, int]:
+        """The sink of a run of the query, with what it needs, and the number of the run."""
         planned = self.last_planned(checkpoint)
         offset_of_batch = functools.partial(planned_offset, self._spark, checkpoint)
         # Named after the streaming checkpoint, and where the bootstrap is: Python reaches that.
@@ -94,24 +116,10 @@ class SparkEngine:
         kept = None if planned is None else text_kept(self._spark, checkpoint, NAME)
         looks = looks_after(planned, kept, self._settings.trigger_interval_ms, clock_ms())
         time_of_batch = functools.partial(planned_ms, self._spark, checkpoint)
-        keep = functools.partial(keep_text, self._spark, checkpoint, NAME)
-        pace = Pace(looks, time_of_batch, keep)
-        self.serving = serve(
-            self._spark,
-            self._root,
-            self._settings,
-            self._make_machine,
-            Sink(
-                self._root,
-                self._settings,
-                epoch=epoch,
-                pinned=pinned,
-                pace=pace,
-                config=batch.config,
-            ),
-            hadoop_uri(checkpoint),
-            bootstrap,
-            selection,
-            pinned.run,
+        pace = Pace(
+            looks, time_of_batch, functools.partial(keep_text, self._spark, checkpoint, NAME)
         )
-        return self.serving
+        sink = Sink(
+            self._root, self._settings, epoch=epoch, pinned=pinned, pace=pace, config=batch.config
+        )
+        return sink, pinned.run
