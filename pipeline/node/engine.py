@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class RunningQuery(Protocol):
     """A streaming query that decides for a node's partitions.
 
-    `run` is its number: `pipeline.stream.change.Change` is for one run of the query.
+    `run` is its number: `pipeline.stream.change.SelectionChange` is for one run of the query.
     """
 
     run: int

@@ -30,7 +30,7 @@ from group_coordinator.pipeline.node.bootstrap import (
 )
 from group_coordinator.pipeline.node.load_events import groups_with_records
 from group_coordinator.pipeline.node.scan_engine import open_engine
-from group_coordinator.pipeline.stream.change import Change, change_row
+from group_coordinator.pipeline.stream.change import SelectionChange, change_row
 from group_coordinator.pipeline.stream.offset import Selection, offset_of
 from group_coordinator.pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
 
@@ -112,7 +112,7 @@ def bring_in(
     if run is not None:
         before = dict.fromkeys(partition_set.partitions, version)
         selection = select(bootstrap_uri, kept, partition_set.of, before)
-        last_row = change_row(Change(run, selection))
+        last_row = change_row(SelectionChange(run, selection))
     transactions = {CLAIMS: epoch}
     transactions |= {_passed_over(partition): version for partition in partition_set.partitions}
     append_bootstrap(ahead, bootstrap_uri, partition_set, transactions, last_row)
@@ -174,7 +174,7 @@ def give_up(
     rows = [(group, FIRST_KEY + UNLOAD_EVENT) for group in sorted(groups)]
     if run is not None:
         selection = select(bootstrap_uri, kept, partition_set.of)
-        rows.insert(0, change_row(Change(run, selection)))
+        rows.insert(0, change_row(SelectionChange(run, selection)))
     _append(bootstrap_uri, rows)
 
 

@@ -31,7 +31,7 @@ CHANGE_GROUP = "__coordinator_change"
 _CHANGE = f'{FIRST_KEY}{PREFIX}:"change"'
 
 
-class Change(Struct, frozen=True, tag_field="control", tag="change"):
+class SelectionChange(Struct, frozen=True, tag_field="control", tag="change"):
     """The selection of a run of the query from this event on."""
 
     run: int
@@ -39,15 +39,15 @@ class Change(Struct, frozen=True, tag_field="control", tag="change"):
 
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Change).decode
+_decode = msgspec.json.Decoder(SelectionChange).decode
 
 
-def change_row(change: Change) -> tuple[str, str]:
+def change_row(change: SelectionChange) -> tuple[str, str]:
     """Return a change as a row of the bootstrap: group and packed event."""
     return CHANGE_GROUP, FIRST_KEY + _encode(change).decode()
 
 
-def taken_out(rows: pa.Table) -> tuple[pa.Table, Change | None]:
+def taken_out(rows: pa.Table) -> tuple[pa.Table, SelectionChange | None]:
     """Return the packed events of a page without the change, and the change, if there is one."""
     if not rows.num_rows:
         return rows, None

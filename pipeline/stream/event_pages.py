@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.tail import Position, appended
-from group_coordinator.pipeline.stream.change import Change, taken_out
+from group_coordinator.pipeline.stream.change import SelectionChange, taken_out
 from group_coordinator.pipeline.stream.lingering import Patience, patience
 from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
@@ -36,7 +36,7 @@ class Page(NamedTuple):
     events: pa.Table
     size: int
     patience: Patience = Patience.NONE
-    change: Change | None = None
+    change: SelectionChange | None = None
 
 
 # Pages with the position after each; None at the beginning of a version.

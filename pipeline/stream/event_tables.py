@@ -17,7 +17,7 @@ from msgspec import Struct
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.tail import Position
-from group_coordinator.pipeline.stream.change import Change
+from group_coordinator.pipeline.stream.change import SelectionChange
 from group_coordinator.pipeline.stream.event_pages import (
     Page,
     Pages,
@@ -187,7 +187,7 @@ class EventTables:
 
     def _read_on(
         self, found: list[Page], reading: _Reading, at: Position
-    ) -> tuple[Position, bool, Change | None]:
+    ) -> tuple[Position, bool, SelectionChange | None]:
         """Add a table's events from a position on, as many as a batch may have.
 
         Returns the position after them, whether there are no more, and the change at which they
@@ -196,7 +196,7 @@ class EventTables:
         """
         begins, left_over = self._left_over.pop(reading.uri, (None, iter(())))
         rest = left_over if begins == at else reading.pages(at, None)
-        change: Change | None = None
+        change: SelectionChange | None = None
         pages = size = 0
         try:
             for page, after in rest:

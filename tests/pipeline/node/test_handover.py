@@ -25,7 +25,7 @@ from group_coordinator.pipeline.node.handover import (
 from group_coordinator.pipeline.node.read_ahead import ReadAhead
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.bootstrap import Bootstrap
-from group_coordinator.pipeline.stream.change import Change, change_row
+from group_coordinator.pipeline.stream.change import SelectionChange, change_row
 from group_coordinator.pipeline.stream.offset import Planned, Selection
 from group_coordinator.pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
 from group_coordinator.pipeline.tables.request_log import RequestLog
@@ -113,14 +113,14 @@ def test_a_query_that_runs_is_told_what_it_selects_after_what_loads_groups(root)
     assert bring(root, uri, PartitionSet({1}, 3), 9, run=7, kept={0, 1}) == 1
     (waits,), (change,) = pages(uri, at)
     assert waits[0] == group_of(1)
-    assert change == change_row(Change(7, Selection((0, 1), 3, {1: 1})))
+    assert change == change_row(SelectionChange(7, Selection((0, 1), 3, {1: 1})))
     # It is given up: in the batch that reads no more requests of it, its groups are unloaded.
     write_groups(root, group_of(1))
     at = Position(bootstrap_end(uri))
     give_up(root, uri, PartitionSet({1}, 3), run=7, kept={0})
     (rows,) = pages(uri, at)
     unload = (group_of(1), FIRST_KEY + UNLOAD_EVENT)
-    assert rows == [change_row(Change(7, Selection((0,), 3))), unload]
+    assert rows == [change_row(SelectionChange(7, Selection((0,), 3))), unload]
 
 
 def test_who_waits_in_a_group_without_records_is_answered_by_the_next_owner(root):
@@ -130,7 +130,7 @@ def test_who_waits_in_a_group_without_records_is_answered_by_the_next_owner(root
     RequestLog(root).append([heartbeat("a first join", group_of(1))])
     at = Position(bootstrap_end(uri))
     give_up(root, uri, PartitionSet({1}, 3), run=7, kept={0})
-    assert pages(uri, at) == [[change_row(Change(7, Selection((0,), 3)))]]
+    assert pages(uri, at) == [[change_row(SelectionChange(7, Selection((0,), 3)))]]
     theirs = f"{root}/theirs"
     begin_afresh(Checkpoints(), root, "theirs", theirs, PartitionSet({2}, 3), 5)
     at = Position(bootstrap_end(theirs))

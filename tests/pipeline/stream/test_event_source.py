@@ -26,7 +26,7 @@ from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.layout import Layout
 from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.stream import event_pages, packing, request_pages
-from group_coordinator.pipeline.stream.change import Change, change_row
+from group_coordinator.pipeline.stream.change import SelectionChange, change_row
 from group_coordinator.pipeline.stream.event_source import EventReader
 from group_coordinator.pipeline.stream.event_tables import EventsGoneError, Input
 from group_coordinator.pipeline.stream.offset import Selection, offset_of
@@ -305,7 +305,7 @@ def test_a_running_stream_reads_a_claimed_partition_from_where_the_bootstrap_end
     log.append([heartbeat("3", mine), heartbeat("missed too", gained)])
     batch, at = taken(reader, at)
     assert sorted(ids(batch)) == ["3", f"load {gained}"], "not before the change"
-    brought(bootstrap, change_row(Change(3, Selection(None, 2, {1: 1}))))
+    brought(bootstrap, change_row(SelectionChange(3, Selection(None, 2, {1: 1}))))
     log.append([heartbeat("4", mine), heartbeat("new", gained)])
     batch, end = taken(reader, at)
     assert sorted(ids(batch)) == ["4", "missed", "missed too", "new"]
@@ -334,7 +334,7 @@ def test_a_node_that_was_killed_before_the_change_was_read_misses_nothing(log, b
     _, at = reader.read(reader.initialOffset())
     selected = Selection((0, 1), 2, {1: 1})
     brought(bootstrap, load(gained))
-    brought(bootstrap, change_row(Change(3, selected)))
+    brought(bootstrap, change_row(SelectionChange(3, selected)))
     brought(bootstrap, (mine, FIRST_KEY + WAKE_EVENT))
     log.append([heartbeat("new", gained)])
     later = read(selection=selected, run=4, bootstrap_end=4, max_files=1)
@@ -352,7 +352,7 @@ def test_a_partition_is_unloaded_in_the_batch_that_reads_no_more_requests_of_it(
     (mine, *_), lost = of_two()
     reader = read(selection=Selection(None, 2), run=3, bootstrap_end=1, max_files=1)
     unloads = [(group, FIRST_KEY + UNLOAD_EVENT) for group in lost]
-    brought(bootstrap, change_row(Change(3, Selection((0,), 2))), *unloads)
+    brought(bootstrap, change_row(SelectionChange(3, Selection((0,), 2))), *unloads)
     log.append([heartbeat("1", mine), *(heartbeat(f"to {group}", group) for group in lost)])
     start = reader.initialOffset()
     batch, end = taken(reader, start)
@@ -368,7 +368,7 @@ def test_the_stream_goes_on_while_a_large_bootstrap_is_read(log, bootstrap, read
     reader = read(selection=Selection((0,), 2), run=3, bootstrap_end=1, max_files=2)
     for number in range(5):
         brought(bootstrap, (gained, FIRST_KEY + f'{{"request_id":"load {number}"}}'))
-    brought(bootstrap, change_row(Change(3, Selection(None, 2, {1: 0}))))
+    brought(bootstrap, change_row(SelectionChange(3, Selection(None, 2, {1: 0}))))
     at, found = reader.initialOffset(), []
     for number in range(3):
         log.append([heartbeat(f"{number}", mine), heartbeat(f"gained {number}", gained)])

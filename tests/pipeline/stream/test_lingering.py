@@ -13,7 +13,7 @@ import pytest
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.stream.change import Change, change_row
+from group_coordinator.pipeline.stream.change import SelectionChange, change_row
 from group_coordinator.pipeline.stream.event_source import EventReader
 from group_coordinator.pipeline.stream.event_tables import Input
 from group_coordinator.pipeline.stream.lingering import linger_s
@@ -200,7 +200,7 @@ def test_a_change_of_what_is_read_waits_for_no_batch_that_lingers(
     """One batch has both, selected as the change says: run again, it must have the same."""
     reader = read(run=3)
     start = begun(reader, log)
-    group, event = change_row(Change(3, selection))
+    group, event = change_row(SelectionChange(3, selection))
     rows = PACKED_SCHEMA.empty_table().from_pydict(
         {"group_id": [group], "event": [event]}, PACKED_SCHEMA
     )
