@@ -38,10 +38,10 @@ from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.control import (
     Control,
     Load,
+    Recorded,
     Remember,
     Wake,
     readable_records,
-    split_recorded,
 )
 from group_coordinator.coordinator.group.coordinator import (
     GroupCoordinator,
@@ -176,6 +176,8 @@ class GroupBatch:
         self.snapshot = snapshot
         self.now = now
         self.output = GroupOutput([], [], [], [])
+        # The records that stand of requests of this batch, by request id.
+        self._recorded: dict[str, list[Record]] = {}
         snapshot.recent.forget(now, self.settings.dedup_window_ms)
         snapshot.window.forget(now, self.settings.dedup_window_ms)
         self._begin_turn(snapshot.group, state)
@@ -230,13 +232,18 @@ class GroupBatch:
         self._begin_turn(group)
 
     def take_over(self, controls: list[Control]) -> None:
-        """Carry out control events: load the group from its records, or give it up."""
+        """Carry out control events: load the group, give it up, or learn what was decided of it."""
         for control in controls:
             if isinstance(control, Wake):
                 continue
             if isinstance(control, Remember):
                 digests = digests_of(control.digests)
                 self.snapshot.window.remember(digests, self.now, self.settings.dedup_window_ms)
+                continue
+            if isinstance(control, Recorded):
+                request_id = decode_request(bytes(control.request)).request_id
+                if request_id is not None:
+                    self._recorded[request_id], _ = readable_records(control.records)
                 continue
             self.unload()
             self.snapshot.topics_seen_at = None
@@ -274,13 +281,13 @@ class GroupBatch:
         settings, recent, window = self.settings, self.snapshot.recent, self.snapshot.window
         room = settings.dedup_max_ids - window.count
         requests = self._decode(events)
-        done = recent.repeats([mark for request, _ in requests for mark in request.marks])
-        if self._signatures is not None and any(each.signer is None for each, _ in requests):
+        done = recent.repeats([mark for request in requests for mark in request.marks])
+        if self._signatures is not None and any(each.signer is None for each in requests):
             done |= parked_marks(self.turn.group)
         fresh: list[int] = []
         kept: list[int] = []
         refused = 0
-        for (request_id, event, marks, _, problem), records in requests:
+        for request_id, event, marks, _, problem in requests:
             mark = marks[0]
             if not done.isdisjoint(marks):
                 continue
@@ -293,9 +300,12 @@ class GroupBatch:
                 self._decide(event)
             elif any(each in window for each in marks):
                 continue
-            elif records or len(kept) < room:
+            elif request_id in self._recorded:
                 kept.append(mark)
-                self._decide(event, records)
+                self._decide(event, self._recorded[request_id])
+            elif len(kept) < room:
+                kept.append(mark)
+                self._decide(event)
             else:
                 refused += 1
                 self._answer_instead(event, ErrorCode.COORDINATOR_NOT_AVAILABLE, _NO_ROOM)
@@ -313,18 +323,13 @@ class GroupBatch:
         authorizer = self.coordinator.authorizer
         return authorizer is not None and not authorizer.allows_event(event)
 
-    def _decode(self, events: list[str]) -> list[tuple[Arrived, Sequence[Record]]]:
-        """The events that can be answered, each with its records if they stand.
-
-        The others are rejected.
-        """
-        requests: list[tuple[Arrived, Sequence[Record]]] = []
+    def _decode(self, events: list[str]) -> list[Arrived]:
+        """The events that can be answered; the others are rejected."""
+        requests = []
         for text in events:
-            request, records = split_recorded(text)
-            event = decode_request(request)
+            event = decode_request(text)
             if event.request_id is not None:
-                found = arrived(event.request_id, event, self._signatures)
-                requests.append((found, records))
+                requests.append(arrived(event.request_id, event, self._signatures))
                 continue
             reason = "no request_id"
             if isinstance(event, Malformed):

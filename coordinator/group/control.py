@@ -17,7 +17,6 @@ from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT, Rec
 PREFIX = '{"control"'
 UNLOAD_EVENT = f'{PREFIX}:"unload"}}'
 WAKE_EVENT = f'{PREFIX}:"wake"}}'
-_RECORDED = f'{PREFIX}:"recorded"'
 _KNOWN_TYPES = frozenset({GROUP_METADATA, OFFSET_COMMIT})
 
 
@@ -62,11 +61,10 @@ class Recorded(Struct, frozen=True, tag_field="control", tag="recorded"):
     request: msgspec.Raw
 
 
-Control = Load | Remember | Unload | Wake
+Control = Load | Remember | Unload | Wake | Recorded
 
 _encode = msgspec.json.Encoder().encode
 _decode: Callable[[str], Control] = msgspec.json.Decoder(Control).decode
-_decode_recorded = msgspec.json.Decoder(Recorded).decode
 _decode_record = msgspec.json.Decoder(Record).decode
 
 
@@ -77,7 +75,7 @@ def remember_event(digests: bytes, log_ms: int | None = None) -> str:
 
 def recorded_event(request: str, records: str) -> str:
     """The event of a request, its JSON, with its records, their JSON joined by commas."""
-    return f'{_RECORDED},"records":[{records}],"request":{request}}}'
+    return f'{PREFIX}:"recorded","records":[{records}],"request":{request}}}'
 
 
 def is_control(text: str) -> bool:
@@ -85,17 +83,12 @@ def is_control(text: str) -> bool:
     return text.startswith(PREFIX)
 
 
-def is_request(text: str) -> bool:
-    """Whether an event of the stream is a request, with its records or without."""
-    return not text.startswith(PREFIX) or text.startswith(_RECORDED)
-
-
-def split_recorded(text: str) -> tuple[str | bytes, list[Record]]:
-    """The JSON of a request, and its records if it comes with some."""
-    if not text.startswith(_RECORDED):
-        return text, []
-    recorded = _decode_recorded(text)
-    return bytes(recorded.request), readable_records(recorded.records)[0]
+def request_of(text: str) -> str | None:
+    """The request, as JSON, of an event of the stream; None if the event has none."""
+    if not is_control(text):
+        return text
+    control = decode_control(text)
+    return bytes(control.request).decode() if isinstance(control, Recorded) else None
 
 
 def decode_control(text: str) -> Control:

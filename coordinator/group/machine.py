@@ -27,7 +27,8 @@ from group_coordinator.coordinator.group.control import (
     Load,
     Remember,
     decode_control,
-    is_request,
+    is_control,
+    request_of,
 )
 from group_coordinator.coordinator.group.coordinator import GroupCoordinator
 from group_coordinator.coordinator.group.log_time import log_time
@@ -79,13 +80,13 @@ class BatchMachine:
         if not snapshot.is_under(claim):
             state, snapshot = None, Snapshot()
         snapshot.claim_epoch = claim
-        controls = [decode_control(text) for text in events if not is_request(text)]
+        controls = [decode_control(text) for text in events if is_control(text)]
         time = _time_of(snapshot, controls, now)
         batch = self._batch(group_id, state, snapshot, time)
         batch.resume()
         if controls:
             batch.take_over(controls)
-            events = [text for text in events if is_request(text)]
+            events = [request for text in events if (request := request_of(text)) is not None]
         batch.follow_catalogue()
         batch.take(events)
         batch.run_timers()
