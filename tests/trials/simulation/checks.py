@@ -237,7 +237,8 @@ class Observer:
         self.answered[request_id] = response
         self._deciders[request_id] = decider
         self._answered_at[request_id] = self._world.now
-        if self._recorded_by.get(request_id, batch) != batch:
+        # A join waits for others after the batch that recorded its group.
+        if response.join_group is None and self._recorded_by.get(request_id, batch) != batch:
             self._world.count("answers by records")
         self._check_wait(response, asked)
         self._check_owner(batch, response.group_id, "an answer")
