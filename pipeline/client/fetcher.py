@@ -135,7 +135,7 @@ class Fetcher:
     def ask(self, topics: Collection[str], question: Question[T], timeout_ms: int) -> T:
         """Ask something about topics, whose rows up to now are indexed first.
 
-        What may pass is asked again. Raises CoordinatorTimeoutError,
+        Transient errors are retried until the timeout, ms. Raises CoordinatorTimeoutError,
         UnknownTopicOrPartitionError, and what else the question raises.
         """
         until = now_ms() + timeout_ms

@@ -1,9 +1,9 @@
 """The worker's end of applyInPandasWithState without pandas: Arrow in, Python lists, Arrow out.
 
-Spark's own worker cuts each group out of the Arrow batch as a pandas frame, and makes a frame of
-one row of the group's new state: 0.5 to 0.7 ms of a core for each group, whatever the function
-does. This module turns a batch into Python lists once, and all outputs and new states of the batch
-into Arrow once: 4 us for each group.
+This module turns a batch into Python lists once, and all outputs and new states of the batch into
+Arrow once. Spark's own worker cuts each group out of the Arrow batch as a pandas frame, and makes a
+frame of one row of the group's new state, which takes a hundred times as long for each group
+(tests/bench/ARCHIVE.md).
 
 The format on the wire is Spark's own; the JVM sees no difference:
 

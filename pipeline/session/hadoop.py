@@ -24,10 +24,10 @@ _CLUSTER_DEFAULTS = ("yarn-default.xml", "mapred-default.xml")
 def spare_forks(spark: SparkSession, packages: str) -> None:
     """Have Hadoop set the modes of local files without chmod; warn if `packages` are missing.
 
-    Hadoop's local file system forks chmod for every file that it creates: 40 ms of a batch of 105,
-    for the offset, the commit and the state changes. `com.globalmentor:hadoop-bare-naked-local-fs`
-    calls the JVM instead. It is set in the session alone, and without Hadoop's cache of file
-    systems, because spark-submit opens local files before it has loaded the package.
+    Hadoop's local file system forks chmod for every file that it creates: in each batch for the
+    offset, the commit and the state changes. `com.globalmentor:hadoop-bare-naked-local-fs` calls
+    the JVM instead. It is set in the session alone, and without Hadoop's cache of file systems,
+    because spark-submit opens local files before it has loaded the package.
     """
     if not has_class(spark, _BARE_FILES):
         log.warning("batches take 40 ms longer than they must: start Spark with %s", packages)
@@ -52,8 +52,8 @@ def forget_clusters(spark: SparkSession) -> None:
     """Drop the defaults of YARN and MapReduce from a session that runs on this machine alone.
 
     Each batch hands all of Hadoop's properties to its tasks, for the state store, and compresses
-    the origin of each property separately: 5.5 ms of the 28 ms of CPU that a batch of the small
-    load takes on its thread. Call this only for a session that serves nothing else.
+    the origin of each property separately, a fifth of the CPU time of a small batch on its thread.
+    Call this only for a session that serves nothing else.
     """
     if not (spark.sparkContext.master or "").startswith("local"):
         return
