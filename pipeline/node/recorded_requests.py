@@ -4,6 +4,9 @@ A node that is killed between the commit of a batch's records and that of its an
 requests that were decided and that nobody was told of. The next node answers them by their records
 (`coordinator.group.recorded`). There are as many as one batch had, or a few: so all of them are
 found by one look at the request ids of the log, and mostly there are none.
+
+Compaction may have removed a record by then, if its segment was closed and its key has a newer one.
+A request without any other record is decided again.
 """
 
 from __future__ import annotations
