@@ -75,7 +75,7 @@ class _Stop:
         self._starts = True
         self._is_held = False
         self._done = threading.Event()
-        self._jvm: int | None = None
+        self._jvm_pid: int | None = None
 
     def on_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -93,7 +93,7 @@ class _Stop:
     def with_jvm(self, spark: SparkSession) -> None:
         """Spark runs: from now on a signal, to this process or the JVM, stops the node in order."""
         self._starts = False
-        self._jvm = jvm_of(os.getpid())
+        self._jvm_pid = jvm_of(os.getpid())
         # Spark's own handler for Ctrl-C, just installed, would cancel the batch under way.
         self.on_signals()
         with unless_missing("a JVM that is told to end cuts a batch off, which is run again"):
@@ -101,7 +101,7 @@ class _Stop:
 
     def jvm_has_ended(self) -> bool:
         """Whether the JVM on which Spark ran is gone."""
-        return self._jvm is not None and jvm_of(os.getpid()) != self._jvm
+        return self._jvm_pid is not None and jvm_of(os.getpid()) != self._jvm_pid
 
     def done(self) -> None:
         """This process needs the JVM no more."""

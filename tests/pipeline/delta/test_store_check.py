@@ -13,6 +13,7 @@ from group_coordinator.pipeline.delta import store_check
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store_check import UnfitStore, check_store
 from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.node import preflight
 from group_coordinator.pipeline.node.preflight import check_start
 from group_coordinator.pipeline.settings import load_settings
 from group_coordinator.pipeline.tables import store
@@ -69,6 +70,7 @@ def test_no_table_is_created_where_it_would_not_be_safe(tmp_path, ignored):
 def test_a_coordinator_is_refused_such_a_root_before_spark_starts(monkeypatch):
     asked: list[str] = []
     monkeypatch.setattr(store_check, "check_store", asked.append)
+    monkeypatch.setattr(preflight, "check_release", lambda _root: None)
     check_start("s3a://bucket/groups/", load_settings(None))
     assert asked == ["s3a://bucket/groups"]
 

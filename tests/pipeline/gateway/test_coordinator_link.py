@@ -134,7 +134,7 @@ def test_no_request_id_tells_another_one() -> None:
 
     async def ask() -> list[str]:
         link = link_of(client)
-        call = Call(cast(Services, None), 4, None, "", "User:alice", 0)
+        call = Call(cast(Services, None), 4, None, "", "User:alice", 0, "PLAINTEXT")
         first = call.event("heartbeat", "g", HeartbeatRequest(1, "m"))
         events = [first, *(call.again(first) for _ in range(100))]
         for event in events:

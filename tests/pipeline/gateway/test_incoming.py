@@ -56,7 +56,7 @@ def in_loop(test: Callable[[], None]) -> None:
 def test_who_waits_for_room_is_not_idle_and_goes_on_when_there_is_some() -> None:
     def wait() -> None:
         room = Room(150_000)
-        room.hold(100_000)
+        assert room.take(100_000, lambda: None)
         made = Made(room)
         assert not made.connection.is_busy
         made.arrives(framed(LARGE)[:10])
@@ -188,7 +188,7 @@ def test_who_was_refused_takes_no_more_room() -> None:
 def test_who_leaves_while_it_waits_for_room_waits_no_more() -> None:
     def wait() -> None:
         room = Room(150_000)
-        room.hold(100_000)
+        assert room.take(100_000, lambda: None)
         made = Made(room)
         made.arrives(framed(LARGE)[:10])
         made.connection.close()

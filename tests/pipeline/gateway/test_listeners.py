@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from group_coordinator.pipeline.delta.open import open_appender
 from kafka.protocol.admin import DescribeClusterRequest, DescribeClusterResponse
 from kafka.protocol.metadata import (
     FindCoordinatorRequest,
@@ -22,6 +21,7 @@ from kafka.protocol.metadata import (
 
 from group_coordinator.pipeline.cli.gateway import read_listeners as of_command
 from group_coordinator.pipeline.cli.gateway import who_may
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.errors import CannotListen, WrongCall
 from group_coordinator.pipeline.gateway.brokers import Broker, Brokers
 from group_coordinator.pipeline.gateway.listeners import Endpoint, Listener, read_listeners
@@ -235,7 +235,7 @@ def test_a_gateway_of_an_earlier_release_is_told_to_all(root: str) -> None:
     old = GATEWAYS.schema.remove(GATEWAYS.schema.get_field_index("listeners"))
     DeltaTable.create(table_uri(root, GATEWAYS), old)
     row = to_arrow(GATEWAYS, [GatewayEvent(0, 0, "old", 1, False, 1_000)])
-    assert open_appender(table_uri(root, GATEWAYS)).append(row.select(old.names), "gateways", 0)
+    assert Appender(table_uri(root, GATEWAYS)).append(row.select(old.names), "gateways", 0)
     brokers = Brokers(root, {"INSIDE": ("a", 1), "OUTSIDE": ("b", 2)})
     assert brokers.alive("INSIDE") == [Broker(0, "old", 1), Broker(1, "a", 1)]
     assert brokers.alive("OUTSIDE") == [Broker(0, "old", 1), Broker(1, "b", 2)]

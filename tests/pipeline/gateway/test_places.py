@@ -69,7 +69,7 @@ def test_who_gives_up_waiting_leaves_nothing_behind() -> None:
     def for_the_room() -> None:
         given.append("room")
 
-    room.hold(90)
+    assert room.take(90, lambda: None)
     assert not memory.take(50, for_the_room)
     assert not memory.take(10, for_the_share)
     memory.withdraw(10, for_the_share)

@@ -55,7 +55,7 @@ class Gateway:
         )
 
     def call(self, principal: str) -> Call:
-        return Call(cast(Services, self.services), 6, "c", "/10.0.0.1", principal, BOOTED)
+        return Call(cast(Services, self.services), 6, "c", "/10.0.0.1", principal, BOOTED, "L")
 
     async def answered(self, api: Any, principal: str, request: Any) -> Any:
         return await asyncio.wait_for(api.answer(self.call(principal), request), LIMIT_S)
