@@ -119,7 +119,7 @@ def written_root(spark: SparkSession, folder: Path) -> str:
     acl = AclBinding("TOPIC", "orders", "LITERAL", "User:alice", "*", "READ", "ALLOW")
     add_acls(root, [acl])
     remove_acls(root, [AclFilter()])
-    Brokers(root, "localhost", 9092).stop()
+    Brokers(root, {"PLAINTEXT": ("localhost", 9092)}).stop()
     return root
 
 
