@@ -89,10 +89,13 @@ LOSS = Fault("node", _hit(lambda node, _: node.kill_node(), "kill all processes 
 
 
 def _pause(stage: Stage) -> str | None:
-    """Let a node, or two at a time, stand still for longer than its lease."""
+    """Let a node, or two at a time, stand still for longer than its lease.
+
+    Two nodes are ready, so that one may take over from the other: else nobody would be fenced.
+    """
     with stage.cluster.lock:
-        nodes = stage.cluster.nodes
-        if len(nodes) < 2 or any(each.is_paused for each in nodes):
+        nodes = [each for each in stage.cluster.nodes if each.is_ready()]
+        if len(nodes) < 2 or any(each.is_paused for each in stage.cluster.nodes):
             return None
         paused = []
         for node in stage.random.sample(nodes, stage.random.choice((1, 2))):
