@@ -1,8 +1,12 @@
 """The records of the offsets topic, and the events of the audit log.
 
-An offsets-topic record has a key (`record_type`, `group_id`, and for an offset also `topic` and
-`topic_partition`) and a value; a record without its value is a tombstone. The columns mirror
-Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value; `reason` and `request_id` are added here.
+An offsets-topic record has a key (`RECORD_KEY`) and a value (`RECORD_VALUES`); a record without a
+value is a tombstone. The columns mirror Kafka's OffsetCommitKey/Value and GroupMetadataKey/Value;
+`reason` and `request_id` are added here.
+
+Records of other kinds, such as Kafka's types 3 to 8 and 16 (KIP-848), are a later release's. They
+have Kafka's bytes in `key` and `value`, which are null in the two kinds that are known here. So
+they are kept and compacted without being known.
 """
 
 from __future__ import annotations
@@ -13,6 +17,12 @@ from group_coordinator.schemas.messages import Int32, Int64, Timestamp
 
 OFFSET_COMMIT = "offset_commit"
 GROUP_METADATA = "group_metadata"
+# The kinds that this release knows.
+KNOWN_TYPES = (OFFSET_COMMIT, GROUP_METADATA)
+# The columns of a record's key: of the records with one key, nulls included, the newest counts.
+RECORD_KEY = ("partition", "group_id", "record_type", "topic", "topic_partition", "key")
+# The columns that may hold a record's value; in a tombstone all of them are null.
+RECORD_VALUES = ("offset_commit", "group_metadata", "value")
 NO_TIMESTAMP = -1
 NO_LEADER_EPOCH = -1
 
@@ -52,7 +62,10 @@ class GroupMetadataValue(Struct, frozen=True):
 
 
 class Record(Struct, frozen=True, omit_defaults=True, gc=False):
-    """One row of the offsets topic; `log_offset` is null until the record is appended."""
+    """One row of the offsets topic; `log_offset` is null until the record is appended.
+
+    `key` and `value` are Kafka's bytes, of records of the kinds that are not known here.
+    """
 
     partition: Int32
     record_type: str
@@ -65,6 +78,13 @@ class Record(Struct, frozen=True, omit_defaults=True, gc=False):
     group_metadata: GroupMetadataValue | None = None
     reason: str | None = None
     request_id: str | None = None
+    key: bytes | None = None
+    value: bytes | None = None
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether it deletes its key."""
+        return all(getattr(self, name) is None for name in RECORD_VALUES)
 
 
 class GroupEvent(Struct, frozen=True, omit_defaults=True):

@@ -3,13 +3,13 @@
 -- ends with a semicolon at the end of a line. VIEWS.md says what each column means. Times are UTC.
 
 
--- The newest record of every key of the offsets topic; a tombstone's values are null.
+-- The newest record of every key (`schemas.records.RECORD_KEY`) of the offsets topic; a tombstone's values are null.
 CREATE VIEW newest_records AS
 SELECT offsets_topic.*
 FROM offsets_topic JOIN (
     SELECT "partition", group_id, max(log_offset) AS log_offset
     FROM offsets_topic
-    GROUP BY "partition", record_type, group_id, topic, topic_partition
+    GROUP BY "partition", group_id, record_type, topic, topic_partition, "key"
 ) newest
 ON newest."partition" = offsets_topic."partition" AND newest.log_offset = offsets_topic.log_offset
 AND newest.group_id = offsets_topic.group_id;
@@ -59,12 +59,27 @@ ON newest."partition" = offsets_topic."partition" AND newest.log_offset = offset
 AND newest.group_id = offsets_topic.group_id
 WHERE record_type = 'group_metadata' AND group_metadata IS NOT NULL;
 
+-- The groups that have records of kinds that this release does not know, and these kinds.
+CREATE VIEW unknown_groups AS
+SELECT group_id, string_agg(DISTINCT record_type, ', ' ORDER BY record_type) AS kind
+FROM (
+    SELECT
+        group_id,
+        record_type,
+        arg_max(offset_commit IS NULL AND group_metadata IS NULL AND "value" IS NULL, log_offset) AS is_tombstone
+    FROM offsets_topic
+    WHERE record_type NOT IN ('offset_commit', 'group_metadata') AND group_id IS NOT NULL
+    GROUP BY "partition", group_id, record_type, topic, topic_partition, "key"
+) newest
+WHERE NOT is_tombstone
+GROUP BY group_id;
+
 -- Every offset record that is still known, in the log or out of it. Compaction fills the history just
 -- before it takes a record out of the log: for that moment the record is in both.
 CREATE VIEW offset_records AS
-SELECT * EXCLUDE segment FROM offsets_topic WHERE record_type = 'offset_commit'
+SELECT * EXCLUDE (segment, "key", "value") FROM offsets_topic WHERE record_type = 'offset_commit'
 UNION ALL BY NAME
-SELECT * FROM offsets_history
+SELECT * EXCLUDE ("key", "value") FROM offsets_history
 WHERE NOT EXISTS (
     FROM offsets_topic
     WHERE offsets_topic.partition = offsets_history.partition
@@ -143,11 +158,13 @@ WHERE api IN ('delete_groups', 'offset_delete')
 OR api = 'offset_commit' AND coalesce(offset_commit.member_id, '') = ''
 OR api = 'leave_group' AND coalesce(leave_group.members[1].member_id, '') = '';
 
--- The state of every group, from its last transition; a group that only stores offsets is Empty.
+-- The state of every group, from its last transition; a group that only stores offsets is Empty. A group with records of
+-- unknown kinds is Unknown, Kafka's word: this release cannot tell its state.
 CREATE VIEW groups AS
 SELECT
     group_id,
     coalesce(
+        CASE WHEN any_value(kind) IS NOT NULL THEN 'Unknown' END,
         CASE WHEN any_value(to_state) <> 'Dead' THEN any_value(to_state) END,
         CASE WHEN any_value(members) > 0 THEN 'Stable' ELSE 'Empty' END
     ) AS state,
@@ -158,7 +175,8 @@ SELECT
     coalesce(any_value(members), 0) AS num_members,
     coalesce(any_value(offsets), 0) AS num_offsets,
     any_value(since) AS since,
-    any_value(reason) AS reason
+    any_value(reason) AS reason,
+    coalesce(any_value(kind), 'Classic') AS kind
 FROM (
     -- Each part has a group at most once. Not joins: of one group only its own records are looked at.
     SELECT
@@ -172,6 +190,8 @@ FROM (
     FROM stored_groups
     UNION ALL BY NAME
     SELECT group_id, true AS is_known, count(*) AS offsets FROM committed_offsets GROUP BY group_id
+    UNION ALL BY NAME
+    SELECT group_id, true AS is_known, kind FROM unknown_groups
     UNION ALL BY NAME
     SELECT
         group_id,

@@ -18,14 +18,15 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.monitor.catalog import Catalog, Result
 
-# Every group here is of this type, as KIP-848 calls it.
-CLASSIC = "Classic"
 # How long after its commit a row may be indexed before somebody is told, s.
 _INDEXED_S = 10
 
 
 class ListedGroup(Struct, frozen=True):
-    """A group, its state and its numbers; `since` and `reason` are of its last transition."""
+    """A group, its state and its numbers; `since` and `reason` are of its last transition.
+
+    `type` is Classic, as KIP-848 calls it, or the kinds of records that this release does not know.
+    """
 
     group_id: str
     type: str
@@ -92,7 +93,7 @@ def list_groups(catalog: Catalog, states: Sequence[str] = ()) -> list[ListedGrou
     """Return every group, or those in one of the states, by group id."""
     chosen = "WHERE lower(state) IN (SELECT unnest(?))" if states else ""
     query = (
-        f"SELECT group_id, '{CLASSIC}', state, protocol_type, protocol, generation, num_members, "
+        "SELECT group_id, kind, state, protocol_type, protocol, generation, num_members, "
         f"num_offsets, since, reason FROM groups {chosen} ORDER BY group_id"
     )
     parameters = [[state.lower() for state in states]] if states else []

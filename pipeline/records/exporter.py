@@ -31,7 +31,7 @@ from group_coordinator.pipeline.tables.columns import dataset
 from group_coordinator.pipeline.tables.store import open_table, table_uri
 from group_coordinator.schemas.kafka.codec import NotEncodable, encode_key, encode_value
 from group_coordinator.schemas.messages import Int64
-from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT, Record
+from group_coordinator.schemas.records import KNOWN_TYPES, Record
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow
 
 _LOG_COLUMNS = {
@@ -44,6 +44,8 @@ _LOG_COLUMNS = {
     "topic_partition": "topic_partition",
     "offset_commit": "offset_commit",
     "group_metadata": "group_metadata",
+    "key": "key",
+    "value": "value",
 }
 
 
@@ -71,7 +73,7 @@ def export(root: str, out: str = STANDARD, say: Say = to_stderr) -> Tally:
 
 def _to_raw(row: dict[str, Any], tally: Tally) -> RawRecord | None:
     where = f"partition {row['partition']} offset {row['log_offset']}"
-    if row["record_type"] not in (OFFSET_COMMIT, GROUP_METADATA):
+    if row["record_type"] not in KNOWN_TYPES and row["key"] is None:
         tally.skip_unknown(where, f"unknown record type {row['record_type']!r}")
         return None
     try:
@@ -80,8 +82,8 @@ def _to_raw(row: dict[str, Any], tally: Tally) -> RawRecord | None:
             partition=record.partition,
             offset=msgspec.convert(record.log_offset, Int64),
             timestamp=record.timestamp,
-            key=encode_key(record),
-            value=encode_value(record),
+            key=encode_key(record) if record.key is None else record.key,
+            value=encode_value(record) if record.key is None else record.value,
         )
     except (msgspec.ValidationError, NotEncodable) as error:
         tally.skip_corrupt(where, str(error))

@@ -7,17 +7,15 @@ segments and adds the records that are kept to segment -1, each with the log off
 
 Which records are kept, after Kafka's LogCleaner and Cleaner (log.cleaner.*, KIP-58, KIP-354):
 
-* A key is (partition, record_type, group_id, topic, topic_partition), nulls included: records of an
-  unknown type have keys too. The newest record of a key is kept, also if a newer one is in a
-  segment that is not cleaned yet.
+* A key is the columns of `RECORD_KEY`, nulls included: records of an unknown kind have keys too.
+  The newest record of a key is kept, also if a newer one is in a segment that is not cleaned yet.
 * A record without a key (no partition, record_type, group_id or log_offset) is removed, as Kafka
   removes the invalid messages of a compacted topic. Their number is reported.
 * A tombstone is removed once it is delete.retention.ms old, counted from its own timestamp. Kafka
   counts from the cleaner's first pass over the tombstone and keeps that time in the batch; a row
   has no column for it. A tombstone that is removed early misleads no reader: one version of the
   table lacks both the tombstone and all that it deletes, and a follower of the log reads the
-  appended files, not the cleaned ones. A tombstone of an unknown record type stays: it cannot be
-  recognised.
+  appended files, not the cleaned ones.
 * A tombstone stays while a segment that is not cleaned holds an older record of its key.
 
 Superseded offset commits, and removed tombstones, move to `offsets_history` if they were in force
@@ -43,9 +41,10 @@ from group_coordinator.pipeline.delta.data_files import (
 )
 from group_coordinator.pipeline.delta.engine import Engine
 from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.tables.columns import add_missing_columns
 from group_coordinator.pipeline.tables.store import ensure_table, open_table
 from group_coordinator.pipeline.upkeep.vacuum import vacuum
-from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT
+from group_coordinator.schemas.records import OFFSET_COMMIT, RECORD_KEY, RECORD_VALUES
 from group_coordinator.schemas.tables import OFFSETS_HISTORY, OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -60,10 +59,10 @@ SEGMENT = "segment"
 # The transaction identifier of a compaction's two commits; its version is the run's number.
 TRANSACTION = "compaction"
 
-_SAME_KEY = " AND ".join(
-    f"other.{name} IS NOT DISTINCT FROM newest.{name}"
-    for name in ("partition", "record_type", "group_id", "topic", "topic_partition")
-)
+_KEY = ", ".join(RECORD_KEY)
+_SAME_KEY = " AND ".join(f"other.{name} IS NOT DISTINCT FROM newest.{name}" for name in RECORD_KEY)
+_HAS_NO_VALUE = " AND ".join(f"{name} IS NULL" for name in RECORD_VALUES)
+_HAS_BYTES = "key IS NOT NULL OR value IS NOT NULL"
 _SAME_PLACE = "other.partition = records.partition AND other.log_offset = records.log_offset"
 
 
@@ -159,6 +158,7 @@ def compact(
     if skipped is not None:
         return CompactionResult(skipped=skipped)
     cleaned = [*found.clean, *found.dirty]
+    add_missing_columns(topic, OFFSETS_TOPIC)
     history = ensure_table(root, OFFSETS_HISTORY)
     with (
         tempfile.TemporaryDirectory(prefix="compaction-") as scratch,
@@ -225,11 +225,9 @@ class _Run:
         self._engine.run(
             f"""
             CREATE TEMP TABLE newest AS
-            SELECT partition, record_type, group_id, topic, topic_partition,
+            SELECT {_KEY},
                 max(log_offset) AS log_offset,
-                arg_max((record_type = '{OFFSET_COMMIT}' AND offset_commit IS NULL)
-                    OR (record_type = '{GROUP_METADATA}' AND group_metadata IS NULL), log_offset
-                ) AS is_tombstone,
+                arg_max({_HAS_NO_VALUE}, log_offset) AS is_tombstone,
                 arg_max(coalesce(epoch_ms(timestamp), 0), log_offset) AS written_ms,
                 max(log_offset) FILTER (
                     record_type = '{OFFSET_COMMIT}'
@@ -237,7 +235,7 @@ class _Run:
                 ) AS in_force,
                 count(*) AS num_records
             FROM records
-            GROUP BY partition, record_type, group_id, topic, topic_partition
+            GROUP BY {_KEY}
             """
         )
         ((total,),) = self._engine.run("SELECT count(*) FROM all_records")
@@ -288,12 +286,17 @@ class _Run:
 
         The records are in the order of the log, so that those of one partition lie together.
         """
-        added = self._topic.write(
-            self._engine,
-            f"SELECT * FROM records WHERE EXISTS (SELECT 1 FROM newest other WHERE {_SAME_PLACE}) "
-            "ORDER BY partition, log_offset",
-            {SEGMENT: str(CLEAN_SEGMENT)},
+        ((has_bytes,),) = self._engine.run(f"SELECT EXISTS (FROM records WHERE {_HAS_BYTES})")
+        columns = "*" if has_bytes else "* EXCLUDE (key, value)"
+        query = (
+            f"SELECT {columns} FROM records "
+            f"WHERE EXISTS (SELECT 1 FROM newest other WHERE {_SAME_PLACE}) "
+            "ORDER BY partition, log_offset"
         )
+        if not has_bytes:
+            # To sort two columns of nulls with the others took a tenth of a compaction's CPU time.
+            query = f"SELECT *, NULL::BLOB AS key, NULL::BLOB AS value FROM ({query})"
+        added = self._topic.write(self._engine, query, {SEGMENT: str(CLEAN_SEGMENT)})
         survivors = [] if added is None else [added]
         self._topic.rewrite(cleaned, survivors, {TRANSACTION: self._number})
         return survivors

@@ -62,7 +62,7 @@ SELECT
         rebalance_timeout INTEGER, session_timeout INTEGER, subscription BLOB,
         assignment BLOB)[]) AS group_metadata,
     'committed' AS reason,
-    uuid()::VARCHAR AS request_id
+    uuid()::VARCHAR AS request_id, NULL::BLOB AS "key", NULL::BLOB AS "value"
 FROM (SELECT i, (hash(i) % {keys})::BIGINT AS key FROM range({first}, {last}) numbers(i))
 """
 

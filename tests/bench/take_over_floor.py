@@ -18,19 +18,19 @@ from group_coordinator.pipeline.interrupt import SignalEvent
 from group_coordinator.pipeline.session.start import SessionStart
 from group_coordinator.pipeline.settings import load_settings
 from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.records import RECORD_KEY
 from group_coordinator.schemas.tables import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MODULE = "tests.bench.take_over_floor"
-_KEY = ("record_type", "group_id", "topic", "topic_partition")
 
 
 def newest_by_group(records: DataFrame) -> DataFrame:
     """A row for each group, with the newest record of each of its keys: no JSON, no state."""
     value = F.struct("*")
-    newest = records.groupBy(*_KEY).agg(F.max_by(value, F.col("log_offset")).alias("record"))
+    newest = records.groupBy(*RECORD_KEY).agg(F.max_by(value, F.col("log_offset")).alias("record"))
     alive = newest.where("record.offset_commit is not null or record.group_metadata is not null")
     return alive.groupBy("group_id").agg(F.collect_list("record").alias("records"))
 

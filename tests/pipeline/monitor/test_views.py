@@ -18,6 +18,7 @@ from group_coordinator.coordinator.consumer.protocol import (
     decode_assignment,
     encode_assignment,
 )
+from group_coordinator.pipeline.admin.described import list_groups
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.monitor import catalog as catalog_module
 from group_coordinator.pipeline.monitor.catalog import Catalog, QueryError
@@ -100,6 +101,30 @@ def test_ctrl_c_ends_what_a_catalogue_begins_with(
 
 
 # --- lag ------------------------------------------------------------------------------------------
+
+
+def test_a_group_with_records_of_unknown_kinds_is_shown_with_these(log: Log) -> None:
+    def member(group: str, key: bytes, value: bytes | None, kind: str = "member") -> Record:
+        return Record(len(group) % 3, kind, group, 9, key=key, value=value)
+
+    log.append(commit("ours", 1, 5), commit("both", 1, 5), member("both", b"1", b""))
+    log.append(member("theirs", b"1", b""), member("theirs", b"1", b"", "epoch"))
+    log.append(member("ours", b"1", b""), member("gone", b"1", b""), member("both", b"2", b""))
+    log.append(member("ours", b"1", None), member("gone", b"1", None), member("both", b"1", None))
+    catalog = Catalog(log.root)
+    columns = "group_id, state, kind, num_offsets"
+    assert catalog.query(f"SELECT {columns} FROM groups ORDER BY ALL").rows == [
+        ("both", "Unknown", "member", 1),
+        ("ours", "Empty", "Classic", 1),
+        ("theirs", "Unknown", "epoch, member", 0),
+    ]
+    assert [(each.group_id, each.type) for each in list_groups(catalog, ["Unknown"])] == [
+        ("both", "member"),
+        ("theirs", "epoch, member"),
+    ]
+    assert catalog.query("SELECT group_id FROM expiring_offsets").rows == [("ours",)]
+    newest = catalog.query('SELECT "key", "value" FROM newest_records ORDER BY group_id, "key"')
+    assert [row for row in newest.rows if row[0] == b"2"] == [(b"2", b"")]
 
 
 def lags(

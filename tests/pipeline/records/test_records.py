@@ -401,6 +401,22 @@ def test_rows_that_cannot_be_written_are_skipped_and_named(root: str, tmp_path: 
     assert len(file.read_text().splitlines()) == 1
 
 
+def test_a_record_of_an_unknown_kind_goes_out_as_the_bytes_that_it_is(
+    root: str, tmp_path: Path
+) -> None:
+    member = Record(47, "member", "a", NOW, key=b"\0\5\0\1a\0\1m", value=b"\0\0")
+    deleted = msgspec.structs.replace(member, value=None)
+    write(root, [offset("a", 1), member, deleted])
+    file = tmp_path / "out.jsonl"
+    tally = export(root, str(file), quiet)
+    assert (tally.records, tally.unknown, tally.corrupt) == (3, 0, 0)
+    raws = [msgspec.json.decode(line, type=RawRecord) for line in file.read_bytes().splitlines()]
+    assert [(raw.key, raw.value) for raw in raws[1:]] == [
+        (member.key, member.value),
+        (member.key, None),
+    ]
+
+
 def test_no_more_than_the_first_few_are_named(root: str, tmp_path: Path) -> None:
     file = write_lines(tmp_path / "in.jsonl", *["?"] * 100)
     tally = import_(root, file, SETTINGS, say=quiet)

@@ -50,7 +50,8 @@ LACKING = {
         "offset_commit.topics.partitions.committed_metadata",
     ),
     "responses": ("error_message", "join_group.skip_assignment"),
-    "offsets_topic": ("reason",),
+    "offsets_topic": ("reason", "key", "value"),
+    "offsets_history": ("key", "value"),
     "coordinators": ("to_node", "reason"),
     "group_events": ("client_host",),
 }
@@ -135,6 +136,20 @@ def test_the_offsets_topic_of_an_earlier_release_is_compacted(earlier_root):
     assert max(row["offset_commit"]["offset"] for row in rows(earlier_root, "offsets_topic")) == 9
 
 
+def test_compaction_by_hand_adds_what_the_offsets_topic_of_an_earlier_release_lacks(earlier_root):
+    for place in (1, 2):
+        at = {"segment": pa.array([place], pa.int64()), "log_offset": pa.array([place], pa.int64())}
+        records = to_arrow(OFFSETS_TOPIC, [commit_record(0, 7 + place)], at)
+        append_as_earlier(earlier_root, OFFSETS_TOPIC, records)
+    result = compact(earlier_root, UpkeepSettings(), clock_ms() + 2 * DAY_MS, force=True)
+    assert (result.records_before, result.records_after) == (2, 1)
+    left = sorted(rows(earlier_root, "offsets_topic"), key=lambda row: row["log_offset"])
+    assert [(row["log_offset"], row["key"], row["value"]) for row in left] == [
+        (1, None, None),
+        (2, None, None),
+    ]
+
+
 def test_the_tables_of_an_earlier_release_are_read_before_anyone_upgrades_them(
     earlier_root, tmp_path
 ):
@@ -144,6 +159,9 @@ def test_the_tables_of_an_earlier_release_are_read_before_anyone_upgrades_them(
     (request,) = catalog.query("SELECT principal, join_group FROM requests").rows
     assert request == (None, None)
     assert catalog.query("SELECT reason FROM offset_history").rows == [(None,)]
+    assert catalog.query("SELECT group_id, kind FROM groups").rows == [("g", "Classic")]
+    newest = catalog.query('SELECT group_id, "key", "value" FROM newest_records')
+    assert newest.rows == [("g", None, None)]
     export(earlier_root, str(tmp_path / "out.jsonl"), say=lambda _line: None)
     assert (tmp_path / "out.jsonl").read_text().count("\n") == 1
     assert version(earlier_root, "offsets_topic") == 1, "a reader changes nothing"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
@@ -67,6 +68,20 @@ def test_survivors_lie_in_the_clean_segment_and_the_active_one_is_left_alone(log
     assert len(after) == 2
 
 
+def test_survivors_are_in_the_order_of_the_log_with_every_column(log: Log):
+    for at in range(9):
+        log.append(commit("ggg", at, at, ("t", at)), commit("g", at, at, ("t", 8 - at)))
+    log.roll()
+    log.append(commit("g", 9, 9))
+    run(log)
+    (clean,) = (path for path in DeltaTable(log.uri).file_uris() if "segment=-1" in path)
+    rows = pq.read_table(clean)
+    assert set(rows.column_names) == set(OFFSETS_TOPIC.schema.names) - {"segment"}
+    places = list(zip(rows["partition"].to_pylist(), rows["log_offset"].to_pylist(), strict=True))
+    assert len(places) == 18
+    assert places == sorted(places)
+
+
 def test_one_commit_takes_the_segments_out_and_the_survivors_in(log: Log):
     log.append(commit("g", 1, 1), commit("g", 2, 2))
     log.roll()
@@ -98,14 +113,42 @@ def test_a_later_compaction_cleans_the_clean_segment_with_the_new_ones(log: Log)
     assert len([r for r in log.read() if r.group_id != "g"]) == 4
 
 
-def test_unknown_record_types_are_compacted_by_their_key_and_have_no_tombstones(log: Log):
-    odd = Record(1, "share_group", "g", 1, topic="t")
-    log.append(odd, odd, msgspec.structs.replace(odd, topic=None))
+def member(key: bytes, value: bytes | None, at: int) -> Record:
+    """A record of a kind that is not known here, as Kafka's type 5 of a consumer group's member."""
+    return Record(1, "member", "g", at, key=b"\0\5" + key, value=value)
+
+
+def test_records_of_unknown_kinds_are_compacted_by_their_key_and_have_tombstones(log: Log):
+    log.append(member(b"one", b"1", 1), member(b"two", b"2", 1), member(b"two", b"22", 2))
     log.roll()
     log.append(commit("g", 1, 1))
-    result = run(log)
-    assert [r.log_offset for r in log.read() if r.record_type == "share_group"] == [1, 2]
-    assert result.tombstones == 0
+    first = run(log)
+    kept = [(r.key, r.value) for r in log.read() if r.record_type == "member"]
+    assert kept == [(b"\0\5one", b"1"), (b"\0\5two", b"22")]
+    log.append(member(b"one", None, NOW))
+    log.roll()
+    log.append(commit("g", 1, 1))
+    young = run(log, force=True)
+    kept = [(r.key, r.value) for r in log.read() if r.record_type == "member"]
+    assert kept == [(b"\0\5two", b"22"), (b"\0\5one", None)], "a follower is to see it"
+    log.append(commit("g", 1, 1))
+    log.roll()
+    log.append(commit("g", 1, 1))
+    old = run(log, NOW + DAY_MS + 1, force=True)
+    kept = [(r.key, r.value) for r in log.read() if r.record_type == "member"]
+    assert kept == [(b"\0\5two", b"22")]
+    assert [result.tombstones for result in (first, young, old)] == [0, 0, 1]
+
+
+def test_a_tombstone_stays_while_an_older_record_of_its_key_is_elsewhere(log: Log):
+    log.append(commit("h", 1, 1))
+    log.roll()
+    log.append(member(b"one", b"1", 1), member(b"two", b"2", 1))
+    log.append_rows([msgspec.structs.replace(member(b"one", None, 2), log_offset=7)])
+    log.roll()
+    log.append_rows([msgspec.structs.replace(member(b"one", b"0", 1), log_offset=3)])
+    assert run(log).tombstones == 0
+    assert [r.value for r in log.read() if r.log_offset == 7] == [None]
 
 
 def test_records_without_a_key_go_and_are_counted(log: Log, caplog: pytest.LogCaptureFixture):
