@@ -11,13 +11,12 @@ from collections.abc import Callable, Iterable
 import msgspec
 from msgspec import Struct
 
-from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT, Record
+from group_coordinator.schemas.records import Record
 
 # How every control event's JSON begins: no request event has a field of that name.
 PREFIX = '{"control"'
 UNLOAD_EVENT = f'{PREFIX}:"unload"}}'
 WAKE_EVENT = f'{PREFIX}:"wake"}}'
-_KNOWN_TYPES = frozenset({GROUP_METADATA, OFFSET_COMMIT})
 
 
 class Load(Struct, frozen=True, tag_field="control", tag="load"):
@@ -97,16 +96,11 @@ def decode_control(text: str) -> Control:
 
 
 def readable_records(rows: Iterable[msgspec.Raw]) -> tuple[list[Record], list[str]]:
-    """The rows that are records of a known type, and for each other row why it is not."""
+    """The rows that are records, and for each other row why it is not."""
     records, problems = [], []
     for row in rows:
         try:
-            record = _decode_record(row)
+            records.append(_decode_record(row))
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             problems.append(str(error))
-            continue
-        if record.record_type in _KNOWN_TYPES:
-            records.append(record)
-        else:
-            problems.append(f"unknown record type {record.record_type!r}")
     return records, problems

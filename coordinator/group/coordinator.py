@@ -161,7 +161,10 @@ class GroupCoordinator:
             self._find_coordinator(turn, event)
             return
         code = self._check(event, ownership)
-        if code is _NONE:
+        group = turn.group
+        if code is _NONE and group is not None and group.unknown_kinds is not None:
+            refuse_because(turn, event, _other_type(event.api), _why_unknown(group))
+        elif code is _NONE:
             HANDLERS[event.api](turn, event, getattr(event, event.api))
         else:
             refuse(turn, event, code)
@@ -195,9 +198,15 @@ class GroupCoordinator:
             fire_delayed_join(turn)
 
     def load(self, turn: Turn, records: Iterable[Record]) -> None:
-        """Restore a group from its records: Stable with fresh sessions, Empty, or none at all."""
+        """Restore a group from its records: Stable with fresh sessions, Empty, or none at all.
+
+        Of a group with records of unknown kinds only these are restored (`log.replay`).
+        """
         turn.group = group = replay(turn.group_id, records)
         if group is None:
+            return
+        if group.unknown_kinds is not None:
+            turn.note("loaded", f"nothing is decided for it: {_why_unknown(group)}")
             return
         for member in group.members.values():
             member.session_deadline = turn.now + member.session_timeout_ms
@@ -266,6 +275,31 @@ def _lacks_protocol(event: RequestEvent) -> bool:
 def _deny(turn: Turn, event: RequestEvent) -> None:
     """Answer a request whose sender may not ask it."""
     refuse_because(turn, event, ErrorCode.GROUP_AUTHORIZATION_FAILED, denial_of(event))
+
+
+def _why_unknown(group: Group) -> str:
+    return (
+        f"group {group.group_id!r} is not a classic group: it has records of the kind "
+        f"{group.unknown_kinds}, which this release does not know"
+    )
+
+
+def _other_type(api: str) -> ErrorCode:
+    """What Kafka answers a request for a classic group if the group is of another type.
+
+    Kafka answers OffsetFetch by no offsets, after which a consumer would begin anew; here it is an
+    error. Whether a group of an unknown kind is empty is not known, so it is not deleted.
+    """
+    return _OTHER_TYPE.get(api, ErrorCode.GROUP_ID_NOT_FOUND)
+
+
+_OTHER_TYPE = {
+    "join_group": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    "sync_group": ErrorCode.UNKNOWN_MEMBER_ID,
+    "heartbeat": ErrorCode.UNKNOWN_MEMBER_ID,
+    "leave_group": ErrorCode.UNKNOWN_MEMBER_ID,
+    "delete_groups": ErrorCode.NON_EMPTY_GROUP,
+}
 
 
 def refuse_because(turn: Turn, event: RequestEvent, code: ErrorCode, why: str) -> None:

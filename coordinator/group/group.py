@@ -51,6 +51,9 @@ class Group(Struct, array_like=True):
     `pending_joins` maps the ids given out by a two-step join (KIP-394) to when they expire,
     `pending_syncs` are the members that have not sent their SyncGroup. `announced_leader_id` is the
     leader that the audit log named last. Deadlines are absolute, in ms.
+
+    `unknown_kinds` are the kinds of the group's records that this release does not know. Nothing is
+    decided for such a group, which has none of the above.
     """
 
     group_id: str
@@ -74,6 +77,7 @@ class Group(Struct, array_like=True):
     recorded: bool = False
     offsets: Offsets = field(default_factory=Offsets)
     announced_leader_id: str | None = None
+    unknown_kinds: str | None = None
 
     # --- state ----------------------------------------------------------------------------------
 
@@ -100,7 +104,8 @@ class Group(Struct, array_like=True):
     @property
     def is_vacant(self) -> bool:
         """Whether the group has neither members nor offsets: the next cleanup deletes it."""
-        return self.state is GroupState.EMPTY and not self.offsets
+        is_empty = self.state is GroupState.EMPTY and not self.offsets
+        return is_empty and self.unknown_kinds is None
 
     @property
     def uses_consumer_protocol(self) -> bool:

@@ -7,6 +7,8 @@ GroupCoordinatorRecordHelpers, GroupMetadataManager.replay, OffsetMetadataManage
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
 
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.group import Group
@@ -19,6 +21,7 @@ from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_TIMESTAMP,
     OFFSET_COMMIT,
+    RECORD_KEY,
     GroupMetadataValue,
     MemberMetadata,
     Record,
@@ -28,6 +31,8 @@ from group_coordinator.schemas.records import (
 # Kafka's record batch header, and an upper bound of one record's own framing within it, bytes.
 _BATCH_OVERHEAD = 61
 _RECORD_OVERHEAD = 21
+
+_key_of = attrgetter(*RECORD_KEY)
 
 
 def group_value(group: Group, assignments: Mapping[str, bytes] | None = None) -> GroupMetadataValue:
@@ -96,15 +101,23 @@ def replay(group_id: str, records: Iterable[Record]) -> Group | None:
     """The group that the records describe; None if their last values are all tombstones.
 
     The last record of a key wins: in the order of `log_offset`, or as given where it is null.
-    Unknown record types are skipped: the caller reports them.
+    A group with a record of a kind that is not known here is that and nothing else: it has neither
+    members nor offsets, and its `unknown_kinds` say why nothing can be decided for it.
     """
     value: GroupMetadataValue | None = None
     group = Group(group_id)
+    unknown: dict[Any, str] = {}
     for record in sorted(records, key=lambda record: record.log_offset or 0):
         if record.record_type == GROUP_METADATA:
             value = record.group_metadata
         elif record.record_type == OFFSET_COMMIT:
             _replay_offset(group, record)
+        elif record.is_tombstone:
+            unknown.pop(_key_of(record), None)
+        else:
+            unknown[_key_of(record)] = record.record_type
+    if unknown:
+        return Group(group_id, unknown_kinds=", ".join(sorted(set(unknown.values()))))
     if value is not None:
         _restore(group, value)
     elif not group.offsets:

@@ -20,7 +20,7 @@ from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.node.shown_table import ShownTable
 from group_coordinator.pipeline.stream.packed import FIRST_KEY
 from group_coordinator.pipeline.tables.store import open_table
-from group_coordinator.schemas.records import GROUP_METADATA, OFFSET_COMMIT
+from group_coordinator.schemas.records import KNOWN_TYPES, RECORD_KEY, RECORD_VALUES
 from group_coordinator.schemas.tables import OFFSETS_TOPIC
 
 if TYPE_CHECKING:
@@ -31,14 +31,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A record as a group is loaded from it: its `reason` and `request_id` say nothing of the group.
-_RECORD = [
-    field for field in OFFSETS_TOPIC.schema if field.name not in ("segment", "reason", "request_id")
-]
-_KEY = ("record_type", "group_id", "topic", "topic_partition")
-_READABLE = (
-    f"record_type IN ('{OFFSET_COMMIT}', '{GROUP_METADATA}') "
-    "AND group_id IS NOT NULL AND log_offset IS NOT NULL"
+# A record as a group is loaded from it: `reason` and `request_id` are for people, and the kinds
+# that are known here have neither `key` nor `value`.
+_NOT_LOADED = ("segment", "reason", "request_id", "key", "value")
+_RECORD = [field for field in OFFSETS_TOPIC.schema if field.name not in _NOT_LOADED]
+_KEY = ", ".join(f'"{name}"' for name in RECORD_KEY)
+_HAS_NO_VALUE = " AND ".join(f'"{name}" IS NULL' for name in RECORD_VALUES)
+_IS_KNOWN = f"record_type IN ({', '.join(map(quoted, KNOWN_TYPES))})"
+_IS_PLACED = "record_type IS NOT NULL AND group_id IS NOT NULL AND log_offset IS NOT NULL"
+# A record of an unknown kind, as it is loaded: that it has a value is all that anybody asks of it.
+_UNKNOWN = (
+    """{'partition': "partition", 'record_type': record_type, 'group_id': group_id, """
+    """'timestamp': epoch_ms("timestamp"), 'log_offset': log_offset, 'value': ''}"""
 )
 # A bucket of records of 300 bytes takes a quarter of this.
 _BUCKET_RECORDS = 250_000
@@ -67,9 +71,11 @@ def write_load_events(
 
     `topic` is what `shown_log` shows. The files are not yet part of the target. `partitions` are
     the offsets partitions whose groups are wanted, None for all. Left out are groups of tombstones
-    alone; rows that name no group, or have no place in the log, which cannot be anybody's; and
-    record types that nobody here knows: a warning names them. `log_ms` is the newest time that is
-    known of the groups (`coordinator.group.control.Load`). Raises Failure with what DuckDB says.
+    alone, and rows that name no group, or have no place in the log, which cannot be anybody's: a
+    warning names them. A group with a
+    record of a kind that nobody here knows is loaded from one record of each such kind, without
+    which it would seem to be absent. `log_ms` is the newest time that is known of the groups
+    (`coordinator.group.control.Load`). Raises Failure with what DuckDB says.
     """
     files = topic.files
     if not files or (partitions is not None and not partitions):
@@ -80,12 +86,15 @@ def write_load_events(
     buckets = max(1, size, 0 if uncounted else -(-count_records(files) // bucket_records))
 
     def write() -> list[DataFile]:
-        _warn_of_others(engine)
-        engine.run(f"CREATE OR REPLACE TEMP VIEW records AS {readable(partitions)}")
+        others = _find_unknown(engine, partitions)
+        wanted = readable(partitions)
+        if others:
+            wanted += " AND group_id NOT IN (SELECT group_id FROM unknown)"
+        engine.run(f"CREATE OR REPLACE TEMP VIEW records AS {wanted}")
+        queries = [_events("unknown", _UNKNOWN, log_ms)] if others else []
         sources = ["records"] if buckets == 1 else _cut(engine, buckets)
-        written = (
-            _write_events(engine, _load_events(source, log_ms), target) for source in sources
-        )
+        newest = (_events(f"({_newest(source)})", "record", log_ms) for source in sources)
+        written = [_write_events(engine, query, target) for query in (*queries, *newest)]
         return [file for file in written if file is not None]
 
     return topic.run(write)
@@ -112,14 +121,47 @@ def _write_events(engine: Engine, query: str, target: TableFiles) -> DataFile | 
     return target.written(path, records)
 
 
-def _warn_of_others(engine: Engine) -> None:
-    """Name the rows that are left out."""
-    query = (
-        f"SELECT record_type, count(*) FROM log WHERE ({_READABLE}) IS NOT TRUE "
-        "GROUP BY record_type ORDER BY record_type"
+def _find_unknown(engine: Engine, partitions: Collection[int] | None) -> bool:
+    """Make the table `unknown`: the newest record of each unknown kind of each group that has one.
+
+    Returns whether there are any; without rows of unknown kinds nothing is made. A warning names
+    the kinds, and rows that are left out.
+    """
+    others = engine.run(
+        f"SELECT record_type, count(*) FILTER ({_IS_PLACED}), count(*) FROM log "
+        f"WHERE ({_IS_KNOWN} AND {_IS_PLACED}) IS NOT TRUE GROUP BY record_type ORDER BY ALL"
     )
-    for record_type, count in engine.run(query):
-        log.warning("offsets topic: %d rows of type %r skipped", count, record_type)
+    for record_type, placed, count in others:
+        left_out = count if record_type in KNOWN_TYPES else count - placed
+        if left_out:
+            log.warning("offsets topic: %d rows of type %r skipped", left_out, record_type)
+    if not any(placed for _, placed, _ in others):
+        return False
+    engine.run(
+        f"""
+        CREATE OR REPLACE TEMP TABLE unknown AS
+        SELECT group_id, record_type, max(log_offset) AS log_offset,
+            arg_max("partition", log_offset) AS "partition",
+            arg_max("timestamp", log_offset) AS "timestamp"
+        FROM (
+            SELECT {_KEY}, max(log_offset) AS log_offset,
+                arg_max(coalesce("timestamp", make_timestamptz(0)), log_offset) AS "timestamp",
+                arg_max({_HAS_NO_VALUE}, log_offset) AS is_tombstone
+            FROM log WHERE NOT {_IS_KNOWN} AND {_IS_PLACED} AND {_wanted(partitions)}
+            GROUP BY {_KEY}
+        )
+        WHERE NOT is_tombstone GROUP BY group_id, record_type
+        """
+    )
+    found = engine.run("SELECT record_type, count(*) FROM unknown GROUP BY ALL ORDER BY ALL")
+    for record_type, count in found:
+        log.warning(
+            "offsets topic: %d groups have records of the kind %r, which this release does not "
+            "know: nothing is decided for them",
+            count,
+            record_type,
+        )
+    return bool(found)
 
 
 # --- queries ------------------------------------------------------------------------------------
@@ -127,8 +169,11 @@ def _warn_of_others(engine: Engine) -> None:
 
 def readable(partitions: Collection[int] | None) -> str:
     """SQL for the records of offsets partitions, None for all, in the view `log`."""
-    wanted = "true" if partitions is None else _in(partitions)
-    return f"SELECT * FROM log WHERE {_READABLE} AND {wanted}"
+    return f"SELECT * FROM log WHERE {_IS_KNOWN} AND {_IS_PLACED} AND {_wanted(partitions)}"
+
+
+def _wanted(partitions: Collection[int] | None) -> str:
+    return "true" if partitions is None else _in(partitions)
 
 
 def _in(partitions: Collection[int]) -> str:
@@ -149,20 +194,24 @@ def _cut(engine: Engine, buckets: int) -> Iterator[str]:
         yield f"read_parquet({files}, hive_partitioning = false)"
 
 
-def _load_events(source: str, log_ms: int | None) -> str:
-    """SQL for the events of the groups in a relation of the log's rows."""
-    key = ", ".join(_KEY)
+def _newest(source: str) -> str:
+    """SQL for the newest record of each key in a relation of the log's rows, but for tombstones."""
     record = as_json(pa.struct(_RECORD))
+    return f"""
+        SELECT group_id, record FROM (
+            SELECT group_id, arg_max({record}, log_offset) AS record FROM {source} GROUP BY {_KEY}
+        )
+        WHERE record.offset_commit IS NOT NULL OR record.group_metadata IS NOT NULL
+    """
+
+
+def _events(source: str, record: str, log_ms: int | None) -> str:
+    """SQL for the events of the groups in a relation; `record` is the SQL of a row's record."""
     at = "null" if log_ms is None else log_ms
     opening = quoted(f'{FIRST_KEY}{PREFIX}:"load","log_ms":{at},"records":[')
     return f"""
-        WITH newest AS (
-            SELECT group_id, arg_max({record}, log_offset) AS record FROM {source} GROUP BY {key}
-        )
-        SELECT group_id, {opening} || string_agg(to_json(record)::VARCHAR, ',') || ']}}' AS event
-        FROM newest
-        WHERE record.offset_commit IS NOT NULL OR record.group_metadata IS NOT NULL
-        GROUP BY group_id
+        SELECT group_id, {opening} || string_agg(to_json({record})::VARCHAR, ',') || ']}}' AS event
+        FROM {source} GROUP BY group_id
     """
 
 

@@ -10,6 +10,7 @@ import msgspec
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.coordinator.group.batch import BatchResult, BatchSettings
 from group_coordinator.coordinator.group.machine import BatchMachine
+from group_coordinator.schemas.records import Record
 from tests.context import GROUP_ID, KAFKA_TEST_SETTINGS, Context
 
 MACHINE = BatchMachine(BatchSettings(config=parse_config(KAFKA_TEST_SETTINGS)))
@@ -62,14 +63,13 @@ def test_what_was_committed_is_there_again() -> None:
 def test_rows_that_cannot_be_read_are_counted_and_named_and_stop_nothing() -> None:
     ctx = Context()
     ctx.commit({("t", 0): 5})
-    foreign = '{"partition":0,"record_type":"share_group","group_id":"g","timestamp":0}'
     corrupt = '{"partition":"zero"}'
-    result = process(None, 0, load(foreign, *ctx.log, corrupt))
+    result = process(None, 0, load("7", *ctx.log, corrupt))
     assert result.output is not None
     reasons = [event.reason for event in result.output.events]
     assert reasons == [
         "Empty with 0 members from the offsets topic",
-        "2 rows of the offsets topic were skipped; the first: unknown record type 'share_group'",
+        "2 rows of the offsets topic were skipped; the first: Expected `object`, got `int`",
     ]
     assert result.state is not None
 
@@ -106,6 +106,27 @@ def test_a_group_that_is_loaded_over_answers_who_waited_first() -> None:
     assert not parked.output.responses
     again = process(parked.state, 20, load(*ctx.log), heartbeat("h", follower.member_id, 1))
     assert answers(again) == {"j": "NOT_COORDINATOR", "h": "NONE"}
+
+
+def test_a_group_of_an_unknown_kind_is_refused_in_every_later_batch_until_it_is_loaded_anew() -> (
+    None
+):
+    ctx = Context()
+    ctx.commit({("t", 0): 5})
+    unknown = Record(0, "share_group", GROUP_ID, 0, 9, value=b"")
+    loaded = process(None, 0, load(*ctx.log, unknown))
+    assert loaded.deadline is None, "nothing of it expires"
+    later = process(loaded.state, 10**12, heartbeat("h", "m", 1))
+    assert answers(later) == {"h": "UNKNOWN_MEMBER_ID"}
+    assert later.output is not None
+    assert "share_group" in str(later.output.responses[0].error_message)
+    assert later.output.records == []
+    given_up = process(later.state, 10**12, UNLOAD)
+    assert given_up.output is not None
+    assert given_up.output.records == []
+    fetch = {"request_id": "f", "group_id": GROUP_ID, "api": "offset_fetch", "offset_fetch": {}}
+    again = process(given_up.state, 10**12, load(*ctx.log), json.dumps(fetch))
+    assert answers(again) == {"f": "NONE"}
 
 
 def test_a_load_run_twice_gives_the_same_bytes() -> None:

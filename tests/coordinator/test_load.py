@@ -6,9 +6,24 @@ from collections.abc import Mapping
 
 import pytest
 
+from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.log import replay
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    LeavingMember,
+    OffsetCommitPartition,
+    OffsetCommitRequest,
+    OffsetCommitTopic,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
     NO_TIMESTAMP,
@@ -291,12 +306,75 @@ def test_a_group_of_another_protocol_type_is_not_known_to_consume_anything() -> 
 # --- records of other kinds -----------------------------------------------------------------------
 
 
-def test_r28_a_record_of_an_unknown_kind_is_nothing() -> None:
-    unknown = Record(0, "consumer_group_member_metadata", GROUP_ID, 0)
-    assert replay(GROUP_ID, [unknown]) is None
+def unknown(key: bytes, value: bytes | None, kind: str = "member_metadata", at: int = 0) -> Record:
+    """A record of a kind that is not known here; its value None is its tombstone."""
+    return Record(0, kind, GROUP_ID, 0, at, key=key, value=value)
 
 
-def test_r29_records_of_unknown_kinds_are_passed_over() -> None:
+def test_r28_a_tombstone_of_an_unknown_kind_is_nothing() -> None:
+    assert replay(GROUP_ID, [unknown(b"m", None)]) is None
+
+
+def test_a_group_with_a_record_of_an_unknown_kind_is_known_by_its_kinds_alone() -> None:
+    records = [unknown(b"m", b"", "z"), group(member()), offset(FOO, 1), unknown(b"m", b"", "a")]
+    ctx = loaded(*records)
+    assert ctx.group == Group(GROUP_ID, unknown_kinds="a, z")
+    assert [event.event for event in ctx.events] == ["loaded"]
+    assert "records of the kind a, z, which" in str(ctx.events[0].reason)
+
+
+def test_it_is_of_its_kind_until_the_last_such_record_is_deleted() -> None:
+    two = [unknown(b"m1", b"1", at=1), unknown(b"m2", b"2", at=2), offset(FOO, 5)]
+    one_left = [*two, unknown(b"m1", None, at=3)]
+    assert loaded(*one_left).group == Group(GROUP_ID, unknown_kinds="member_metadata")
+    none_left = [*one_left, unknown(b"m2", None, at=4)]
+    assert loaded(*none_left).fetched() == {FOO: 5}
+    assert loaded(*none_left, unknown(b"m2", b"2", at=3)).fetched() == {FOO: 5}
+
+
+COMMIT = OffsetCommitRequest(topics=(OffsetCommitTopic("t", (OffsetCommitPartition(0, 1),)),))
+JOIN = JoinGroupRequest(session_timeout_ms=500, protocol_type="consumer", protocols=())
+
+
+@pytest.mark.parametrize(
+    ("api", "body", "code"),
+    [
+        ("join_group", JOIN, "INCONSISTENT_GROUP_PROTOCOL"),
+        ("sync_group", SyncGroupRequest(1, "m"), "UNKNOWN_MEMBER_ID"),
+        ("heartbeat", HeartbeatRequest(1, "m"), "UNKNOWN_MEMBER_ID"),
+        ("leave_group", LeaveGroupRequest((LeavingMember("m"),)), "UNKNOWN_MEMBER_ID"),
+        ("offset_commit", COMMIT, "GROUP_ID_NOT_FOUND"),
+        ("offset_fetch", OffsetFetchRequest(), "GROUP_ID_NOT_FOUND"),
+        ("describe_groups", DescribeGroupsRequest(), "GROUP_ID_NOT_FOUND"),
+        ("delete_groups", DeleteGroupsRequest(), "NON_EMPTY_GROUP"),
+        ("offset_delete", OffsetDeleteRequest(()), "GROUP_ID_NOT_FOUND"),
+    ],
+)
+def test_every_request_to_a_group_of_an_unknown_kind_is_refused_by_name(
+    api: str, body: object, code: str
+) -> None:
+    ctx = loaded(offset(FOO, 1), unknown(b"m", b"", "share_group"))
+    before = ctx.group
+    call = ctx.send(api, body, 4 if api == "sync_group" else None)
+    assert call.response.error == code
+    assert "share_group, which this release does not know" in str(call.response.error_message)
+    assert (ctx.log, ctx.group) == ([], before)
+
+
+def test_what_needs_no_group_is_answered_before_its_kind() -> None:
+    ctx = loaded(unknown(b"m", b""))
+    assert ctx.join(session_ms=1).code == ErrorCode.INVALID_SESSION_TIMEOUT
+
+
+def test_nothing_of_a_group_of_an_unknown_kind_expires() -> None:
+    ctx = loaded(offset(FOO, 1), unknown(b"m", b""))
+    ctx.advance(10**12)
+    ctx.cleanup()
+    assert ctx.log == []
+    assert ctx.group is not None
+
+
+def test_r29_tombstones_of_unknown_kinds_are_passed_over() -> None:
     unknown = Record(0, "consumer_group_member_metadata", GROUP_ID, 0)
     ctx = loaded(unknown, offset(FOO, 1), unknown, group(member()), unknown)
     assert ctx.fetched() == {FOO: 1}

@@ -209,7 +209,7 @@ def test_unloading_answers_who_waits() -> None:
     ]
 
 
-def test_loading_skips_records_of_unknown_types() -> None:
+def test_loading_passes_over_tombstones_of_unknown_types() -> None:
     unknown = {"record_type": "share_group", "group_id": "g", "log_offset": 1}
     offset = {
         "record_type": "offset_commit",

@@ -12,6 +12,7 @@ import pytest
 from deltalake import write_deltalake
 
 from group_coordinator.coordinator.group.control import decode_control, readable_records
+from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.log import replay
 from group_coordinator.pipeline.node.load_events import (
     groups_with_records,
@@ -158,14 +159,15 @@ def test_columns_of_others_and_files_without_a_column_are_no_hindrance(root):
     assert "them" not in after["wide"]
 
 
-def test_rows_of_nobody_and_of_unknown_types_are_left_out_and_named(root, caplog):
+def test_rows_of_nobody_are_left_out_and_named(root, caplog):
     log = Log(root)
     value = OffsetCommitValue(1, -1, "m", 5)
     log.append_rows(
         [
             Record(0, "offset_commit", "a", 5, 1, "t", 0, value),
-            Record(0, "share_group", "a", 5, 2, "t", 1, value),
+            Record(0, "share_group", None, 5, 2, "t", 1, value),
             Record(0, "offset_commit", None, 5, 3, "t", 0, value),
+            Record(0, None, "a", 5, 4, "t", 0, value),
         ]
     )
     with caplog.at_level(logging.WARNING):
@@ -173,7 +175,48 @@ def test_rows_of_nobody_and_of_unknown_types_are_left_out_and_named(root, caplog
     assert sorted(record.getMessage() for record in caplog.records) == [
         "offsets topic: 1 rows of type 'offset_commit' skipped",
         "offsets topic: 1 rows of type 'share_group' skipped",
+        "offsets topic: 1 rows of type None skipped",
     ]
+
+
+@pytest.mark.parametrize("how", [{}, {"bucket_records": 3}], ids=["whole", "in buckets"])
+def test_a_group_with_records_of_unknown_kinds_is_loaded_as_that_and_named(root, caplog, how):
+    log = Log(root)
+    log.append(commit("known", 1, 5), commit("ours once", 1, 5), commit("theirs", 1, 5))
+    log.append(unknown("theirs", "member", b"1", b""), unknown("theirs", "member", b"2", b"v"))
+    log.append(unknown("theirs", "epoch", b"", b"v"), unknown("ours once", "member", b"1", b"v"))
+    log.roll()
+    log.append(unknown("theirs", "member", b"1", None), unknown("ours once", "member", b"1", None))
+    log.append(unknown("only a tombstone", "member", b"1", None))
+    with caplog.at_level(logging.WARNING):
+        events = events_of(root, **how)
+    groups = {name: loaded_group(name, event) for name, event in events.items()}
+    assert {name: group.unknown_kinds for name, group in groups.items()} == {
+        "known": None,
+        "ours once": None,
+        "theirs": "epoch, member",
+    }
+    assert all(groups[name].offsets for name in ("known", "ours once"))
+    told = [record.getMessage() for record in caplog.records if "skipped" not in record.msg]
+    assert [line for line in told if "kind" in line] == [
+        f"offsets topic: 1 groups have records of the kind '{kind}', which this release does not "
+        "know: nothing is decided for them"
+        for kind in ("epoch", "member")
+    ]
+    elsewhere = {0, 1, 2} - {len("theirs") % 3}
+    assert "theirs" not in events_of(root, elsewhere, **how)
+
+
+def unknown(group: str, kind: str, key: bytes, value: bytes | None) -> Record:
+    return Record(len(group) % 3, kind, group, 5, key=key, value=value)
+
+
+def loaded_group(name: str, event: str) -> Group:
+    records, problems = readable_records(decode_control(event[KEY_WIDTH:]).records)
+    assert not problems
+    group = replay(name, records)
+    assert group is not None
+    return group
 
 
 @pytest.mark.slow
