@@ -220,13 +220,9 @@ def test_a_coordinator_that_was_fenced_is_counted(
 class Standing:
     """A node that stands still when it is told to."""
 
-    def __init__(self, node_id: int, starts: bool = False) -> None:
+    def __init__(self, node_id: int) -> None:
         self.node_id = node_id
         self.is_paused = False
-        self._starts = starts
-
-    def is_ready(self) -> bool:
-        return not self.is_paused and not self._starts
 
     def pause(self, _seconds: float) -> bool:
         self.is_paused = True
@@ -247,13 +243,6 @@ def test_nodes_stand_still_one_alone_and_two_at_once(root: str) -> None:
         assert PAUSE.act(stage) is None, "not before they go on"
         counts.add(len(still))
     assert counts == {1, 2}
-
-
-def test_none_stands_still_while_nobody_could_take_over_from_it(root: str) -> None:
-    cluster = Ended()
-    cluster.nodes = [Standing(1), Standing(2, starts=True)]  # type: ignore[list-item]
-    reads = FailingReads(Path(root, "reads"), root)
-    assert PAUSE.act(Stage(root, 4, 8.0, cluster, None, Random(1), reads)) is None
 
 
 def test_a_trial_of_pauses_that_fenced_nobody_proves_nothing() -> None:

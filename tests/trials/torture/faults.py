@@ -89,13 +89,10 @@ LOSS = Fault("node", _hit(lambda node, _: node.kill_node(), "kill all processes 
 
 
 def _pause(stage: Stage) -> str | None:
-    """Let a node, or two at a time, stand still for longer than its lease.
-
-    Two nodes are ready, so that one may take over from the other: else nobody would be fenced.
-    """
+    """Let a node, or two at a time, stand still for longer than its lease."""
     with stage.cluster.lock:
-        nodes = [each for each in stage.cluster.nodes if each.is_ready()]
-        if len(nodes) < 2 or any(each.is_paused for each in stage.cluster.nodes):
+        nodes = stage.cluster.nodes
+        if len(nodes) < 2 or any(each.is_paused for each in nodes):
             return None
         paused = []
         for node in stage.random.sample(nodes, stage.random.choice((1, 2))):
