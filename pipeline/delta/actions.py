@@ -37,11 +37,12 @@ class NotWhole(OSError):
 class AddedFile(msgspec.Struct, frozen=True, rename="camel"):
     """A file that a commit adds; `path` is as the log has it, encoded as a URL. Times in ms.
 
-    `stats` is JSON. `tags`: what else its writer says of it (`pipeline.delta.layout`).
+    `size`, bytes, is None where another engine has left it out: it is not known, and not 0. `stats`
+    is JSON. `tags`: what else its writer says of it (`pipeline.delta.layout`).
     """
 
     path: str
-    size: int = 0
+    size: int | None = None
     modification_time: int = 0
     partition_values: dict[str, str | None] = {}
     data_change: bool = True

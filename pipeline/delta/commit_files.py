@@ -86,7 +86,8 @@ def _read(files: FileSystem, wanted: Wanted | None, version: int) -> list[NewFil
     flags = [None if wanted is None else wanted(version, add.tags) for add in adds]
     if all(each is not None and not any(each) for each in flags):
         return []
-    is_ahead = is_in_store(files) and sum(add.size for add in adds) <= _SMALL_BYTES
+    sizes = [_SMALL_BYTES if add.size is None else add.size for add in adds]
+    is_ahead = is_in_store(files) and sum(sizes) <= _SMALL_BYTES
     return [
         NewFile(add.file, each, _opener(files, add.file, is_ahead))
         for add, each in zip(adds, flags, strict=True)

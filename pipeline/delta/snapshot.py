@@ -15,7 +15,7 @@ from group_coordinator.pipeline.delta.replay import TableState, replay
 from group_coordinator.pipeline.delta.store_files import open_files
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -25,6 +25,23 @@ if TYPE_CHECKING:
 _COLUMNS = ("add.path", "add.size", "txn", "metaData", "protocol")
 # Delta's maps, which Arrow has as lists of pairs.
 _MAPS = ("configuration", "options", "partitionValues", "tags")
+
+
+class Sizes(TableState[int]):
+    """A table's state, of its files the sizes, and the size of all together; bytes."""
+
+    def __init__(self, wants: Callable[[str], bool]) -> None:
+        super().__init__(lambda added: added.size or 0, wants)
+        # Not added up for each commit: a table may have very many files.
+        self.bytes = 0
+
+    def take(self, action: Action) -> None:
+        """Take in the next action of the log."""
+        if action.remove is not None:
+            self.bytes -= self.files.get(action.remove.file, 0)
+        if action.add is not None:
+            self.bytes += (action.add.size or 0) - self.files.get(action.add.file, 0)
+        super().take(action)
 
 
 class Snapshot:
@@ -96,12 +113,8 @@ class Snapshot:
         """What the table asks of its writers."""
         return writer_features(self.state)
 
-    def _read(self) -> TableState[int]:
-        state = replay(
-            self.log,
-            read_checkpoint(_COLUMNS),
-            lambda: TableState(lambda added: added.size, self._asked.__contains__),
-        )
+    def _read(self) -> Sizes:
+        state = replay(self.log, read_checkpoint(_COLUMNS), lambda: Sizes(self._asked.__contains__))
         if state.version < 0:
             raise TableNotFoundError(f"no Delta table at {self.uri}")
         return state
@@ -137,7 +150,7 @@ def _actions(rows: pa.Table) -> Iterator[Action]:
 def _added(value: dict[str, Any]) -> AddedFile:
     return AddedFile(
         value["path"],
-        value.get("size", 0),
+        value.get("size"),
         value.get("modificationTime", 0),
         value.get("partitionValues", {}),
         stats=value.get("stats"),

@@ -236,7 +236,7 @@ class Segments:
         bounds = stats.segment or self._read_bounds(file.file)
         data_file = DataFile(
             file.file,
-            file.size,
+            file.size or 0,
             file.modification_time,
             stats.num_records,
             file.partition_values,

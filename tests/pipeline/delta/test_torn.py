@@ -139,6 +139,15 @@ def test_a_commit_that_is_missing_below_a_later_one_is_voided(table):
     assert rows(table) == [1, 2, 4]
 
 
+def test_a_file_of_which_a_commit_does_not_say_the_size_is_not_torn(table):
+    """Another engine may leave it out: what is not said is not 0 bytes."""
+    content = commit(table, 4).read_bytes()
+    size = data_file(table, 4).stat().st_size
+    assert content.count(b'"size":%d,' % size) == 1
+    commit(table, 4).write_bytes(content.replace(b'"size":%d,' % size, b""))
+    assert find_torn(table) == []
+
+
 def test_a_file_that_a_later_commit_removed_may_be_gone(table):
     handle = DeltaTable(str(table))
     handle.optimize.compact()
