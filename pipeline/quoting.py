@@ -1,6 +1,14 @@
-"""Texts of others on a terminal: what is not to be seen is written out."""
+"""Texts of others on a terminal and in a log: what is not to be seen is written out."""
 
 from __future__ import annotations
+
+# Of a name that a client chose, a line of the log has so many characters.
+_NAME_CHARACTERS = 60
+
+
+def quoted_name(name: str) -> str:
+    """Return a name that a client chose, in quotes and cut, as a line of the log has it."""
+    return repr(name if len(name) <= _NAME_CHARACTERS else f"{name[:_NAME_CHARACTERS]}...")
 
 
 def quoted(text: str) -> str:

@@ -18,6 +18,7 @@ import typer
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.cli.options import Config, LogForm, OwnRoot, Verbose
 from group_coordinator.pipeline.errors import CannotListen, WrongCall
+from group_coordinator.pipeline.gateway.listeners import ALL_ADDRESSES
 from group_coordinator.pipeline.hosts import is_loopback
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
@@ -35,7 +36,6 @@ _YOUNG_OBJECTS = 200_000
 # How long a thread keeps the interpreter while others wait, s (Python: 0.005).
 _SWITCH_S = 0.0005
 _LISTEN = "127.0.0.1:9092"
-_ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
 def read_address(text: str) -> tuple[str, int]:
@@ -53,7 +53,7 @@ def read_advertised(listen: str, advertise: str | None) -> tuple[str, int] | Non
     """
     if advertise is not None:
         return read_address(advertise)
-    if read_address(listen)[0] in _ALL_ADDRESSES:
+    if read_address(listen)[0] in ALL_ADDRESSES:
         raise WrongCall(f"listening on {listen} needs --advertise HOST:PORT, for clients")
     return None
 

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -64,13 +65,13 @@ def checkpoint(uri: str, version: int, known: Mapping[int, bytes], cleans_up: bo
         is_due = last is None or version - last.version >= last.size // ACTIONS_PER_COMMIT
         if folder is not None:
             if is_due:
-                clean_log(open_delta(uri))
+                _write(open_delta(uri))
             return
         if is_due and (last is None or last.version < version):
             _write_in_store(uri, version, last, known)
         if cleans_up:
             # It may be another writer's checkpoint that is not a file of its own.
-            clean_log(open_delta(uri))
+            _write(open_delta(uri))
     except (DeltaError, OSError, Failure) as error:
         log.warning("no Delta checkpoint of %s: %s", uri, error)
 
@@ -78,6 +79,10 @@ def checkpoint(uri: str, version: int, known: Mapping[int, bytes], cleans_up: bo
 def clean_log(handle: DeltaTable) -> None:
     """Write a Delta checkpoint, and delete the log files past `delta.logRetentionDuration`."""
     refresh(handle)
+    _write(handle)
+
+
+def _write(handle: DeltaTable) -> None:
     handle.create_checkpoint()
     folder = local_folder(handle.table_uri)
     if folder is not None:
@@ -104,7 +109,7 @@ def _write_in_store(
         if last is not None:
             name = checkpoint_name(last.version)
             (folder / name).write_bytes(_content(store, name))
-            (folder / NOTE).write_text(f'{{"version":{last.version},"size":{last.size}}}')
+            (folder / NOTE).write_bytes(msgspec.json.encode(last))
             first = last.version + 1
         for number in range(first, version + 1):
             name = commit_name(number)

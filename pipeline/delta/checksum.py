@@ -19,7 +19,7 @@ import msgspec
 from group_coordinator.pipeline.delta.disk import write_partial
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.replay import TableState
+    from group_coordinator.pipeline.delta.snapshot import Sizes
 
 log = logging.getLogger(__name__)
 
@@ -31,15 +31,14 @@ def checksum_path(folder: Path, version: int) -> Path:
     return folder / f"{version:020}.crc"
 
 
-def write_checksum(uri: str, table: TableState[int]) -> None:
-    """Write the checksum of a table in a local folder, whose files have their sizes.
+def write_checksum(uri: str, table: Sizes) -> None:
+    """Write the checksum of a table in a local folder.
 
     One that cannot be written is logged: the commit stands, and the next reader is slower.
     """
-    sizes = table.files.values()
     checksum = {
-        "tableSizeBytes": sum(sizes),
-        "numFiles": len(sizes),
+        "tableSizeBytes": table.bytes,
+        "numFiles": len(table.files),
         "numMetadata": 1,
         "numProtocol": 1,
         "metadata": table.meta_data,

@@ -14,8 +14,7 @@ from group_coordinator.pipeline.delta.log import (
     LastCheckpoint,
     LogGone,
     commit_name,
-    decode_last_checkpoint,
-    listed_checkpoint,
+    newest_checkpoint,
 )
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store_files import is_in_store
@@ -33,15 +32,10 @@ def read_commit(files: FileSystem, version: int) -> bytes | None:
 
 
 def noted_checkpoint(files: FileSystem) -> LastCheckpoint | None:
-    """Return the newest Delta checkpoint by the log's own note of it, None without a note.
-
-    What a note cannot tell, as while Spark writes it in place, the log's listing does.
-    """
-    content = _read(files, f"_delta_log/{NOTE}")
-    if content is None:
-        return None
-    return decode_last_checkpoint(content) or listed_checkpoint(
-        info.base_name for info in files.get_file_info(FileSelector("_delta_log"))
+    """Return the newest Delta checkpoint, None without a note; see `log.newest_checkpoint`."""
+    return newest_checkpoint(
+        _read(files, f"_delta_log/{NOTE}"),
+        lambda: (each.base_name for each in files.get_file_info(FileSelector("_delta_log"))),
     )
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +34,7 @@ from group_coordinator.pipeline.delta.stores import open_store
 from group_coordinator.pipeline.delta.table import (
     ATTEMPTS,
     back_off,
+    listed_version,
     local_folder,
     log_names,
     open_delta,
@@ -47,7 +48,6 @@ log = logging.getLogger(__name__)
 
 # Where a log notes its newest Delta checkpoint.
 NOTE = "_last_checkpoint"
-_VERSION_DIGITS = 20
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
 # The contents of so many commits, each of at most so many bytes, are kept for Delta checkpoints.
 _RECENT, _RECENT_BYTES = 1_000, 16_384
@@ -132,10 +132,10 @@ class Log:
         if self._is_behind:
             self._is_behind = False
             raise LogGone(f"{self.uri} was cleaned up beyond version {version}")
-        seen = None if self._end is None else Freshness.now()
+        seen = self._now()
         content = self._read(version + 1)
         if content is None and not self.knows_end:
-            seen = None if self._end is None else Freshness.now()
+            seen = self._now()
             # A clean-up deletes a commit only after it wrote a later Delta checkpoint. So the
             # checkpoint is looked at after the commit: a commit that is missing because of a
             # clean-up is never taken for one that nobody has written yet.
@@ -156,7 +156,7 @@ class Log:
         this commit or may not or if the log was cleaned up beyond it meanwhile, NotFlushed, and
         another OSError if this commit is certainly not there.
         """
-        seen = None if self._end is None else Freshness.now()
+        seen = self._now()
         commit.may_stand = True
         try:
             created = self.store.create(commit_name(version), commit.content, commit.flushed)
@@ -186,15 +186,9 @@ class Log:
         self._keep(version, commit.content)
 
     def last_checkpoint(self) -> LastCheckpoint | None:
-        """Return the newest Delta checkpoint by the log's own note of it, None without a note.
-
-        What a note cannot tell, as while Spark writes it in place, the log's listing does.
-        """
-        content = self.store.read(NOTE)
-        if content is None:
-            return None
-        return decode_last_checkpoint(content) or listed_checkpoint(
-            each.path for each in self.store.list()
+        """Return the newest Delta checkpoint, None without a note; see `newest_checkpoint`."""
+        return newest_checkpoint(
+            self.store.read(NOTE), lambda: (each.path for each in self.store.list())
         )
 
     def newest_listed(self) -> int | None:
@@ -204,8 +198,7 @@ class Log:
         """
         if self.store.costs.is_remote:
             return None
-        newest = max(log_names(Path(self.uri)), default=None)
-        return None if newest is None else int(newest[:_VERSION_DIGITS])
+        return listed_version(Path(self.uri))
 
     def _read(self, version: int) -> bytes | None:
         for attempt in range(ATTEMPTS):
@@ -262,6 +255,10 @@ class Log:
             return not commit.added.isdisjoint(there)
         return commit.removed.isdisjoint(there)
 
+    def _now(self) -> tuple[float, int] | None:
+        """The time, where it is to be noted when the log's end was seen."""
+        return None if self._end is None else Freshness.now()
+
     def _note(self, seen: tuple[float, int] | None) -> None:
         """Note that the log's end was seen at a time, which was taken before it was asked for."""
         if self._end is not None and seen is not None:
@@ -294,9 +291,14 @@ def is_table(uri: str) -> bool:
     return any(log.read(name) is not None for name in (commit_name(0), NOTE))
 
 
-def last_checkpoint(folder: Path) -> LastCheckpoint | None:
-    """Return the newest Delta checkpoint of a log in a local folder; see `Log.last_checkpoint`."""
-    return open_log(str(folder.parent)).last_checkpoint()
+def newest_checkpoint(
+    note: bytes | None, names: Callable[[], Iterable[str]]
+) -> LastCheckpoint | None:
+    """Return the newest Delta checkpoint by the content of a log's note of it, None without a note.
+
+    What a note cannot tell, as while Spark writes it in place, the `names` of the log's files do.
+    """
+    return None if note is None else decode_last_checkpoint(note) or listed_checkpoint(names())
 
 
 def listed_checkpoint(names: Iterable[str]) -> LastCheckpoint | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.delta.actions import Action, AddedFile, NotWhole, Transaction
+from group_coordinator.pipeline.delta.engine import quoted
 from group_coordinator.pipeline.delta.log import checkpoint_name, open_log
 from group_coordinator.pipeline.delta.replay import NoPlainCheckpoint, TableState, replay
 from group_coordinator.pipeline.errors import Failure
@@ -55,12 +56,12 @@ def read_plain_table(folder: Path, ask: Ask) -> PlainTable | None:
 
 
 def _actions(checkpoint: Path, ask: Ask) -> Iterator[Action]:
-    path = str(checkpoint).replace("'", "''")
     rows = ask(
         "SELECT add.path, map_keys(add.partitionValues), map_values(add.partitionValues), "
         "add.stats, txn.appId, txn.version, metaData.schemaString, metaData.partitionColumns, "
         "map_keys(metaData.configuration), map_values(metaData.configuration), "
-        f"protocol.minReaderVersion FROM read_parquet('{path}', hive_partitioning = false) "
+        f"protocol.minReaderVersion FROM read_parquet({quoted(str(checkpoint))}, "
+        "hive_partitioning = false) "
         "WHERE coalesce(add.path, txn.appId, metaData.schemaString) IS NOT NULL "
         "OR protocol.minReaderVersion IS NOT NULL"
     )

@@ -93,9 +93,10 @@ class TableState(Generic[_File]):
             self.protocol = action.protocol
 
 
-def replay(
-    log: Log, read: ReadCheckpoint, begin: Callable[[], TableState[_File]]
-) -> TableState[_File]:
+_State = TypeVar("_State", bound=TableState[Any])
+
+
+def replay(log: Log, read: ReadCheckpoint, begin: Callable[[], _State]) -> _State:
     """Return a table's newest state, of version -1 where there is no table.
 
     `begin` makes the state of a table without anything. Others may write meanwhile, and clean the
@@ -116,9 +117,7 @@ def replay(
         return state
 
 
-def from_checkpoint(
-    log: Log, read: ReadCheckpoint, begin: Callable[[], TableState[_File]]
-) -> TableState[_File]:
+def from_checkpoint(log: Log, read: ReadCheckpoint, begin: Callable[[], _State]) -> _State:
     """Return a table's state at its newest Delta checkpoint, of version -1 if there is none.
 
     Raises as `replay` does.
@@ -137,16 +136,14 @@ def from_checkpoint(
                 ) from error
 
 
-def _taken(
-    log: Log, read: ReadCheckpoint, checkpoint: LastCheckpoint, state: TableState[_File]
-) -> TableState[_File]:
+def _taken(log: Log, read: ReadCheckpoint, checkpoint: LastCheckpoint, state: _State) -> _State:
     for action in read(log, checkpoint.version):
         state.take(action)
     state.version = checkpoint.version
     return state
 
 
-def _follow(log: Log, state: TableState[_File]) -> None:
+def _follow(log: Log, state: TableState[Any]) -> None:
     """Take in all commits after a state's version, to the newest one.
 
     One commit that is away for a moment would end the log before its time, and a table seem empty

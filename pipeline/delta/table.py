@@ -49,10 +49,16 @@ def newest_version(uri: str) -> int:
     """
     folder = local_folder(uri)
     if folder is not None:
-        newest = max(log_names(folder), default=None)
+        newest = listed_version(folder)
         if newest is not None:
-            return int(newest[:20])
+            return newest
     return open_delta(uri).version()
+
+
+def listed_version(folder: Path) -> int | None:
+    """Return the newest version that the listing of a table's log has, None without one."""
+    newest = max(log_names(folder), default=None)
+    return None if newest is None else int(newest[:20])
 
 
 def log_names(folder: Path) -> list[str]:

@@ -34,7 +34,7 @@ from group_coordinator.pipeline.delta.actions import (
     parse_commit,
 )
 from group_coordinator.pipeline.delta.disk import flush, write_partial
-from group_coordinator.pipeline.delta.log import commit_path, last_checkpoint
+from group_coordinator.pipeline.delta.log import NOTE, commit_path, open_log
 from group_coordinator.pipeline.errors import Failure
 
 # What is torn is kept here, below the table's root: VACUUM passes over names that begin so.
@@ -130,7 +130,7 @@ def _look(table: Path) -> tuple[list[Torn], bool]:
             commits.add(version)
         else:
             checkpoints.setdefault(version, []).append(log / name)
-    whole, torn = _torn_checkpoints(log, checkpoints)
+    whole, torn = _torn_checkpoints(table, checkpoints)
     first = 0 if whole is None else whole + 1
     torn += _torn_commits(table, first, commits)
     lost = whole is None and any(each.kind == COMMIT and each.version == 0 for each in torn)
@@ -138,11 +138,11 @@ def _look(table: Path) -> tuple[list[Torn], bool]:
 
 
 def _torn_checkpoints(
-    log: Path, checkpoints: dict[int, list[Path]]
+    table: Path, checkpoints: dict[int, list[Path]]
 ) -> tuple[int | None, list[Torn]]:
     """Return the newest whole checkpoint, None if there is none, and the torn ones after it."""
     torn: list[Torn] = []
-    noted = last_checkpoint(log)
+    noted = open_log(str(table)).last_checkpoint()
     if noted is not None and noted.version not in checkpoints:
         torn.append(Torn(CHECKPOINT, noted.version, _MISSING))
     for version in sorted(checkpoints, reverse=True):
@@ -224,9 +224,9 @@ def _take_away(table: Path, version: int) -> None:
     log = table / "_delta_log"
     for file in log.glob(f"{version:020}.checkpoint*.parquet"):
         os.replace(file, _kept(table) / file.name)
-    noted = last_checkpoint(log)
+    noted = open_log(str(table)).last_checkpoint()
     if noted is not None and noted.version == version:
-        (log / "_last_checkpoint").unlink()
+        (log / NOTE).unlink()
 
 
 def _kept(table: Path) -> Path:

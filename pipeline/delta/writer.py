@@ -29,16 +29,12 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.freshness import Freshness
 
 
-class CommitConflict(Failure):
-    """A commit that lost against other writers; it is not in the table."""
+class AppendConflict(Failure):
+    """A commit that lost against other writers `ATTEMPTS` times; it is not in the table."""
 
 
-class AppendConflict(CommitConflict):
-    """Other writers were faster `ATTEMPTS` times."""
-
-
-class RewriteConflict(CommitConflict):
-    """Another process rewrote the table meanwhile."""
+class RewriteConflict(Failure):
+    """Another process rewrote the table meanwhile; this commit is not in the table."""
 
     def __init__(self, table: str, why: str) -> None:
         super().__init__(f"{table} was rewritten by another process meanwhile: {why}")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.authorization import denial_of
+from group_coordinator.pipeline.quoting import quoted_name
 from group_coordinator.schemas.acls import ANONYMOUS
 from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 from group_coordinator.schemas.messages import JoinGroupResponse, RequestEvent, Response
@@ -29,8 +30,6 @@ log = logging.getLogger(__name__)
 _TELL_EVERY_S = 60.0
 # Of how many principals and APIs a line tells.
 _MOST_TOLD = 10
-# Of a name that a client chose, so much is told.
-_TOLD_CHARACTERS = 60
 _DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
@@ -80,7 +79,7 @@ class Refusals:
             return
         most = sorted(untold.items(), key=lambda each: -each[1][0])
         told = [
-            f"{count:,} {api} of {_cut(who)} (the first of group {_cut(group_id)})"
+            f"{count:,} {api} of {quoted_name(who)} (the first of group {quoted_name(group_id)})"
             for (who, api), (count, group_id) in most[:_MOST_TOLD]
         ]
         if len(most) > _MOST_TOLD:
@@ -94,8 +93,3 @@ class Refusals:
             self.counts[event.api] += 1
             count, first = self._untold.get(key, (0, event.group_id))
             self._untold[key] = count + 1, first
-
-
-def _cut(name: str) -> str:
-    """A name that a client chose, quoted."""
-    return repr(name if len(name) <= _TOLD_CHARACTERS else f"{name[:_TOLD_CHARACTERS]}...")

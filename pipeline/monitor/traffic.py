@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from deltalake.exceptions import TableNotFoundError
 
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck
-from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.log import LogGone, commit_name
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.tail import Position, appended
@@ -56,7 +56,7 @@ class _Follower:
         self._check_gone(self._at.version)
 
     def _committed_s(self, version: int) -> float:
-        info = self._files.get_file_info(f"_delta_log/{version:020}.json")
+        info = self._files.get_file_info(f"_delta_log/{commit_name(version)}")
         return (info.mtime_ns or 0) / 1e9
 
 

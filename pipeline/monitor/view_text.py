@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from group_coordinator.pipeline.delta.engine import quoted
+
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.plain_table import Ask
 
@@ -59,7 +61,7 @@ def names_in(ask: Ask, sql: str) -> Named | None:
     DuckDB's `get_table_names` binds as well: it fails where a table that is still to be made is
     joined by `USING`, and for parameters.
     """
-    ((text,),) = ask("SELECT json_serialize_sql(" + _quoted(sql) + ")")
+    ((text,),) = ask("SELECT json_serialize_sql(" + quoted(sql) + ")")
     parsed = msgspec.json.decode(text)
     if parsed["error"]:
         return None if parsed["error_type"] == "not implemented" else Named(_NONE, _NONE)
@@ -76,7 +78,3 @@ def names_in(ask: Ask, sql: str) -> Named | None:
         elif isinstance(each, list):
             left += each
     return Named(frozenset(tables), frozenset(functions))
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,14 +32,27 @@ def changing(path: Path) -> Iterator[None]:
 
 def write_private(path: Path, lines: Iterable[bytes]) -> None:
     """Replace a file at once: who reads it sees all of the old one or all of the new one."""
+    path = path.resolve()
+    with _written(path, (line + b"\n" for line in lines)) as name:
+        os.replace(name, path)
+
+
+def create_private(path: Path, content: bytes) -> None:
+    """Make a file whole; that of another process, which was faster, stays."""
+    with _written(path, [content]) as name, suppress(FileExistsError):
+        os.link(name, path)
+
+
+@contextmanager
+def _written(path: Path, parts: Iterable[bytes]) -> Iterator[str]:
+    """Write a file beside a path, on the disk when the block begins; what has that name goes."""
     # mkstemp makes a file that its owner alone can read.
-    handle, name = tempfile.mkstemp(dir=path.resolve().parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.writelines(line + b"\n" for line in lines)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(name, path.resolve())
-    except BaseException:
+        yield name
+    finally:
         Path(name).unlink(missing_ok=True)
-        raise

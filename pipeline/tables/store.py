@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.log import is_table
+from group_coordinator.pipeline.delta.log import commit_name, is_table
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.store_check import check_store
@@ -169,7 +169,7 @@ class Absent:
         """Whether the table is there."""
         if self._first is not None:
             # It was not there, so it is there from its first version on.
-            return self._first.read(f"_delta_log/{0:020}.json") is not None
+            return self._first.read(f"_delta_log/{commit_name(0)}") is not None
         if has_table(self._root, self._table):
             return True
         uri = table_uri(self._root, self._table)

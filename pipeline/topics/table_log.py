@@ -17,7 +17,7 @@ from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.actions import parse_commit
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
 from group_coordinator.pipeline.delta.data_files import data_files
-from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.log import LogGone, commit_name
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.topics.errors import CannotFollow, InvalidTable, TableReplaced
@@ -169,7 +169,7 @@ class TableLog:
         self._known = (version, self._stamp(version))
 
     def _stamp(self, version: int) -> object:
-        info = self.files.get_file_info(f"_delta_log/{version:020}.json")
+        info = self.files.get_file_info(f"_delta_log/{commit_name(version)}")
         return info.mtime_ns, info.size
 
     def _open(self) -> DeltaTable:

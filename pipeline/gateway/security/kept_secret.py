@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import tempfile
-from contextlib import suppress
 from pathlib import Path
+
+from group_coordinator.pipeline.tables.private_file import create_private
 
 _BYTES = 32
 
@@ -19,23 +18,8 @@ def secret_beside(path: Path) -> bytes:
     path = path.resolve()
     kept = path.with_name(f".{path.name}.secret")
     if not kept.exists():
-        _make(kept)
+        create_private(kept, secrets.token_bytes(_BYTES))
     found = kept.read_bytes()
     if len(found) < _BYTES:
         raise OSError(f"{kept} has {len(found)} bytes: it is no secret")
     return found
-
-
-def _make(kept: Path) -> None:
-    """Make the file whole; that of another process, which was faster, stays."""
-    # mkstemp makes a file that its owner alone can read.
-    handle, name = tempfile.mkstemp(dir=kept.parent, prefix=kept.name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(secrets.token_bytes(_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(name, kept)
-    finally:
-        Path(name).unlink()

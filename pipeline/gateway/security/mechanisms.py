@@ -12,6 +12,7 @@ from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Protocol
 
 from group_coordinator.pipeline.gateway.security.users import HASHES, Credential, hash_of
+from group_coordinator.pipeline.quoting import quoted_name
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.security.users import Users
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 PLAIN = "PLAIN"
 MECHANISMS = (PLAIN, *HASHES)
 _NONCE_BYTES = 24
-# Of a name that a client chose, the log has so many characters.
-_NAME_LENGTH = 60
 
 
 class AuthenticationFailed(Exception):
@@ -31,8 +30,7 @@ class AuthenticationFailed(Exception):
 
     def __init__(self, why: str, user: str | None = None) -> None:
         super().__init__(why)
-        cut = user if user is None or len(user) <= _NAME_LENGTH else f"{user[:_NAME_LENGTH]}..."
-        self.logged = why if user is None else f"{why} (user {cut!r})"
+        self.logged = why if user is None else f"{why} (user {quoted_name(user)})"
 
 
 class Mechanism(Protocol):

@@ -19,7 +19,6 @@ from group_coordinator.pipeline.delta.log import (
     Log,
     LogGone,
     commit_path,
-    last_checkpoint,
     open_log,
 )
 from group_coordinator.pipeline.delta.log_trim import trim_log
@@ -64,7 +63,7 @@ def test_a_commit_is_missed_also_while_the_one_before_it_is_still_there(folder):
     append(folder, "d", "e")
     trim(folder)
     commit_path(log(folder), 3).write_bytes(before)
-    checkpoint = last_checkpoint(log(folder))
+    checkpoint = open_log(str(folder)).last_checkpoint()
     assert checkpoint is not None
     assert checkpoint.version == 5
     with pytest.raises(LogGone, match="no longer has version 4"):
@@ -140,7 +139,7 @@ def test_where_the_note_of_a_checkpoint_cannot_be_read_the_listing_tells(folder,
 
 def test_a_note_that_cannot_be_read_of_a_log_without_checkpoints_says_nothing(folder):
     (log(folder) / NOTE).write_bytes(b"")
-    assert last_checkpoint(log(folder)) is None
+    assert open_log(str(folder)).last_checkpoint() is None
     read_next(folder, 3)
 
 

@@ -22,7 +22,6 @@ from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.cli.users import users_app
 from group_coordinator.pipeline.gateway.authenticator import Authenticator
 from group_coordinator.pipeline.gateway.fields import InvalidFrame
-from group_coordinator.pipeline.gateway.security import kept_secret
 from group_coordinator.pipeline.gateway.security.mechanisms import (
     AuthenticationFailed,
     Plain,
@@ -42,6 +41,7 @@ from group_coordinator.pipeline.gateway.security.users import (
     read_users,
     remove_user,
 )
+from group_coordinator.pipeline.tables import private_file
 from tests.clocks import AheadClocks
 from tests.examples import texts
 
@@ -255,7 +255,7 @@ def test_where_no_secret_can_be_kept_users_log_in_all_the_same(
     if what == "torn":
         path.with_name(".users.secret").write_bytes(b"short")
     else:
-        monkeypatch.setattr(kept_secret.tempfile, "mkstemp", fails)
+        monkeypatch.setattr(private_file.tempfile, "mkstemp", fails)
     users = Users(path)
     assert ask(Plain(users), "\0alice\0wonder") == [b""]
     assert challenged(users) == challenged(users)
