@@ -102,6 +102,24 @@ def _pause(stage: Stage) -> str | None:
     return f"pause {' and '.join(paused)}" if paused else None
 
 
+def _stand_still(stage: Stage) -> str | None:
+    """Let a node stand still while the other ones take over, until it goes on.
+
+    Of nodes that are starting none takes over within a pause, so that nobody would be fenced: all
+    must be ready, and nothing else is done meanwhile.
+    """
+    with stage.cluster.lock:
+        nodes = stage.cluster.nodes
+        if len(nodes) < 2 or not all(each.is_ready() for each in nodes):
+            return None
+        node = stage.random.choice(nodes)
+        seconds = stage.lease_s + stage.random.uniform(*_PAUSE_MORE_S)
+        if not node.pause(seconds):
+            return None
+    sleep(seconds)
+    return f"pause node {node.node_id} for {seconds:.1f} s, all others ready"
+
+
 def _fail_reads(stage: Stage) -> str:
     """Have reads fail in the processes of all nodes for a moment."""
     seconds, share = stage.random.uniform(*_UNREADABLE_S), stage.random.choice(_SHARES)
@@ -170,6 +188,7 @@ def _fill(stage: Stage) -> str | None:
 
 
 PAUSE = Fault("pause", _pause)
+STAND_STILL = Fault("pause", _stand_still)
 MOVE = Fault("move", _move)
 # Told to end in order, which another fault may cut short.
 STOP = Fault("stop", _hit(lambda node, _: node.stop(), "stop", 0.0))

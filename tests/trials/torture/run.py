@@ -24,6 +24,7 @@ from tests.trials.torture.faults import (
     KILLS,
     LOSS,
     OTHERS,
+    STAND_STILL,
     STARTING,
     Fault,
     Stage,
@@ -234,8 +235,12 @@ class _Trial:
     def by_chance(
         self, kills: int | None, minutes: float | None, kills_a_check: int
     ) -> Iterator[Step]:
-        """Rounds of kills, other faults between them, and a check, until there were enough."""
+        """Rounds of kills, other faults between them, and a check, until there were enough.
+
+        A round begins with all nodes ready: one stands still until another one has taken over.
+        """
         while not self._is_over(kills, minutes):
+            yield (STAND_STILL,)
             for _ in range(kills_a_check):
                 if self._is_over(kills, minutes):
                     break
