@@ -66,6 +66,39 @@ def since_boot_ms() -> int:
     return time.clock_gettime_ns(_SINCE_BOOT) // 1_000_000
 
 
+class Freshness:
+    """How long ago something was seen, by whichever of two clocks says longer.
+
+    The monotonic clock stands still while a machine is suspended; the other one may be set.
+    """
+
+    def __init__(self) -> None:
+        self._seen: tuple[float, int] | None = None
+
+    @classmethod
+    def of_now(cls) -> Freshness:
+        """What is seen at this moment."""
+        made = cls()
+        made.renew(cls.now())
+        return made
+
+    def renew(self, at: tuple[float, int]) -> None:
+        """Note that it was seen at a time that `now` had returned."""
+        self._seen = at
+
+    @staticmethod
+    def now() -> tuple[float, int]:
+        """The time by both clocks."""
+        return _clock.monotonic_s(), _clock.wall_ms()
+
+    def is_within(self, seconds: float) -> bool:
+        """Whether it was seen within so many seconds."""
+        if self._seen is None:
+            return False
+        (steady, wall_ms), (seen, seen_ms) = self.now(), self._seen
+        return max(steady - seen, abs(wall_ms - seen_ms) / 1000) < seconds
+
+
 @contextmanager
 def use(clock: Clock) -> Iterator[None]:
     """Have another clock say the time within the block."""

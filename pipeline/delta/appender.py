@@ -19,16 +19,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.delta.commit import Bound, Changes, Move
+from group_coordinator.pipeline.clock import Freshness
+from group_coordinator.pipeline.delta.commit import COMMITTABLE_S, Bound, Changes, Move
 from group_coordinator.pipeline.delta.data_files import DataFile, new_path
-from group_coordinator.pipeline.delta.freshness import COMMITTABLE_S, Freshness
 from group_coordinator.pipeline.delta.layout import LayOut, Layout, write_parquet
 from group_coordinator.pipeline.delta.protocol import check_writable
 from group_coordinator.pipeline.delta.stores import open_store
 from group_coordinator.pipeline.delta.writer import TooOld, Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
     from group_coordinator.pipeline.delta.epoch import Epoch
@@ -111,19 +111,24 @@ class Appender:
         return None if snapshot.features else snapshot.state.files.keys()
 
     def _append(self, rows: pa.Table | None, app_id: str | None, version: int) -> bool:
-        if app_id is not None and self.last_version(app_id) >= version:
+        found: Mapping[str, int | None] = self._writer.snapshot.versions(
+            [] if app_id is None else [app_id]
+        )
+        if _is_written(found, app_id, version):
             return False
         begun = Freshness.of_now()
         added = [] if rows is None else [self._file(rows)]
         self._writer.may_stand = False
         try:
             while True:
-                found = self._writer.commit(self._changes(added, app_id, version), begun)
-                if isinstance(found, int):
+                changes = self._changes(added, app_id, version, found)
+                committed = self._writer.commit(changes, begun)
+                if isinstance(committed, int):
                     return True
+                found = committed
                 if self._epoch is not None:
                     self._epoch.check(self._uri, found[self._epoch.app_id])
-                if app_id is not None and self.last_version(app_id) >= version:
+                if _is_written(found, app_id, version):
                     return False
         finally:
             # While the commit may be in the table its file must stay. VACUUM deletes a file that no
@@ -131,13 +136,15 @@ class Appender:
             if not self._writer.may_stand:
                 self._store.delete([file.path for file in added])
 
-    def _changes(self, added: list[DataFile], app_id: str | None, version: int) -> Changes:
-        moves, bounds = [], []
-        if app_id is not None:
-            expected = self._writer.snapshot.versions([app_id])[app_id]
-            moves.append(Move(app_id, expected, version))
-        if self._epoch is not None:
-            bounds.append(Bound(self._epoch.app_id, self._epoch.number))
+    def _changes(
+        self,
+        added: list[DataFile],
+        app_id: str | None,
+        version: int,
+        found: Mapping[str, int | None],
+    ) -> Changes:
+        moves = [] if app_id is None else [Move(app_id, found[app_id], version)]
+        bounds = [] if self._epoch is None else [Bound(self._epoch.app_id, self._epoch.number)]
         return Changes(added, moves=moves, bounds=bounds)
 
     def _file(self, rows: pa.Table) -> DataFile:
@@ -158,6 +165,12 @@ class Appender:
         modified_ms = self._store.write(path, content, self._flushed)
         tags = dict(layout.tags)
         return DataFile(path, content.size, modified_ms, rows.num_rows, values, tags=tags)
+
+
+def _is_written(found: Mapping[str, int | None], app_id: str | None, version: int) -> bool:
+    """Whether an application has come to a version, by the versions that were found."""
+    last = None if app_id is None else found[app_id]
+    return last is not None and last >= version
 
 
 def raise_epoch(uri: str, epoch: Epoch) -> None:

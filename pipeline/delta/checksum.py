@@ -19,7 +19,7 @@ import msgspec
 from group_coordinator.pipeline.delta.disk import write_partial
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.snapshot import Sizes
+    from group_coordinator.pipeline.delta.replay import Sizes
 
 log = logging.getLogger(__name__)
 

@@ -10,22 +10,24 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.actions import (
-    EXPECTED,
-    add_action,
-    commit_info,
-    encode_commit,
-    remove_action,
-    txn_action,
-)
+from group_coordinator.pipeline.delta.actions import COMMIT_ID, ENGINE, EXPECTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from group_coordinator.pipeline.delta.data_files import DataFile
+
+
+# A data file that no commit names yet may be committed until it is so old, s. VACUUM takes whole
+# hours, and spares younger files: of a writer that stood still for longer, as on a laptop that
+# slept, the file may be gone, and a table of which a file is gone cannot be read.
+COMMITTABLE_S = 1_800.0
+
+_encode = msgspec.json.Encoder().encode
 
 
 class Move(NamedTuple):
@@ -74,7 +76,7 @@ class Changes(Struct, frozen=True):
     def actions(self) -> list[dict[str, Any]]:
         """Return the actions of the commit."""
         now_ms = clock_ms()
-        found = [txn_action(each.app_id, each.to) for each in self.moves]
+        found = [txn_action(each.app_id, each.to, now_ms) for each in self.moves]
         found += [remove_action(file, now_ms, self.data_change) for file in self.remove]
         found += [add_action(file, self.data_change) for file in self.add]
         return found
@@ -110,3 +112,67 @@ class Commit:
         self.may_stand = False
         self.added = {each["add"]["path"] for each in actions if "add" in each}
         self.removed = {each["remove"]["path"] for each in actions if "remove" in each}
+
+
+def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:
+    """Return the content of a commit: a line for each action."""
+    return b"\n".join(map(_encode, actions))
+
+
+def commit_info(
+    is_blind_append: bool, commit_id: str, others: int, operation: str = "WRITE"
+) -> dict[str, Any]:
+    """Return the action that says who commits; a blind append depends on nothing that was read.
+
+    It is a commit's first, and `others` is how many actions follow it.
+    """
+    info = {
+        "timestamp": clock_ms(),
+        "operation": operation,
+        "operationParameters": {"mode": "Append"},
+        "isBlindAppend": is_blind_append,
+        "engineInfo": ENGINE,
+        COMMIT_ID: commit_id,
+        "numActions": 1 + others,
+    }
+    return {"commitInfo": info}
+
+
+def txn_action(app_id: str, version: int, now_ms: int) -> dict[str, Any]:
+    """Return the action that records the version which an application has written."""
+    return {"txn": {"appId": app_id, "version": version, "lastUpdated": now_ms}}
+
+
+def add_action(file: DataFile, data_change: bool = True) -> dict[str, Any]:
+    """Return the action that adds a file; `data_change` False says that its rows are not new."""
+    added: dict[str, Any] = {
+        "path": file.path,
+        "partitionValues": file.partition,
+        "size": file.size,
+        "modificationTime": file.modified_ms,
+        "dataChange": data_change,
+        "stats": encode_stats(file),
+    }
+    if file.tags:
+        added["tags"] = file.tags
+    return {"add": added}
+
+
+def remove_action(file: DataFile, deleted_ms: int, data_change: bool) -> dict[str, Any]:
+    """Return the action that removes a file; `data_change` False says that its rows stay."""
+    removed = {
+        "path": file.path,
+        "deletionTimestamp": deleted_ms,
+        "dataChange": data_change,
+        "extendedFileMetadata": True,
+        "partitionValues": file.partition,
+        "size": file.size,
+    }
+    return {"remove": removed}
+
+
+def encode_stats(file: DataFile) -> str:
+    """Return a file's statistics as JSON: the number of its rows alone if it has no others."""
+    if file.stats is not None:
+        return file.stats
+    return _encode({"numRecords": file.records}).decode()

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from pyarrow.fs import FileSelector, FileSystem
 
-from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.freshness import Freshness
+from group_coordinator.pipeline.clock import Freshness, monotonic
 from group_coordinator.pipeline.delta.log import (
     NOTE,
     LastCheckpoint,

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from group_coordinator.pipeline.clock import Freshness
 from group_coordinator.pipeline.delta.actions import Action, NotWhole, parse_commit
-from group_coordinator.pipeline.delta.freshness import Freshness
 from group_coordinator.pipeline.delta.store import NotFlushed, Outcome, Store
 from group_coordinator.pipeline.delta.stores import open_store
 from group_coordinator.pipeline.delta.table import (

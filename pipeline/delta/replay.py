@@ -93,6 +93,23 @@ class TableState(Generic[_File]):
             self.protocol = action.protocol
 
 
+class Sizes(TableState[int]):
+    """A table's state, of its files the sizes, and the size of all together; bytes."""
+
+    def __init__(self, wants: Callable[[str], bool]) -> None:
+        super().__init__(lambda added: added.size or 0, wants)
+        # Not added up for each commit: a table may have very many files.
+        self.bytes = 0
+
+    def take(self, action: Action) -> None:
+        """Take in the next action of the log."""
+        if action.remove is not None:
+            self.bytes -= self.files.get(action.remove.file, 0)
+        if action.add is not None:
+            self.bytes += (action.add.size or 0) - self.files.get(action.add.file, 0)
+        super().take(action)
+
+
 _State = TypeVar("_State", bound=TableState[Any])
 
 

@@ -11,11 +11,11 @@ from group_coordinator.pipeline.delta.actions import Action, AddedFile, Transact
 from group_coordinator.pipeline.delta.log import LogGone, checkpoint_name, open_log
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.protocol import is_on, writer_features
-from group_coordinator.pipeline.delta.replay import TableState, replay
+from group_coordinator.pipeline.delta.replay import Sizes, TableState, replay
 from group_coordinator.pipeline.delta.store_files import open_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -25,23 +25,6 @@ if TYPE_CHECKING:
 _COLUMNS = ("add.path", "add.size", "txn", "metaData", "protocol")
 # Delta's maps, which Arrow has as lists of pairs.
 _MAPS = ("configuration", "options", "partitionValues", "tags")
-
-
-class Sizes(TableState[int]):
-    """A table's state, of its files the sizes, and the size of all together; bytes."""
-
-    def __init__(self, wants: Callable[[str], bool]) -> None:
-        super().__init__(lambda added: added.size or 0, wants)
-        # Not added up for each commit: a table may have very many files.
-        self.bytes = 0
-
-    def take(self, action: Action) -> None:
-        """Take in the next action of the log."""
-        if action.remove is not None:
-            self.bytes -= self.files.get(action.remove.file, 0)
-        if action.add is not None:
-            self.bytes += (action.add.size or 0) - self.files.get(action.add.file, 0)
-        super().take(action)
 
 
 class Snapshot:

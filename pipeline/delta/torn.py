@@ -26,13 +26,8 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import sleep
-from group_coordinator.pipeline.delta.actions import (
-    Action,
-    NotWhole,
-    commit_info,
-    encode_commit,
-    parse_commit,
-)
+from group_coordinator.pipeline.delta.actions import Action, NotWhole, parse_commit
+from group_coordinator.pipeline.delta.commit import commit_info, encode_commit
 from group_coordinator.pipeline.delta.disk import flush, write_partial
 from group_coordinator.pipeline.delta.log import NOTE, commit_path, open_log
 from group_coordinator.pipeline.errors import Failure

@@ -16,8 +16,7 @@ from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.actions import parse_commit
 from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, CLEAN_UP_S, checkpoint
 from group_coordinator.pipeline.delta.checksum import write_checksum
-from group_coordinator.pipeline.delta.commit import Commit
-from group_coordinator.pipeline.delta.freshness import COMMITTABLE_S
+from group_coordinator.pipeline.delta.commit import COMMITTABLE_S, Commit
 from group_coordinator.pipeline.delta.protocol import APPEND_ONLY, check_writable
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 from group_coordinator.pipeline.delta.store import NotFlushed
@@ -25,8 +24,8 @@ from group_coordinator.pipeline.delta.table import ATTEMPTS, back_off
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
+    from group_coordinator.pipeline.clock import Freshness
     from group_coordinator.pipeline.delta.commit import Changes
-    from group_coordinator.pipeline.delta.freshness import Freshness
 
 
 class AppendConflict(Failure):

@@ -25,11 +25,10 @@ from deltalake.exceptions import DeltaError
 from msgspec import Struct
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.clock import clock_ms, monotonic
+from group_coordinator.pipeline.clock import Freshness, clock_ms, monotonic
 from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, checkpoint
-from group_coordinator.pipeline.delta.commit import Changes, Commit, Move
+from group_coordinator.pipeline.delta.commit import COMMITTABLE_S, Changes, Commit, Move
 from group_coordinator.pipeline.delta.data_files import DataFile, new_path, row_group_rows
-from group_coordinator.pipeline.delta.freshness import COMMITTABLE_S, Freshness
 from group_coordinator.pipeline.delta.log import CommitStateUnknown, LogGone, open_log
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.protocol import check_writable

@@ -27,8 +27,8 @@ from group_coordinator.pipeline.client import (
     ResponsesLost,
     response_reader,
 )
-from group_coordinator.pipeline.delta.actions import add_action, encode_commit
 from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.commit import add_action, encode_commit
 from group_coordinator.pipeline.delta.data_files import DataFile
 from group_coordinator.schemas.messages import (
     JoinGroupResponse,

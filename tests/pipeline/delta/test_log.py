@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline.delta import commit_reader
-from group_coordinator.pipeline.delta.actions import NotWhole, txn_action
+from group_coordinator.pipeline.delta.actions import NotWhole
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.commit import Commit, txn_action
 from group_coordinator.pipeline.delta.late_commits import bring
 from group_coordinator.pipeline.delta.live_files import LiveFiles
 from group_coordinator.pipeline.delta.log import (
@@ -160,7 +160,7 @@ def test_a_commit_below_a_checkpoint_of_which_the_note_cannot_be_read_may_be_lat
     # Another writer's, which is late itself.
     commit_path(log(folder), 1).write_bytes(before)
     damage(log(folder) / NOTE)
-    late = Commit([txn_action("app", 1)])
+    late = Commit([txn_action("app", 1, 0)])
     with pytest.raises(CommitStateUnknown):
         open_log(str(folder)).create(late, 2)
 

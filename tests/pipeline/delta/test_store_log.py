@@ -19,10 +19,9 @@ from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import checkpoint as checkpoints
 from group_coordinator.pipeline.delta import log as logs
 from group_coordinator.pipeline.delta import log_trim, object_store, stores, writer
-from group_coordinator.pipeline.delta.actions import txn_action
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import checkpoint
-from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.commit import Commit, txn_action
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.delta.log import (
     CommitStateUnknown,
@@ -257,8 +256,8 @@ def test_a_store_that_refuses_leaves_no_file(uri, monkeypatch):
 
 def test_two_commits_of_one_content_are_told_apart(uri, monkeypatch):
     """Two nodes say the same in one millisecond: of one version only one of them is the writer."""
-    monkeypatch.setattr("group_coordinator.pipeline.delta.actions.clock_ms", lambda: 5)
-    first, second = (Commit([txn_action("lease", 7)]) for _ in range(2))
+    monkeypatch.setattr("group_coordinator.pipeline.delta.commit.clock_ms", lambda: 5)
+    first, second = (Commit([txn_action("lease", 7, 0)]) for _ in range(2))
     log = open_log(uri)
     log.create(first, 1)
     log.create(first, 1)
@@ -274,7 +273,7 @@ def test_losing_every_attempt_is_an_error(uri, monkeypatch):
     create = ObjectStore.put_absent
 
     def taken(folder: ObjectStore, path: str, content: bytes) -> None:
-        other = Commit([txn_action("other", 1)])
+        other = Commit([txn_action("other", 1, 0)])
         create(folder, path, other.content)
         create(folder, path, content)
 

@@ -106,7 +106,7 @@ def test_an_append_whose_link_was_refused_leaves_no_file(folder, monkeypatch):
 
 def test_two_commits_of_one_content_are_told_apart(folder, monkeypatch):
     """Two nodes say the same in one millisecond: of one version only one of them is the writer."""
-    monkeypatch.setattr("group_coordinator.pipeline.delta.actions.clock_ms", lambda: 5)
+    monkeypatch.setattr("group_coordinator.pipeline.delta.commit.clock_ms", lambda: 5)
     first, second = Appender(folder), Appender(folder)
     assert second.last_version("lease") == -1
     monkeypatch.setattr(second._writer.snapshot, "follow", lambda: None)

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.actions import add_action
-from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.commit import Commit, add_action
 from group_coordinator.pipeline.delta.data_files import DataFile, new_path
 from group_coordinator.pipeline.delta.log import open_log
 from group_coordinator.pipeline.delta.tail import follow
