@@ -4,8 +4,7 @@ An ACL that denies wins over all that allow; what no ACL allows is denied. To al
 Delete or Alter is to allow Describe, and to allow AlterConfigs DescribeConfigs; a denial implies
 nothing. Super users may do everything.
 
-Source: Apache Kafka, StandardAuthorizerData; KIP-11, KIP-290. Which operation each API needs:
-KafkaApis, ControllerApis and AclApis.
+Source: Apache Kafka, StandardAuthorizerData; KIP-11, KIP-290.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from group_coordinator.schemas.acls import (
     AclBinding,
     host_text,
 )
+from group_coordinator.schemas.apis import DECIDED
 
 if TYPE_CHECKING:
     from group_coordinator.schemas.messages import RequestEvent
@@ -38,19 +38,6 @@ _LITERAL, _PREFIXED = "LITERAL", "PREFIXED"
 _IMPLIED_BY = {
     DESCRIBE: (_ALL, DESCRIBE, READ, WRITE, DELETE, ALTER),
     DESCRIBE_CONFIGS: (_ALL, DESCRIBE_CONFIGS, ALTER_CONFIGS),
-}
-# What each API needs of its group.
-NEEDED_OF_GROUP = {
-    "find_coordinator": DESCRIBE,
-    "join_group": READ,
-    "sync_group": READ,
-    "heartbeat": READ,
-    "leave_group": READ,
-    "offset_commit": READ,
-    "offset_fetch": DESCRIBE,
-    "describe_groups": DESCRIBE,
-    "delete_groups": DELETE,
-    "offset_delete": DELETE,
 }
 # Decisions that are remembered; beyond so many they are made anew.
 _MOST_REMEMBERED = 100_000
@@ -116,7 +103,7 @@ class Authorizer:
 
     def allows_event(self, event: RequestEvent) -> bool:
         """Whether whoever sent a request may ask it of its group."""
-        return self.allows(*_sender(event), NEEDED_OF_GROUP[event.api], GROUP, event.group_id)
+        return self.allows(*_sender(event), DECIDED[event.api].operation, GROUP, event.group_id)
 
     def allows_topic(self, event: RequestEvent, operation: str, topic: str) -> bool:
         """Whether whoever sent a request may do something to a topic that it names."""
@@ -170,7 +157,7 @@ def _covers(acl: AclBinding, other: AclBinding) -> bool:
 
 def denial_of(event: RequestEvent) -> str:
     """Tell whoever may not ask a request what it would need."""
-    needed = NEEDED_OF_GROUP[event.api]
+    needed = DECIDED[event.api].operation
     return f"{event.principal or ANONYMOUS} has no {needed} on group {event.group_id!r}"
 
 

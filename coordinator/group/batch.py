@@ -49,7 +49,7 @@ from group_coordinator.coordinator.group.coordinator import (
     refuse,
     refuse_because,
 )
-from group_coordinator.coordinator.group.dedup import IDEMPOTENT, MAX_RECENT, digests_of
+from group_coordinator.coordinator.group.dedup import MAX_RECENT, digests_of
 from group_coordinator.coordinator.group.expiry import cleanup, next_expiry
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.origin import Arrived, arrived, parked_marks
@@ -60,14 +60,14 @@ from group_coordinator.coordinator.group.topic_deletion import delete_offsets, d
 from group_coordinator.coordinator.group.turn import Turn
 from group_coordinator.coordinator.signatures import Signatures
 from group_coordinator.schemas.acls import AclBinding
+from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.catalogue import Catalogue
+from group_coordinator.schemas.decoding import Malformed, decode_request
 from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 from group_coordinator.schemas.messages import (
-    Malformed,
     RejectedRequest,
     RequestEvent,
     Response,
-    decode_request,
 )
 from group_coordinator.schemas.records import GroupEvent, Record
 
@@ -318,7 +318,7 @@ class GroupBatch:
 
     def _changes_nothing(self, event: RequestEvent) -> bool:
         """Whether a second decision of a request does no harm: of one that is denied neither."""
-        if event.api in IDEMPOTENT:
+        if DECIDED[event.api].is_repeatable:
             return True
         authorizer = self.coordinator.authorizer
         return authorizer is not None and not authorizer.allows_event(event)

@@ -51,16 +51,12 @@ from group_coordinator.coordinator.group.turn import (
     shape_join,
     shape_sync,
 )
+from group_coordinator.schemas.apis import DECIDED, version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
-    NEWEST_VERSION,
-    DeleteGroupsResponse,
-    DescribeGroupsResponse,
     FindCoordinatorResponse,
     HeartbeatResponse,
     JoinGroupResponse,
-    OffsetDeleteResponse,
-    OffsetFetchResponse,
     RequestEvent,
     SyncGroupResponse,
 )
@@ -95,10 +91,6 @@ HANDLERS: dict[str, Handler] = {
     "delete_groups": delete_groups,
     "offset_delete": offset_delete,
 }
-# The other APIs accept an empty group id, as Kafka does for old clients.
-NEEDS_GROUP_ID = frozenset(
-    {"join_group", "sync_group", "heartbeat", "leave_group", "offset_delete"}
-)
 
 
 class GroupCoordinator:
@@ -151,7 +143,8 @@ class GroupCoordinator:
         """
         turn.request_id = event.request_id
         if self.authorizer is not None and not self.authorizer.allows_event(event):
-            _deny(turn, event)
+            denied = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            refuse_because(turn, event, denied, denial_of(event))
             return
         if event.deadline is not None and turn.now > event.deadline:
             late = f"the request was to be decided {turn.now - event.deadline} ms earlier"
@@ -163,7 +156,7 @@ class GroupCoordinator:
         code = self._check(event, ownership)
         group = turn.group
         if code is _NONE and group is not None and group.unknown_kinds is not None:
-            refuse_because(turn, event, _other_type(event.api), _why_unknown(group))
+            refuse_because(turn, event, DECIDED[event.api].of_other_type, _why_unknown(group))
         elif code is _NONE:
             HANDLERS[event.api](turn, event, getattr(event, event.api))
         else:
@@ -234,7 +227,8 @@ class GroupCoordinator:
         """The checks that need no group, in the order of Kafka 4.1."""
         if event.api == "sync_group" and _lacks_protocol(event):
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        if not event.group_id and event.api in NEEDS_GROUP_ID:
+        # The other APIs accept an empty group id, as Kafka does for old clients.
+        if not event.group_id and DECIDED[event.api].needs_group_id:
             return ErrorCode.INVALID_GROUP_ID
         join = event.join_group
         if event.api == "join_group" and join is not None:
@@ -272,34 +266,11 @@ def _lacks_protocol(event: RequestEvent) -> bool:
     return sync.protocol_type is None or sync.protocol_name is None
 
 
-def _deny(turn: Turn, event: RequestEvent) -> None:
-    """Answer a request whose sender may not ask it."""
-    refuse_because(turn, event, ErrorCode.GROUP_AUTHORIZATION_FAILED, denial_of(event))
-
-
 def _why_unknown(group: Group) -> str:
     return (
         f"group {group.group_id!r} is not a classic group: it has records of the kind "
         f"{group.unknown_kinds}, which this release does not know"
     )
-
-
-def _other_type(api: str) -> ErrorCode:
-    """What Kafka answers a request for a classic group if the group is of another type.
-
-    Kafka answers OffsetFetch by no offsets, after which a consumer would begin anew; here it is an
-    error. Whether a group of an unknown kind is empty is not known, so it is not deleted.
-    """
-    return _OTHER_TYPE.get(api, ErrorCode.GROUP_ID_NOT_FOUND)
-
-
-_OTHER_TYPE = {
-    "join_group": ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-    "sync_group": ErrorCode.UNKNOWN_MEMBER_ID,
-    "heartbeat": ErrorCode.UNKNOWN_MEMBER_ID,
-    "leave_group": ErrorCode.UNKNOWN_MEMBER_ID,
-    "delete_groups": ErrorCode.NON_EMPTY_GROUP,
-}
 
 
 def refuse_because(turn: Turn, event: RequestEvent, code: ErrorCode, why: str) -> None:
@@ -311,9 +282,7 @@ def refuse_because(turn: Turn, event: RequestEvent, code: ErrorCode, why: str) -
 def refuse(turn: Turn, event: RequestEvent, code: ErrorCode) -> None:
     """Answer a request with an error before its group is looked at, in the shape of its API."""
     api = event.api
-    newest = NEWEST_VERSION[api]
-    version = newest if event.api_version is None else event.api_version
-    loading = code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    version = version_of(event)
     if api == "join_group":
         # Kafka's checks of ownership, which come after these two, answer without the member id.
         before = code in (ErrorCode.INVALID_GROUP_ID, ErrorCode.INVALID_SESSION_TIMEOUT)
@@ -321,9 +290,9 @@ def refuse(turn: Turn, event: RequestEvent, code: ErrorCode) -> None:
         turn.answer(event, code, shape_join(JoinGroupResponse(member_id=member_id), version))
     elif api == "sync_group":
         turn.answer(event, code, shape_sync(SyncGroupResponse(), version))
-    elif api == "heartbeat":
+    elif api == "heartbeat" and code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         # While a group loads no session is timed: Kafka answers every heartbeat NONE.
-        turn.answer(event, ErrorCode.NONE if loading else code, HeartbeatResponse())
+        turn.answer(event, ErrorCode.NONE, HeartbeatResponse())
     elif api == "leave_group":
         refuse_leave(turn, event, code)
     elif api == "offset_commit" and event.offset_commit is not None:
@@ -332,13 +301,4 @@ def refuse(turn: Turn, event: RequestEvent, code: ErrorCode) -> None:
         partition = partition_for(event.group_id, turn.config.offsets_topic_num_partitions)
         turn.answer(event, code, FindCoordinatorResponse(partition, -1, "", -1))
     else:
-        turn.answer(event, code, _EMPTY_BODIES[api])
-
-
-_EMPTY_BODIES: dict[str, Struct] = {
-    "find_coordinator": FindCoordinatorResponse(-1, -1, "", -1),
-    "offset_fetch": OffsetFetchResponse(),
-    "describe_groups": DescribeGroupsResponse(),
-    "delete_groups": DeleteGroupsResponse(),
-    "offset_delete": OffsetDeleteResponse(),
-}
+        turn.answer(event, code, DECIDED[api].response())

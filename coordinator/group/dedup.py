@@ -27,8 +27,6 @@ from typing import TypeVar
 
 from msgspec import Struct, field
 
-# The APIs of which a second decision changes nothing that the first did not.
-IDEMPOTENT = frozenset({"find_coordinator", "heartbeat", "offset_fetch", "describe_groups"})
 # How many digests a group's `RecentRequests` holds.
 MAX_RECENT = 1024
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.turn import Turn
+from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
-    NEWEST_VERSION,
     DescribedMember,
     DescribeGroupsRequest,
     DescribeGroupsResponse,
@@ -23,7 +23,7 @@ def describe_groups(turn: Turn, event: RequestEvent, _body: DescribeGroupsReques
         turn.answer(event, ErrorCode.NONE, _describe(turn.group))
         return
     dead = DescribeGroupsResponse(state=GroupState.DEAD.value)
-    version = NEWEST_VERSION["describe_groups"] if event.api_version is None else event.api_version
+    version = version_of(event)
     if version >= GROUP_ID_NOT_FOUND_VERSION:
         message = f"Group {turn.group_id} not found."
         turn.answer(event, ErrorCode.GROUP_ID_NOT_FOUND, dead, message)

@@ -20,9 +20,9 @@ from group_coordinator.coordinator.group.rebalance import (
 )
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.turn import Turn, shape_join
+from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
-    NEWEST_VERSION,
     NO_MEMBER_ID,
     JoinGroupProtocol,
     JoinGroupRequest,
@@ -44,8 +44,7 @@ class JoinCall:
         self.turn = turn
         self.event = event
         self.body = body
-        version = event.api_version
-        self.version = NEWEST_VERSION["join_group"] if version is None else version
+        self.version = version_of(event)
 
     def answer(self, code: ErrorCode, body: JoinGroupResponse, message: str | None = None) -> None:
         """Answer at once."""

@@ -13,9 +13,9 @@ from group_coordinator.coordinator.group.rebalance import (
 from group_coordinator.coordinator.group.removal import answer_removed
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.turn import Turn
+from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
-    NEWEST_VERSION,
     NO_MEMBER_ID,
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -49,7 +49,7 @@ def leave_group(turn: Turn, event: RequestEvent, body: LeaveGroupRequest) -> Non
 
 def refuse_leave(turn: Turn, event: RequestEvent, code: ErrorCode) -> None:
     """Answer a LeaveGroup with an error, without looking at its members."""
-    version = NEWEST_VERSION["leave_group"] if event.api_version is None else event.api_version
+    version = version_of(event)
     turn.answer(event, code, LeaveGroupResponse(() if version >= BATCH_VERSION else None))
 
 
@@ -81,7 +81,7 @@ def answer_leave(
     turn: Turn, event: RequestEvent, body: LeaveGroupRequest, codes: list[ErrorCode]
 ) -> None:
     """Answer with a code for each member named."""
-    version = NEWEST_VERSION["leave_group"] if event.api_version is None else event.api_version
+    version = version_of(event)
     if version < BATCH_VERSION:
         # Such a request has one member, and the top-level code is that member's.
         turn.answer(event, codes[0] if codes else ErrorCode.NONE, LeaveGroupResponse(None))

@@ -37,7 +37,8 @@ from group_coordinator.coordinator.group.snapshot import Snapshot, decode
 from group_coordinator.coordinator.signatures import RequestKey, Signatures
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.catalogue import Catalogue
-from group_coordinator.schemas.messages import RejectedRequest, refusal
+from group_coordinator.schemas.decoding import refusal
+from group_coordinator.schemas.messages import RejectedRequest
 
 
 class BatchMachine:

@@ -10,9 +10,9 @@ from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.rebalance import start_session
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.turn import Turn
+from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
-    NEWEST_VERSION,
     NO_GENERATION,
     NO_MEMBER_ID,
     OffsetCommitPartition,
@@ -93,9 +93,7 @@ def _validate(turn: Turn, event: RequestEvent, body: OffsetCommitRequest) -> Err
     if group is None:
         if generation < 0:
             return ErrorCode.NONE
-        newest = NEWEST_VERSION["offset_commit"]
-        version = newest if event.api_version is None else event.api_version
-        if version >= GROUP_ID_NOT_FOUND_VERSION:
+        if version_of(event) >= GROUP_ID_NOT_FOUND_VERSION:
             return ErrorCode.GROUP_ID_NOT_FOUND
         return ErrorCode.ILLEGAL_GENERATION
     if group.state is GroupState.DEAD:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from group_coordinator.coordinator.authorization import DESCRIBE
 from group_coordinator.coordinator.group.offsets import Topics
 from group_coordinator.coordinator.group.turn import Turn
+from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
-    NEWEST_VERSION,
     OffsetFetchPartition,
     OffsetFetchRequest,
     OffsetFetchResponse,
@@ -25,7 +25,7 @@ def offset_fetch(turn: Turn, event: RequestEvent, body: OffsetFetchRequest) -> N
 
     `require_stable` has nothing to wait for: without transactions no offset is ever unstable.
     """
-    version = NEWEST_VERSION["offset_fetch"] if event.api_version is None else event.api_version
+    version = version_of(event)
     with_epoch = version >= LEADER_EPOCH_VERSION
     offsets: Topics = {} if turn.group is None else turn.group.offsets.topics
     if body.topics is None:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from group_coordinator.coordinator.group.dedup import digest, marks_of
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.signatures import Signatures
-from group_coordinator.schemas.messages import Malformed, RequestEvent
+from group_coordinator.schemas.decoding import Malformed
+from group_coordinator.schemas.messages import RequestEvent
 
 
 class Arrived(NamedTuple):

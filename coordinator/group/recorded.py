@@ -28,9 +28,9 @@ from group_coordinator.coordinator.group.offset_commit import (
     is_too_long,
 )
 from group_coordinator.coordinator.group.turn import Turn, shape_sync
+from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
-    NEWEST_VERSION,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     JoinGroupRequest,
@@ -166,7 +166,7 @@ def _answer_sync(
         member = None if group is None else group.members.get(body.member_id)
         if group is None or member is None or group.generation_id != body.generation_id:
             continue
-        version = NEWEST_VERSION["sync_group"] if event.api_version is None else event.api_version
+        version = version_of(event)
         answer = SyncGroupResponse(group.protocol_type, group.protocol_name, member.assignment)
         turn.answer(event, ErrorCode.NONE, shape_sync(answer, version))
         return True

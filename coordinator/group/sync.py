@@ -16,9 +16,9 @@ from group_coordinator.coordinator.group.rebalance import (
 )
 from group_coordinator.coordinator.group.state import GroupState
 from group_coordinator.coordinator.group.turn import Turn, shape_sync
+from group_coordinator.schemas.apis import version_of
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import (
-    NEWEST_VERSION,
     RequestEvent,
     SyncGroupRequest,
     SyncGroupResponse,
@@ -27,7 +27,7 @@ from group_coordinator.schemas.messages import (
 
 def sync_group(turn: Turn, event: RequestEvent, body: SyncGroupRequest) -> None:
     """Decide a SyncGroup: answer it, or park it until the leader's assignment is stored."""
-    version = NEWEST_VERSION["sync_group"] if event.api_version is None else event.api_version
+    version = version_of(event)
     code = _validate(turn.group, body)
     if code is not ErrorCode.NONE:
         turn.answer(event, code, shape_sync(SyncGroupResponse(), version))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from group_coordinator.schemas import apis
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.gateway.call import Call
     from group_coordinator.schemas.messages import RequestEvent, Response
+
+_BY_KEY = {row.key: row for row in apis.APIS.values()}
 
 
 class Codec(NamedTuple):
@@ -42,37 +46,35 @@ class Decided(NamedTuple):
 
 @dataclass(frozen=True)
 class Api:
-    """One API in the versions `lowest` to `highest`.
+    """One API as a gateway answers it; `row` is what `schemas.apis` has of it.
 
     `request` is kafka-python's class of its requests. `answer` is `Decided`, or gets the call and
     its request and returns the response, or the bytes of its body; None where the client waits for
-    none. Without a `codec` requests and responses are kafka-python's. `parks`: an answer may wait
-    for other clients' requests, so they must be read meanwhile, however many such requests there
-    are. `takes_room`: an answer takes room for each group that it names, so the request takes none.
+    none. Without a `codec` requests and responses are kafka-python's. `takes_room`: an answer takes
+    room for each group that it names, so the request takes none.
     `repeats`: a client sends the same bytes again and again, but for the correlation id.
     `aside`: an answer may be long, so it is written in a thread, and the loop serves others.
 
-    `key` is Kafka's number of the API, `name` its name of the request.
+    `name` is Kafka's name of the request.
     """
 
     request: type[ApiMessage]
-    lowest: int
-    highest: int
     answer: Callable[[Call, Any], Awaitable[Any]] | Decided
     codec: Codec | None = None
-    parks: bool = False
     takes_room: bool = False
     repeats: bool = False
     aside: bool = False
-    key: int = field(init=False)
+    row: apis.Api = field(init=False)
+    parks: bool = field(init=False)
     name: str = field(init=False)
     _flexible: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        versions = range(self.lowest, self.highest + 1)
-        object.__setattr__(self, "key", int(self.request.API_KEY))
+        row = _BY_KEY[int(self.request.API_KEY)]
+        object.__setattr__(self, "row", row)
+        object.__setattr__(self, "parks", row.parks)
         object.__setattr__(self, "name", str(self.request.name))
-        flexible = frozenset(v for v in versions if self.request.flexible_version_q(v))
+        flexible = frozenset(v for v in row.versions if self.request.flexible_version_q(v))
         object.__setattr__(self, "_flexible", flexible)
 
     def is_flexible(self, version: int) -> bool:

@@ -16,7 +16,7 @@ from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from group_coordinator.pipeline.gateway.acls import Acls
     from group_coordinator.pipeline.gateway.brokers import Brokers
@@ -37,10 +37,7 @@ class TooLate(Failure):
 
 
 class Services:
-    """What the APIs of a gateway answer from. `brokers` is there once the gateway listens.
-
-    `versions` are those that the gateway speaks of each API, by the API's key.
-    """
+    """What the APIs of a gateway answer from. `brokers` is there once the gateway listens."""
 
     brokers: Brokers
 
@@ -53,7 +50,6 @@ class Services:
         acls: Acls,
         refusals: Refusals,
         cluster_id: str,
-        versions: Mapping[int, range],
         settings: GatewaySettings,
     ) -> None:
         self.root = root
@@ -63,7 +59,6 @@ class Services:
         self.acls = acls
         self.refusals = refusals
         self.cluster_id = cluster_id
-        self.versions = versions
         self.settings = settings
         # The requests in flight that are counted.
         self.in_flight = Room(settings.queued_max_requests)

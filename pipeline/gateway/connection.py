@@ -27,6 +27,7 @@ from group_coordinator.pipeline.gateway.incoming import Incoming
 from group_coordinator.pipeline.gateway.polls import Sent
 from group_coordinator.pipeline.gateway.room import FREE_BYTES
 from group_coordinator.pipeline.gateway.wire import Refused, frame_size
+from group_coordinator.schemas.apis import APIS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,14 +41,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _SIZE_BYTES = 4
-# How frames begin: their API's key, in two bytes.
-_PRODUCE = b"\0\0"
-# The queues in which requests of a connection follow each other, by the keys of their APIs: that of
-# records, and that of requests to the coordinator which wait for nobody else's.
-_QUEUES = {_PRODUCE: "records", b"\0\x08": "rows", b"\0\x0c": "rows", b"\0\x0d": "rows"}
+# The queues in which requests of a connection follow each other, by how their frames begin.
+_QUEUES = {api.frames_begin: api.queue for api in APIS.values() if api.queue is not None}
 # What is done though its client has left: Produce with acks=0, and the OffsetCommit and LeaveGroup
 # of a consumer that closes while its join waits. All else is done for its answer.
-_DONE_UNHEARD = (_PRODUCE, b"\0\x08", b"\0\x0d")
+_DONE_UNHEARD = tuple(api.frames_begin for api in APIS.values() if api.is_done_unheard)
 # Frames that are read ahead; the socket is not read while there are so many.
 _READ_AHEAD = 2
 # How many of a connection's requests are in progress at most.

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from group_coordinator.coordinator.authorization import denial_of
+from group_coordinator.pipeline.gateway.coordinator_link import failed
 from group_coordinator.pipeline.quoting import quoted_name
 from group_coordinator.schemas.acls import ANONYMOUS
-from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
+from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import JoinGroupResponse, RequestEvent, Response
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ log = logging.getLogger(__name__)
 _TELL_EVERY_S = 60.0
 # Of how many principals and APIs a line tells.
 _MOST_TOLD = 10
-_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
 class Refusals:
@@ -49,14 +49,7 @@ class Refusals:
         if authorizer is None or not self._acls.is_known or authorizer.allows_event(event):
             return None
         self._count(event)
-        denied = Response(
-            request_id=event.request_id,
-            group_id=event.group_id,
-            api=event.api,
-            error_code=_DENIED,
-            error=ERROR_NAMES[_DENIED],
-            error_message=denial_of(event),
-        )
+        denied = failed(event, ErrorCode.GROUP_AUTHORIZATION_FAILED, denial_of(event))
         # As in Kafka: not the member id that was asked by.
         is_join = event.api == "join_group"
         return replace(denied, join_group=JoinGroupResponse()) if is_join else denied

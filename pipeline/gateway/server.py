@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline.client import ProducerSettings, RequestClient
 from group_coordinator.pipeline.gateway.acls import Acls
-from group_coordinator.pipeline.gateway.apis import VERSIONS
 from group_coordinator.pipeline.gateway.brokers import LOOK_EVERY_S, Brokers, cluster_id
 from group_coordinator.pipeline.gateway.call import Services
 from group_coordinator.pipeline.gateway.connection import LOG_IN_S, Connection
@@ -235,9 +234,7 @@ async def running_gateway(
         producing = Producing(
             root, topics, limits.produce_linger_ms, limits.queued_max_request_bytes
         )
-        services = Services(
-            root, link, topics, producing, acls, refusals, cluster_id(root), VERSIONS, limits
-        )
+        services = Services(root, link, topics, producing, acls, refusals, cluster_id(root), limits)
         gateway = Gateway(services, limits)
         try:
             told = {each.name: await gateway.bind(each) for each in listeners}

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from group_coordinator.pipeline.gateway.answering import Answering, ReadAside, tell
-from group_coordinator.pipeline.gateway.apis import APIS, VERSIONS
-from group_coordinator.pipeline.gateway.apis.api_versions import supported, unsupported
+from group_coordinator.pipeline.gateway.apis import APIS
+from group_coordinator.pipeline.gateway.apis.api_versions import supported
 from group_coordinator.pipeline.gateway.authenticator import Authenticator, check_allowed
 from group_coordinator.pipeline.gateway.call import Call
 from group_coordinator.pipeline.gateway.fields import InvalidFrame
@@ -22,6 +22,7 @@ from group_coordinator.pipeline.gateway.wire import (
     response_frame,
 )
 from group_coordinator.schemas.acls import ANONYMOUS
+from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.answering import Client, Running
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 # How the frames of APIs that repeat begin.
-_REPEATING = tuple(key.to_bytes(2, "big") for key, api in APIS.items() if api.repeats)
+_REPEATING = tuple(api.row.frames_begin for api in APIS.values() if api.repeats)
 # Where a frame has what differs.
 _CORRELATION_ID = (4, 8)
 _NUMBER = struct.Struct(">i")
@@ -150,7 +151,7 @@ class Session:
         """The answer to an ApiVersions that comes before authentication, or is of the future."""
         header, api, body = request
         known = body is not None
-        response = supported(VERSIONS, 0) if known else unsupported(VERSIONS)
+        response = supported(ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_VERSION)
         return response_frame(header.correlation_id, api, response, header.version if known else 0)
 
     def _call(self, request: _Request, sent_after: int) -> Call:
@@ -172,12 +173,13 @@ def _read(frame: bytes) -> _Request:
     api = APIS.get(header.api_key)
     if api is None:
         raise InvalidFrame(f"API key {header.api_key} is not served")
-    if api.lowest <= header.version <= api.highest:
+    lowest, highest = api.row.lowest, api.row.highest
+    if lowest <= header.version <= highest:
         return _Request(header, api, read_body(api, header.version, frame, header.body_at))
     if header.api_key == API_VERSIONS:
         return _Request(header, api, None)
     raise InvalidFrame(
-        f"{api.name} of version {header.version} is not served: {api.lowest} to {api.highest} are"
+        f"{api.name} of version {header.version} is not served: {lowest} to {highest} are"
     )
 
 

@@ -118,7 +118,7 @@ def response_frame(correlation_id: int, api: Api, response: Any, version: int) -
     else:
         body = api.codec.write(response, version)
     # KIP-511: a client that does not know the broker's versions reads this header in any case.
-    flexible = api.is_flexible(version) and api.key != API_VERSIONS
+    flexible = api.is_flexible(version) and api.row.key != API_VERSIONS
     if flexible:
         return _HEADER_OF_RESPONSE.pack(5 + len(body), correlation_id) + _NO_TAGS + body
     return _HEADER_OF_RESPONSE.pack(4 + len(body), correlation_id) + body

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from group_coordinator.coordinator.group.dedup import IDEMPOTENT
 from group_coordinator.coordinator.group.log_time import MOST_BEHIND_MS
 from group_coordinator.pipeline.delta.data_files import data_files, modified_within
 from group_coordinator.pipeline.delta.engine import quoted
@@ -19,7 +18,7 @@ from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.node.shown_table import ShownTable
 from group_coordinator.pipeline.node.table_scan import TableScan
-from group_coordinator.schemas.messages import APIS
+from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.tables import RESPONSES
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ _LATE = pa.schema(
     [RESPONSES.schema.field(name) for name in ("request_id", "group_id", "api", "responded_at")]
 )
 # A second decision of the other APIs would undo nothing.
-_DECIDING = ", ".join(quoted(api) for api in APIS if api not in IDEMPOTENT)
+_DECIDING = ", ".join(quoted(api.name) for api in DECIDED.values() if not api.is_repeatable)
 _TO_ANSWERED = "INSERT INTO answered SELECT request_id FROM fetched"
 _TO_LATELY = (
     "INSERT INTO lately SELECT request_id, group_id, epoch_ms(responded_at) FROM fetched "

@@ -18,7 +18,7 @@ import pyarrow as pa
 from group_coordinator.coordinator.group.control import recorded_event
 from group_coordinator.pipeline.node.load_events import as_json, readable
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
-from group_coordinator.schemas.messages import decode_request
+from group_coordinator.schemas.decoding import decode_request
 from group_coordinator.schemas.tables import OFFSETS_TOPIC
 
 if TYPE_CHECKING:

@@ -28,8 +28,9 @@ from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.group.timers import next_deadline
 from group_coordinator.coordinator.group.turn import Turn
+from group_coordinator.schemas.decoding import Malformed, decode_request
 from group_coordinator.schemas.errors import ErrorCode
-from group_coordinator.schemas.messages import Malformed, RequestEvent, Response, decode_request
+from group_coordinator.schemas.messages import RequestEvent, Response
 from group_coordinator.schemas.records import GroupEvent, Record
 
 _log = logging.getLogger(__name__)

@@ -31,7 +31,8 @@ from group_coordinator.pipeline.replay.trace import (
     mentioned_ids,
     same_answer,
 )
-from group_coordinator.schemas.messages import RequestEvent, decode_request
+from group_coordinator.schemas.decoding import decode_request
+from group_coordinator.schemas.messages import RequestEvent
 from group_coordinator.schemas.records import GroupEvent
 
 # How often a member heartbeats while the replay waits.

@@ -35,13 +35,14 @@ from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.stream.event_pages import Page
 from group_coordinator.pipeline.stream.event_rows import stream_batches
 from group_coordinator.pipeline.stream.event_tables import EventTables, Input
-from group_coordinator.pipeline.stream.lingering import Lingering, Patience
+from group_coordinator.pipeline.stream.lingering import Lingering
 from group_coordinator.pipeline.stream.offset import Offset, Selection, from_plain
 from group_coordinator.pipeline.stream.packed import STREAM_COLUMNS
 from group_coordinator.pipeline.stream.packing import pack_together
 from group_coordinator.pipeline.stream.waiting import Waiting
 from group_coordinator.pipeline.stream.wake_file import WakeFile
 from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.apis import Patience
 from group_coordinator.schemas.tables import REQUESTS
 
 if TYPE_CHECKING:

@@ -15,32 +15,18 @@ or has others wait, and so does an administrator: their batch begins at once.
 from __future__ import annotations
 
 import math
-from enum import IntEnum
 from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
+from group_coordinator.schemas.apis import DECIDED, Patience
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from group_coordinator.pipeline.stream.offset import Selection
-
-
-class Patience(IntEnum):
-    """How many times `trigger.linger.ms` a request can wait, for each further share of its node's.
-
-    tests/bench/LIMITS.md has what four nodes cost with these numbers and with others.
-    """
-
-    NONE = 0
-    COMMITS = 1
-    HEARTBEATS = 2
-
-
-_PATIENCE = {"heartbeat": Patience.HEARTBEATS, "offset_commit": Patience.COMMITS}
 
 
 def linger_s(selection: Selection, linger_ms: int, most_ms: int) -> float:
@@ -54,7 +40,8 @@ def patience(rows: pa.Table) -> Patience:
     """Return the patience of the least patient of these rows of `requests`."""
     columns = in_contract_types(rows.select([name for name in rows.column_names if name == "api"]))
     apis = pc.unique(texts(columns, "api", len(rows))).to_pylist()
-    return min((_PATIENCE.get(api, Patience.NONE) for api in apis), default=Patience.HEARTBEATS)
+    known = (DECIDED[api].patience if api in DECIDED else Patience.NONE for api in apis)
+    return min(known, default=Patience.HEARTBEATS)
 
 
 class Lingering:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from group_coordinator.pipeline.stream.contract_types import in_contract_types, texts
 from group_coordinator.pipeline.stream.group_partitions import in_partitions
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH, NO_TIME, PACKED_SCHEMA
-from group_coordinator.schemas.messages import REFUSED
+from group_coordinator.schemas.decoding import REFUSED
 
 if TYPE_CHECKING:
     from group_coordinator.coordinator.group.partition import PartitionSet

@@ -36,7 +36,7 @@ from group_coordinator.pipeline.stream.contract_types import in_contract_types, 
 from group_coordinator.pipeline.stream.event_size import event_sizes
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH, PACKED_SCHEMA
 from group_coordinator.pipeline.stream.packing import pack_rows
-from group_coordinator.schemas.messages import REFUSED, decode_request
+from group_coordinator.schemas.decoding import REFUSED, decode_request
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

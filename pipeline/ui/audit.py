@@ -10,6 +10,7 @@ from msgspec import Struct, structs
 
 from group_coordinator.pipeline.admin.changes import RESET_PREFIX
 from group_coordinator.pipeline.ui.forms import choice, page_number, query_of, text
+from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.errors import ERROR_NAMES
 
 if TYPE_CHECKING:
@@ -26,8 +27,7 @@ KINDS = {
     "memberless": "is_without_member",
     "commits": "api = 'offset_commit'",
     "members": "api IN ('join_group', 'leave_group')",
-    "all": "api IN ('delete_groups', 'offset_delete', 'offset_commit', 'join_group', "
-    "'leave_group')",
+    "all": f"api IN {tuple(api.name for api in DECIDED.values() if api.is_audited)}",
 }
 # What a request of somebody who is no member did.
 DID = ("set back", "deleted", "created", "removed", "set forward", "set again")

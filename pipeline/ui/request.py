@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from group_coordinator.pipeline.ui.audit import errors_of, in_words
-from group_coordinator.schemas.messages import APIS
+from group_coordinator.schemas.apis import DECIDED
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.ui.snapshot import Snapshot
@@ -123,7 +123,7 @@ def _records(snapshot: Snapshot, request_id: str) -> list[dict[str, Any]]:
 def _body(snapshot: Snapshot, table: str, row: dict[str, Any]) -> dict[str, Any]:
     """The column of the row's API alone; its time narrows the files that are read."""
     api, time = row["api"], "sent_at" if table == "requests" else "responded_at"
-    if api not in APIS:
+    if api not in DECIDED:
         return {}
     columns = snapshot.query(f"SELECT * FROM {table} LIMIT 0").columns
     if api not in columns:

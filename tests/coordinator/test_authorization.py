@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_coordinator.coordinator.authorization import NEEDED_OF_GROUP, Authorizer, super_users_of
+from group_coordinator.coordinator.authorization import Authorizer, super_users_of
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.coordinator.group.batch import BatchSettings
-from group_coordinator.coordinator.group.coordinator import HANDLERS
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.schemas.acls import AclBinding, AclFilter, problem_of
+from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.errors import ErrorCode
-from group_coordinator.schemas.messages import APIS, Response
+from group_coordinator.schemas.messages import Response
 from tests.examples import examples
 
 ALICE, BOB = "User:alice", "User:bob"
@@ -364,13 +364,9 @@ DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 TOPIC_DENIED = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def test_every_api_has_its_operation() -> None:
-    assert set(NEEDED_OF_GROUP) == set(APIS) == {*HANDLERS, "find_coordinator"}
-
-
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", DECIDED)
 def test_each_api_needs_its_operation_on_the_group(api: str) -> None:
-    needed = NEEDED_OF_GROUP[api]
+    needed = DECIDED[api].operation
     for allowed in ("READ", "WRITE", "DELETE", "DESCRIBE", "CREATE"):
         answer = Deciding(group(allowed)).ask(api)
         enough = allowed == needed or (needed == "DESCRIBE" and allowed != "CREATE")

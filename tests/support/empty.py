@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 
 from group_coordinator.coordinator.group.batch import BatchResult, BatchSettings, GroupOutput
-from group_coordinator.schemas.messages import Malformed, RejectedRequest, Response, decode_request
+from group_coordinator.schemas.decoding import Malformed, decode_request
+from group_coordinator.schemas.messages import RejectedRequest, Response
 
 # Longer than any benchmark runs.
 _TIMER_MS = 3_600_000

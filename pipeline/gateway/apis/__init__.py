@@ -1,65 +1,13 @@
 """The APIs that the gateway answers, a module each; ApiVersions tells clients this list."""
 
-from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.apis import (
-    api_versions,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_groups,
-    delete_topics,
-    describe_acls,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_groups,
-    list_offsets,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    produce,
-    sasl_authenticate,
-    sasl_handshake,
-    sync_group,
-)
+from importlib import import_module
 
-_MODULES = (
-    api_versions,
-    create_acls,
-    create_partitions,
-    create_topics,
-    delete_acls,
-    delete_groups,
-    delete_topics,
-    describe_acls,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    fetch,
-    find_coordinator,
-    heartbeat,
-    init_producer_id,
-    join_group,
-    leave_group,
-    list_groups,
-    list_offsets,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    produce,
-    sasl_authenticate,
-    sasl_handshake,
-    sync_group,
-)
-APIS: dict[int, Api] = {module.API.key: module.API for module in _MODULES}
-# The versions of each API, by its key.
-VERSIONS = {key: range(api.lowest, api.highest + 1) for key, api in APIS.items()}
+from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.schemas import apis
+
+# By Kafka's key. A module has the name of its API.
+APIS: dict[int, Api] = {
+    row.key: import_module(f"{__name__}.{row.name}").API
+    for row in apis.APIS.values()
+    if row.versions
+}

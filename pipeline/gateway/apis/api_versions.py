@@ -7,20 +7,19 @@ from typing import TYPE_CHECKING
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from group_coordinator.pipeline.gateway.api import Api
+from group_coordinator.schemas.apis import APIS
 from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from group_coordinator.pipeline.gateway.call import Call
 
 
-async def _answer(call: Call, _request: ApiVersionsRequest) -> ApiVersionsResponse:
-    return supported(call.services.versions, 0)
+async def _answer(_call: Call, _request: ApiVersionsRequest) -> ApiVersionsResponse:
+    return supported(ErrorCode.NONE)
 
 
-def supported(versions: Mapping[int, range], code: int) -> ApiVersionsResponse:
-    """The answer that tells `versions`, the spoken ones by an API's key.
+def supported(code: int) -> ApiVersionsResponse:
+    """The answer that tells the versions that a gateway speaks of each API.
 
     With UNSUPPORTED_VERSION it is of version 0, whatever was asked.
     """
@@ -28,17 +27,13 @@ def supported(versions: Mapping[int, range], code: int) -> ApiVersionsResponse:
         error_code=code,
         api_keys=[
             ApiVersionsResponse.ApiVersion(
-                api_key=key, min_version=spoken[0], max_version=spoken[-1]
+                api_key=api.key, min_version=api.lowest, max_version=api.highest
             )
-            for key, spoken in sorted(versions.items())
+            for api in sorted(APIS.values(), key=lambda api: api.key)
+            if api.versions
         ],
         finalized_features_epoch=-1,
     )
 
 
-def unsupported(versions: Mapping[int, range]) -> ApiVersionsResponse:
-    """The answer to a version of ApiVersions that this gateway does not know."""
-    return supported(versions, ErrorCode.UNSUPPORTED_VERSION)
-
-
-API = Api(ApiVersionsRequest, 0, 4, _answer)
+API = Api(ApiVersionsRequest, _answer)

@@ -80,4 +80,4 @@ def _result(code: ErrorCode, why: str | None) -> Any:
     return CreateAclsResponse.AclCreationResult(error_code=int(code), error_message=why)
 
 
-API = Api(CreateAclsRequest, 1, 3, _answer)
+API = Api(CreateAclsRequest, _answer)

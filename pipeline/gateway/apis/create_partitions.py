@@ -46,4 +46,4 @@ def _result(name: str, made: Outcome) -> Any:
     )
 
 
-API = Api(CreatePartitionsRequest, 0, 3, _answer)
+API = Api(CreatePartitionsRequest, _answer)

@@ -62,4 +62,4 @@ def _result(name: str, made: Outcome, count: int) -> Any:
     )
 
 
-API = Api(CreateTopicsRequest, 2, 7, _answer)
+API = Api(CreateTopicsRequest, _answer)

@@ -74,4 +74,4 @@ def _result(code: ErrorCode, why: str | None, removed: Iterable[AclBinding] = ()
     )
 
 
-API = Api(DeleteAclsRequest, 1, 3, _answer)
+API = Api(DeleteAclsRequest, _answer)

@@ -36,4 +36,4 @@ def _response(answers: Sequence[messages.Response]) -> DeleteGroupsResponse:
     )
 
 
-API = Api(DeleteGroupsRequest, 0, 2, _answer, takes_room=True)
+API = Api(DeleteGroupsRequest, _answer, takes_room=True)

@@ -55,4 +55,4 @@ def _result(name: str | None, topic_id: UUID, made: Outcome) -> Any:
     return _Result(name=name, topic_id=topic_id, error_code=made.code, error_message=made.message)
 
 
-API = Api(DeleteTopicsRequest, 1, 6, _answer)
+API = Api(DeleteTopicsRequest, _answer)

@@ -69,4 +69,4 @@ def _by_resource(acls: Iterable[AclBinding]) -> list[Any]:
     ]
 
 
-API = Api(DescribeAclsRequest, 1, 3, _answer, aside=True)
+API = Api(DescribeAclsRequest, _answer, aside=True)

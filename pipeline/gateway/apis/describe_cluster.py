@@ -41,4 +41,4 @@ async def _answer(call: Call, request: DescribeClusterRequest) -> DescribeCluste
     )
 
 
-API = Api(DescribeClusterRequest, 0, 2, _answer)
+API = Api(DescribeClusterRequest, _answer)

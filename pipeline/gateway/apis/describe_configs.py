@@ -179,4 +179,4 @@ def _typed(values: msgspec.Struct, defaults: msgspec.Struct, source: int) -> Ite
             yield _Config(name, text, _DEFAULT if value == default else source)
 
 
-API = Api(DescribeConfigsRequest, 1, 4, _answer, aside=True)
+API = Api(DescribeConfigsRequest, _answer, aside=True)

@@ -51,4 +51,4 @@ def _group(decided: messages.Response) -> Any:
     )
 
 
-API = Api(DescribeGroupsRequest, 0, 6, _answer, takes_room=True, aside=True)
+API = Api(DescribeGroupsRequest, _answer, takes_room=True, aside=True)

@@ -166,4 +166,4 @@ def _encode(records: Sequence[Record]) -> bytes:
     return b"".join(encode_batch(list(each), is_append_time=True) for _, each in appends)
 
 
-API = Api(FetchRequest, 4, 12, _answer, parks=True)
+API = Api(FetchRequest, _answer)

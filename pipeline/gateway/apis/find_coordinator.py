@@ -78,4 +78,4 @@ def _none(code: ErrorCode, message: str | None) -> dict[str, Any]:
     }
 
 
-API = Api(FindCoordinatorRequest, 0, 6, _answer)
+API = Api(FindCoordinatorRequest, _answer)

@@ -63,4 +63,4 @@ def _write(code: int, version: int) -> bytes:
     return _CODE.pack(code)
 
 
-API = Api(HeartbeatRequest, 0, 4, Decided(_ask, _respond), Codec(_read, _write), repeats=True)
+API = Api(HeartbeatRequest, Decided(_ask, _respond), Codec(_read, _write), repeats=True)

@@ -48,4 +48,4 @@ def _response(
     )
 
 
-API = Api(InitProducerIdRequest, 0, 4, _answer)
+API = Api(InitProducerIdRequest, _answer)

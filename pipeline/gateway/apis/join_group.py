@@ -58,4 +58,4 @@ def _respond(
     )
 
 
-API = Api(JoinGroupRequest, 0, 9, Decided(_ask, _respond), parks=True)
+API = Api(JoinGroupRequest, Decided(_ask, _respond))

@@ -46,4 +46,4 @@ def _respond(
     )
 
 
-API = Api(LeaveGroupRequest, 0, 5, Decided(_ask, _respond, in_time=True))
+API = Api(LeaveGroupRequest, Decided(_ask, _respond, in_time=True))

@@ -45,4 +45,4 @@ def _groups(root: str) -> list[tuple[str, str, str]]:
     return [(row[0], row[1], row[2]) for row in Catalog(root).query(_GROUPS).rows]
 
 
-API = Api(ListGroupsRequest, 0, 5, _answer, aside=True)
+API = Api(ListGroupsRequest, _answer, aside=True)

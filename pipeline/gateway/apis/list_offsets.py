@@ -113,4 +113,4 @@ def _result(partition: int, code: ErrorCode, offset: int = _NONE, of_time: int =
     )
 
 
-API = Api(ListOffsetsRequest, 1, 10, _answer, aside=True)
+API = Api(ListOffsetsRequest, _answer, aside=True)

@@ -139,4 +139,4 @@ def _topic(call: Call, name: str, count: int) -> Any:
     )
 
 
-API = Api(MetadataRequest, 0, 12, _answer, aside=True)
+API = Api(MetadataRequest, _answer, aside=True)

@@ -122,4 +122,4 @@ def _write(topics: list[messages.TopicResult], version: int) -> bytes:
     return bytes(fields)
 
 
-API = Api(OffsetCommitRequest, 2, 9, Decided(_ask, _respond, in_time=True), Codec(_read, _write))
+API = Api(OffsetCommitRequest, Decided(_ask, _respond, in_time=True), Codec(_read, _write))

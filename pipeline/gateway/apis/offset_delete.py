@@ -46,4 +46,4 @@ async def _answer(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
     )
 
 
-API = Api(OffsetDeleteRequest, 0, 0, _answer)
+API = Api(OffsetDeleteRequest, _answer)

@@ -151,4 +151,4 @@ def _write(groups: Sequence[Fetched], version: int) -> bytes:
     return bytes(fields)
 
 
-API = Api(OffsetFetchRequest, 1, 9, _answer, Codec(_read, _write), takes_room=True, aside=True)
+API = Api(OffsetFetchRequest, _answer, Codec(_read, _write), takes_room=True, aside=True)

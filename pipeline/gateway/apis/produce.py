@@ -189,4 +189,4 @@ def _response(partition: int, outcome: Outcome) -> Any:
     )
 
 
-API = Api(ProduceRequest, 3, 12, _answer)
+API = Api(ProduceRequest, _answer)

@@ -25,4 +25,4 @@ async def _answer(_call: Call, _request: SaslAuthenticateRequest) -> SaslAuthent
     )
 
 
-API = Api(SaslAuthenticateRequest, 0, 2, _answer)
+API = Api(SaslAuthenticateRequest, _answer)

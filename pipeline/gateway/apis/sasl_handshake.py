@@ -20,4 +20,4 @@ async def _answer(_call: Call, _request: SaslHandshakeRequest) -> SaslHandshakeR
     return SaslHandshakeResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[])
 
 
-API = Api(SaslHandshakeRequest, 0, 1, _answer)
+API = Api(SaslHandshakeRequest, _answer)

@@ -40,4 +40,4 @@ def _respond(
     )
 
 
-API = Api(SyncGroupRequest, 0, 5, Decided(_ask, _respond), parks=True)
+API = Api(SyncGroupRequest, Decided(_ask, _respond))

@@ -33,7 +33,7 @@ class Frames:
         self._common: list[bytes] = []
         self._costly: list[bytes] = []
         for key, api in APIS.items():
-            for version in range(api.lowest, api.highest + 1):
+            for version in api.row.versions:
                 request: Any = api.request(version=version)
                 request.with_header(correlation_id=0, client_id="fuzz")
                 frame = bytes(request.encode(header=True))

@@ -54,7 +54,7 @@ def test_a_body_is_read_or_is_none(count: int) -> None:
     apis = list(APIS.items())
     for number in range(count):
         key, api = apis[number % len(apis)]
-        version = frames.version(api.lowest, api.highest)
+        version = frames.version(api.row.lowest, api.row.highest)
         body = frames.body(key, version)
         try:
             read_body(api, version, body, 0)

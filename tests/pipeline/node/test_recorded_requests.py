@@ -15,6 +15,7 @@ from group_coordinator.pipeline.stream.packed import FIRST_KEY, KEY_WIDTH, unpac
 from group_coordinator.pipeline.stream.request_pages import refuse_packed
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.request_log import RequestLog
+from group_coordinator.schemas.decoding import decode_request
 from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
     OffsetCommitPartition,
@@ -23,7 +24,6 @@ from group_coordinator.schemas.messages import (
     OffsetDeleteRequest,
     OffsetDeleteTopic,
     RequestEvent,
-    decode_request,
 )
 from tests.pipeline.rows import heartbeat
 

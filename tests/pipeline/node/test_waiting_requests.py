@@ -35,6 +35,7 @@ from group_coordinator.pipeline.stream.packing import pack_rows
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import open_table, table_uri
+from group_coordinator.schemas.decoding import decode_request, refusal
 from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -54,8 +55,6 @@ from group_coordinator.schemas.messages import (
     RequestEvent,
     SyncGroupAssignment,
     SyncGroupRequest,
-    decode_request,
-    refusal,
 )
 from group_coordinator.schemas.tables import (
     REJECTED_REQUESTS,

@@ -25,12 +25,12 @@ from group_coordinator.pipeline.settings import Settings
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH
 from group_coordinator.pipeline.stream.packing import pack_rows
 from group_coordinator.pipeline.tables.store import table_uri
+from group_coordinator.schemas.decoding import decode_request
 from group_coordinator.schemas.messages import (
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,
     RequestEvent,
-    decode_request,
 )
 from group_coordinator.schemas.tables import REQUESTS
 

@@ -42,12 +42,8 @@ from group_coordinator.pipeline.tables import request_lanes
 from group_coordinator.pipeline.tables.request_lanes import TAG, in_lanes
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import table_uri
-from group_coordinator.schemas.messages import (
-    LeaveGroupRequest,
-    Malformed,
-    RequestEvent,
-    decode_request,
-)
+from group_coordinator.schemas.decoding import Malformed, decode_request
+from group_coordinator.schemas.messages import LeaveGroupRequest, RequestEvent
 from group_coordinator.schemas.tables import REQUESTS, to_requests
 from tests.pipeline.damage import damage, spoil
 from tests.pipeline.rows import heartbeat

@@ -20,6 +20,7 @@ from group_coordinator.pipeline.stream.packing import (
     select_rows,
 )
 from group_coordinator.pipeline.tables.request_lanes import in_lanes
+from group_coordinator.schemas.decoding import Malformed, decode_request
 from group_coordinator.schemas.messages import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -27,7 +28,6 @@ from group_coordinator.schemas.messages import (
     JoinGroupRequest,
     LeaveGroupRequest,
     LeavingMember,
-    Malformed,
     OffsetCommitPartition,
     OffsetCommitRequest,
     OffsetCommitTopic,
@@ -36,7 +36,6 @@ from group_coordinator.schemas.messages import (
     RequestEvent,
     SyncGroupAssignment,
     SyncGroupRequest,
-    decode_request,
 )
 from group_coordinator.schemas.tables import REQUESTS, to_requests
 from tests.pipeline.rows import heartbeat

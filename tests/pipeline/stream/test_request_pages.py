@@ -14,7 +14,8 @@ from group_coordinator.pipeline.stream.event_size import event_sizes
 from group_coordinator.pipeline.stream.packed import KEY_WIDTH
 from group_coordinator.pipeline.stream.packing import pack_rows
 from group_coordinator.pipeline.stream.request_pages import LONGEST_ID, read_pages
-from group_coordinator.schemas.messages import REFUSED, Malformed, RequestEvent, decode_request
+from group_coordinator.schemas.decoding import REFUSED, Malformed, decode_request
+from group_coordinator.schemas.messages import RequestEvent
 from group_coordinator.schemas.tables import REQUESTS, to_requests
 from tests.pipeline.rows import heartbeat
 

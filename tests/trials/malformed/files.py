@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from msgspec import Struct
 
-from group_coordinator.schemas.messages import APIS
+from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.tables import REQUESTS
 from tests.trials.malformed.cells import Cells, array_of
 
@@ -26,7 +26,7 @@ MAY_WAIT = {"join_group", "sync_group"}
 # A request as its coordinator knows it: its group's id and its own.
 Key = tuple[str, str]
 
-_HEADERS = tuple(name for name in REQUESTS.schema.names if name not in APIS)
+_HEADERS = tuple(name for name in REQUESTS.schema.names if name not in DECIDED)
 _GROUPS = 2_000
 _NEST = 40
 # How many bodies of an api are known, and which share of the requests has a new one.
@@ -148,15 +148,15 @@ class MalformedFiles:
         if self._made == 1:
             # An id like any other, but only once.
             row["request_id"], row["group_id"] = b"", b"empty"
-        api = random.choice(APIS)
+        api = random.choice(list(DECIDED))
         if random.random() < 0.9:
             row["api"] = api.encode()
-        for name in (api, random.choice(APIS)) if random.random() < 0.1 else (api,):
+        for name in (api, random.choice(list(DECIDED))) if random.random() < 0.1 else (api,):
             row[name] = self._body(name, nulls)
         if self.members and random.random() < _OF_MEMBERS:
             group_id, member_id = random.choice(self.members)
             row["group_id"] = group_id.encode()
-            for name in APIS:
+            for name in DECIDED:
                 if row.get(name) and "member_id" in row[name]:
                     row[name] = {**row[name], "member_id": member_id.encode()}
         return row
@@ -174,7 +174,7 @@ class MalformedFiles:
     def _change_bodies(self, columns: dict[str, pa.Array], rows: int) -> None:
         """Give some bodies a field of another type, one more field, or one less."""
         random = self._random
-        for name in random.sample(APIS, 3):
+        for name in random.sample(list(DECIDED), 3):
             type_ = REQUESTS.schema.field(name).type
             fields = {field.name: columns[name].field(i) for i, field in enumerate(type_)}
             if len(fields) > 1 and random.random() < 0.5:

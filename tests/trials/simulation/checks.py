@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec import Struct
 
-from group_coordinator.coordinator.group.dedup import IDEMPOTENT
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, fold
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.tables.store import WRITTEN
+from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.messages import RequestEvent, Response
 from group_coordinator.schemas.records import (
     CoordinatorEvent,
@@ -222,7 +222,7 @@ class Observer:
             before = self.answered[request_id]
             late = (response.responded_at or 0) - (before.responded_at or 0) > _WINDOW_MS
             late = late or self._world.now - self._answered_at[request_id] > _WINDOW_MS
-            moved = asked.event.api in IDEMPOTENT and decider != self._deciders[request_id]
+            moved = DECIDED[asked.event.api].is_repeatable and decider != self._deciders[request_id]
             if asked.rows > 1 and (late or moved):
                 # A group remembers requests for the window; of reads and heartbeats, which may be
                 # decided twice, nothing moves with it.

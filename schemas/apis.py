@@ -1,0 +1,139 @@
+"""The APIs of Kafka that are served: one table, a row each, which all else about them reads.
+
+A new API that the coordinator decides is its Structs and columns in `messages`, a row here, its
+handler in `coordinator.group`, and its line on a page. What a gateway serves of it is a module of
+its name in `pipeline.gateway.apis`.
+
+Source: Apache Kafka, ApiKeys; KafkaApis, which operation each API needs.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from msgspec import Struct
+
+from group_coordinator.schemas import messages as m
+from group_coordinator.schemas.errors import ErrorCode
+
+
+class Patience(IntEnum):
+    """How many times `trigger.linger.ms` a request can wait, for each further share of its node's.
+
+    tests/bench/LIMITS.md has what four nodes cost with these numbers and with others.
+    """
+
+    NONE = 0
+    COMMITS = 1
+    HEARTBEATS = 2
+
+
+class Api(Struct, frozen=True):
+    """One API. A gateway speaks the versions `lowest` to `highest`, if any; `key` is Kafka's.
+
+    `parks`: an answer may wait for other clients' requests, so they must be read meanwhile, however
+    many such requests there are. `queue`: once a request stands in its queue, the connection's next
+    one of the same queue begins: "records", or "rows" of `requests` that wait for nobody else's.
+    `is_done_unheard`: it is done though its client has left; all else is done for its answer.
+    """
+
+    name: str
+    key: int
+    lowest: int = 0
+    highest: int = -1
+    parks: bool = False
+    queue: str | None = None
+    is_done_unheard: bool = False
+
+    @property
+    def versions(self) -> range:
+        """Those that a gateway speaks."""
+        return range(self.lowest, self.highest + 1)
+
+    @property
+    def frames_begin(self) -> bytes:
+        """How its frames begin: with its key."""
+        return self.key.to_bytes(2, "big")
+
+
+class DecidedApi(Api, frozen=True, kw_only=True):
+    """An API that the coordinator decides; `name` is that of its columns.
+
+    `request` and `response` are the columns' Structs. Events have the versions 0 to `newest`, that
+    of Kafka 4.1. `operation`, one of `acls.Operation`, is what ACLs ask for on the group.
+    `is_repeatable`: a second decision changes nothing that the first did not. `of_other_type` is
+    what Kafka answers if the group is not a classic one; but to OffsetFetch Kafka answers no
+    offsets, after which a consumer would begin anew. Whether a group of an unknown kind is empty is
+    not known, so it is not deleted.
+    `is_audited`: the page of changes shows who asked for it.
+    """
+
+    request: type[Struct]
+    response: type[Struct]
+    newest: int
+    operation: str
+    needs_group_id: bool = False
+    is_repeatable: bool = False
+    patience: Patience = Patience.NONE
+    of_other_type: ErrorCode = ErrorCode.GROUP_ID_NOT_FOUND
+    is_audited: bool = False
+
+
+# A row reads better in lines of its own making.
+# fmt: off
+_SERVED = (
+    Api("produce", 0, 3, 12, queue="records", is_done_unheard=True),
+    Api("fetch", 1, 4, 12, parks=True),
+    Api("list_offsets", 2, 1, 10),
+    Api("metadata", 3, 0, 12),
+    Api("list_groups", 16, 0, 5),
+    Api("sasl_handshake", 17, 0, 1),
+    Api("api_versions", 18, 0, 4),
+    Api("create_topics", 19, 2, 7),
+    Api("delete_topics", 20, 1, 6),
+    Api("init_producer_id", 22, 0, 4),
+    Api("describe_acls", 29, 1, 3),
+    Api("create_acls", 30, 1, 3),
+    Api("delete_acls", 31, 1, 3),
+    Api("describe_configs", 32, 1, 4),
+    Api("sasl_authenticate", 36, 0, 2),
+    Api("create_partitions", 37, 0, 3),
+    Api("describe_cluster", 60, 0, 2),
+)
+_DECIDED = (
+    DecidedApi("find_coordinator", 10, 0, 6, newest=6, operation="DESCRIBE", is_repeatable=True,
+        request=m.FindCoordinatorRequest, response=m.FindCoordinatorResponse),
+    DecidedApi("join_group", 11, 0, 9, newest=9, operation="READ", needs_group_id=True, parks=True,
+        request=m.JoinGroupRequest, response=m.JoinGroupResponse, is_audited=True,
+        of_other_type=ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+    DecidedApi("sync_group", 14, 0, 5, newest=5, operation="READ", needs_group_id=True, parks=True,
+        request=m.SyncGroupRequest, response=m.SyncGroupResponse,
+        of_other_type=ErrorCode.UNKNOWN_MEMBER_ID),
+    DecidedApi("heartbeat", 12, 0, 4, newest=4, operation="READ", needs_group_id=True,
+        request=m.HeartbeatRequest, response=m.HeartbeatResponse, is_repeatable=True,
+        queue="rows", patience=Patience.HEARTBEATS, of_other_type=ErrorCode.UNKNOWN_MEMBER_ID),
+    DecidedApi("leave_group", 13, 0, 5, newest=5, operation="READ", needs_group_id=True,
+        request=m.LeaveGroupRequest, response=m.LeaveGroupResponse, is_audited=True,
+        queue="rows", is_done_unheard=True, of_other_type=ErrorCode.UNKNOWN_MEMBER_ID),
+    DecidedApi("offset_commit", 8, 2, 9, newest=10, operation="READ",
+        request=m.OffsetCommitRequest, response=m.OffsetCommitResponse, is_audited=True,
+        queue="rows", is_done_unheard=True, patience=Patience.COMMITS),
+    DecidedApi("offset_fetch", 9, 1, 9, newest=10, operation="DESCRIBE", is_repeatable=True,
+        request=m.OffsetFetchRequest, response=m.OffsetFetchResponse),
+    DecidedApi("describe_groups", 15, 0, 6, newest=6, operation="DESCRIBE", is_repeatable=True,
+        request=m.DescribeGroupsRequest, response=m.DescribeGroupsResponse),
+    DecidedApi("delete_groups", 42, 0, 2, newest=2, operation="DELETE", is_audited=True,
+        request=m.DeleteGroupsRequest, response=m.DeleteGroupsResponse,
+        of_other_type=ErrorCode.NON_EMPTY_GROUP),
+    DecidedApi("offset_delete", 47, 0, 0, newest=0, operation="DELETE", needs_group_id=True,
+        request=m.OffsetDeleteRequest, response=m.OffsetDeleteResponse, is_audited=True),
+)
+# fmt: on
+APIS: dict[str, Api] = {api.name: api for api in (*_SERVED, *_DECIDED)}
+DECIDED: dict[str, DecidedApi] = {api.name: api for api in _DECIDED}
+
+
+def version_of(event: m.RequestEvent) -> int:
+    """The version of a request; a null `api_version` means the newest."""
+    version = event.api_version
+    return DECIDED[event.api].newest if version is None else version
