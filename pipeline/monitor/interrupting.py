@@ -10,7 +10,7 @@ from __future__ import annotations
 import signal
 import socket
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline import background
@@ -44,13 +44,16 @@ def interrupts_end(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         if tell.fileno() >= 0:
             tell.send(_END)
 
-    with told, tell:
-        worker = background.start("interrupts", look, stop)
-        before = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
-        try:
-            yield
-        finally:
-            with interrupts_deferred():
-                signal.set_wakeup_fd(before)
-                stop()
-                worker.join()
+    def end(worker: background.Worker, before: int) -> None:
+        with interrupts_deferred():
+            signal.set_wakeup_fd(before)
+            stop()
+            worker.join()
+
+    with told, tell, ExitStack() as ends:
+        # The thread is ended before its socket is closed, even if a signal comes as it starts.
+        with interrupts_deferred():
+            worker = background.start("interrupts", look, stop)
+            before = signal.set_wakeup_fd(tell.fileno(), warn_on_full_buffer=False)
+            ends.callback(end, worker, before)
+        yield

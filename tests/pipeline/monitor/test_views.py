@@ -18,6 +18,7 @@ from group_coordinator.coordinator.consumer.protocol import (
     decode_assignment,
     encode_assignment,
 )
+from group_coordinator.pipeline import background
 from group_coordinator.pipeline.admin.described import list_groups
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.monitor import catalog as catalog_module
@@ -98,6 +99,24 @@ def test_ctrl_c_ends_what_a_catalogue_begins_with(
     monkeypatch.setattr(duckdb, "connect", lambda _name: Interrupted())
     with pytest.raises(KeyboardInterrupt):
         Catalog(log.root)
+
+
+def test_ctrl_c_while_a_query_begins_leaves_no_thread_behind(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = Catalog(log.root)
+    start = background.start
+
+    def interrupted(*given: Any) -> background.Worker:
+        started.append(start(*given))
+        signal.raise_signal(signal.SIGINT)
+        return started[0]
+
+    started: list[background.Worker] = []
+    monkeypatch.setattr(background, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        catalog.query("SELECT 1")
+    assert [each.is_alive() for each in started] == [False]
 
 
 # --- lag ------------------------------------------------------------------------------------------
