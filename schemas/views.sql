@@ -158,6 +158,27 @@ WHERE api IN ('delete_groups', 'offset_delete')
 OR api = 'offset_commit' AND coalesce(offset_commit.member_id, '') = ''
 OR api = 'leave_group' AND coalesce(leave_group.members[1].member_id, '') = '';
 
+-- Every request that is still kept, and what those of somebody who is no member did to the group's offsets.
+CREATE VIEW request_effects AS
+SELECT
+    requests.request_id AS request_id,
+    requests.group_id AS group_id,
+    requests.sent_at AS sent_at,
+    requests.api AS api,
+    changed.request_id IS NOT NULL AS is_without_member,
+    did,
+    requests.principal AS principal,
+    signature IS NOT NULL AS is_signed,
+    requests.client_id AS client_id,
+    requests.client_host AS client_host,
+    offset_commit,
+    offset_delete,
+    join_group,
+    leave_group
+FROM requests
+LEFT JOIN changes_without_member changed
+ON changed.group_id = requests.group_id AND changed.request_id = requests.request_id;
+
 -- The state of every group, from its last transition; a group that only stores offsets is Empty. A group with records of
 -- unknown kinds is Unknown, Kafka's word: this release cannot tell its state.
 CREATE VIEW groups AS
@@ -238,6 +259,20 @@ FROM (
     SELECT group_id, generation, member_id, client_id, client_host, unnest(assignment) AS assigned
     FROM group_members
 ) members;
+
+-- How many members of a group share a topic, and how many partitions of it they have together.
+CREATE VIEW group_topics AS
+SELECT group_id, assigned.topic AS topic, count(*) AS members,
+       CAST(sum(len(assigned.partitions)) AS BIGINT) AS partitions
+FROM (SELECT group_id, unnest(assignment) AS assigned FROM group_members) members
+GROUP BY ALL;
+
+-- How many members of a group have no partition.
+CREATE VIEW empty_members AS
+SELECT group_id, count(*) AS members
+FROM group_members
+WHERE len(assignment) = 0
+GROUP BY group_id;
 
 -- Every rebalance: when and why it began, when the next generation was stored, and its number.
 CREATE VIEW rebalances AS
@@ -352,6 +387,15 @@ LEFT JOIN (
 ON known.topic = numbered.topic AND known."partition" = numbered."partition"
 LEFT JOIN unindexed_topics ON unindexed_topics.topic = numbered.topic;
 
+-- The sums of each topic's first offsets and next ones.
+CREATE VIEW topic_offsets AS
+SELECT
+    topic,
+    CAST(sum(log_start_offset) AS DOUBLE) AS log_start_offsets,
+    CAST(sum(log_end_offset) AS DOUBLE) AS log_end_offsets
+FROM topic_ends
+GROUP BY topic;
+
 -- How far each group is behind in each partition that it has committed. Of a topic that is no table the ends are not
 -- known, and the lag is null. lag_seconds: for how long the first record that the group has not read has been there.
 CREATE VIEW lag AS
@@ -384,6 +428,81 @@ FROM (
 ASOF LEFT JOIN (SELECT * FROM topic_segments WHERE end_offset > base_offset) segments
 ON segments.topic = ended.topic AND segments."partition" = ended."partition"
 AND ended.unread >= segments.base_offset;
+
+-- Each group's lag in all its partitions, and the greatest of one of them. Null: no end is known.
+CREATE VIEW group_lag AS
+SELECT group_id, CAST(sum(lag) AS BIGINT) AS lag, max(lag) AS max_lag, max(lag_seconds) AS lag_seconds
+FROM lag
+GROUP BY group_id;
+
+-- Each group's lag in a topic, and the sum of its committed offsets there.
+CREATE VIEW group_topic_lag AS
+SELECT group_id, topic, CAST(sum(lag) AS BIGINT) AS lag, CAST(sum(committed_offset) AS DOUBLE) AS committed_offsets
+FROM lag
+GROUP BY group_id, topic;
+
+-- The lag beside a member that was assigned the partition, if there is one.
+CREATE VIEW owned_lag AS
+SELECT lag.*, member_id, client_id, client_host
+FROM lag
+LEFT JOIN (
+    SELECT
+        group_id,
+        topic,
+        "partition",
+        any_value(member_id) AS member_id,
+        any_value(client_id) AS client_id,
+        any_value(client_host) AS client_host
+    FROM member_partitions
+    GROUP BY group_id, topic, "partition"
+) owners
+ON owners.group_id = lag.group_id AND owners.topic = lag.topic AND owners."partition" = lag."partition";
+
+-- Where each group stands in every partition that it has committed or that a member was assigned. One row for each
+-- member that was assigned the partition. No join of the two: of one group only its own records are looked at.
+CREATE VIEW group_partitions AS
+SELECT
+    placed.group_id AS group_id,
+    placed.topic AS topic,
+    placed."partition" AS "partition",
+    leader_epoch,
+    committed_offset,
+    log_end_offset,
+    CASE WHEN log_end_offset IS NOT NULL AND committed_offset IS NOT NULL
+         THEN behind(log_end_offset, committed_offset) END AS lag,
+    holder.member_id AS member_id,
+    holder.client_host AS client_host,
+    holder.client_id AS client_id
+FROM (
+    SELECT group_id, topic, "partition", leader_epoch, committed_offset, unnest(coalesce(holders, [NULL])) AS holder
+    FROM (
+        SELECT
+            group_id,
+            topic,
+            "partition",
+            any_value(leader_epoch) AS leader_epoch,
+            any_value(committed_offset) AS committed_offset,
+            list(holder) FILTER (holder IS NOT NULL) AS holders
+        FROM (
+            SELECT
+                group_id,
+                topic,
+                "partition",
+                CASE WHEN leader_epoch >= 0 THEN leader_epoch END AS leader_epoch,
+                committed_offset
+            FROM committed_offsets
+            UNION ALL BY NAME
+            SELECT
+                group_id,
+                topic,
+                "partition",
+                {'member_id': member_id, 'client_host': client_host, 'client_id': client_id} AS holder
+            FROM member_partitions
+        ) parts
+        GROUP BY group_id, topic, "partition"
+    ) grouped
+) placed
+LEFT JOIN topic_ends ON topic_ends.topic = placed.topic AND topic_ends."partition" = placed."partition";
 
 -- Where each partition ended when: the end grew evenly from log_end_offset at that time to next_end_offset at
 -- next_at. A commit of a user's table gives all its records at once.
@@ -568,3 +687,59 @@ FROM (
     QUALIFY row_number() OVER (PARTITION BY "partition" ORDER BY epoch DESC) = 1
 )
 WHERE event = 'claimed';
+
+-- Which coordinator decides the requests of which group: the owner of the offsets partition that has its records.
+CREATE VIEW group_coordinators AS
+SELECT group_id, coordinators."partition" AS "partition", node_id, host, port
+FROM (
+    SELECT group_id, arg_max("partition", log_offset) AS "partition"
+    FROM offsets_topic
+    WHERE group_id IS NOT NULL
+    GROUP BY group_id
+) located
+JOIN coordinators ON coordinators."partition" = located."partition";
+
+-- The state of every group and its coordinator; node_id null: nobody coordinates it now.
+CREATE VIEW group_states AS
+SELECT groups.group_id AS group_id, host, port, node_id, protocol_type, nullif(protocol, '') AS protocol, state,
+       generation, num_members
+FROM groups LEFT JOIN group_coordinators ON group_coordinators.group_id = groups.group_id;
+
+-- How many groups there are, in all and in each of Kafka's states, and how many committed offsets.
+CREATE VIEW group_counts AS
+SELECT
+    count(*) AS groups,
+    (SELECT count(*) FROM committed_offsets) AS offsets,
+    count(*) FILTER (state = 'PreparingRebalance') AS preparing_rebalance,
+    count(*) FILTER (state = 'CompletingRebalance') AS completing_rebalance,
+    count(*) FILTER (state = 'Stable') AS stable,
+    count(*) FILTER (state = 'Dead') AS dead,
+    count(*) FILTER (state = 'Empty') AS empty
+FROM groups;
+
+-- What a list of groups shows of each. Why a group is Stable tells nobody anything: its leader has synced. What its
+-- members want to know is why they were rebalanced before.
+CREATE VIEW group_overview AS
+SELECT
+    groups.* REPLACE (
+        CASE WHEN groups.state = 'Stable' THEN coalesce(rebalanced.reason, groups.reason)
+             ELSE groups.reason END AS reason
+    ),
+    coalesce(partitions, 0) AS partitions,
+    lag,
+    lag_seconds,
+    coalesce(topics, []) AS topics,
+    verdict
+FROM groups
+LEFT JOIN group_verdicts ON group_verdicts.group_id = groups.group_id
+LEFT JOIN (
+    SELECT group_id, list(DISTINCT topic ORDER BY topic) AS topics FROM committed_offsets GROUP BY group_id
+) committed
+ON committed.group_id = groups.group_id
+LEFT JOIN (
+    SELECT group_id, arg_max(reason, "at") AS reason
+    FROM group_events
+    WHERE event = 'transition' AND to_state = 'PreparingRebalance'
+    GROUP BY group_id
+) rebalanced
+ON rebalanced.group_id = groups.group_id;

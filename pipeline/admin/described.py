@@ -103,25 +103,12 @@ def list_groups(catalog: Catalog, states: Sequence[str] = ()) -> list[ListedGrou
 def partition_lags(catalog: Catalog, group_ids: Sequence[str]) -> list[PartitionLag]:
     """Return the partitions of groups in order."""
     chosen, parameters = among("group_id", group_ids)
-    query = f"""
-    WITH committed AS (
-        SELECT group_id, topic, "partition", leader_epoch, committed_offset
-        FROM committed_offsets WHERE {chosen}
-    ),
-    held AS (
-        SELECT group_id, topic, "partition", member_id, client_host, client_id
-        FROM member_partitions WHERE {chosen}
+    names = ", ".join(f'"{name}"' for name in PartitionLag.__struct_fields__)
+    query = (
+        f"SELECT {names} FROM group_partitions WHERE {chosen} "
+        'ORDER BY group_id, topic, "partition", member_id'
     )
-    SELECT group_id, topic, "partition",
-           CASE WHEN leader_epoch >= 0 THEN leader_epoch END, committed_offset, log_end_offset,
-           CASE WHEN log_end_offset IS NOT NULL AND committed_offset IS NOT NULL
-                THEN behind(log_end_offset, committed_offset) END,
-           member_id, client_host, client_id
-    FROM committed FULL JOIN held USING (group_id, topic, "partition")
-    LEFT JOIN topic_ends USING (topic, "partition")
-    ORDER BY group_id, topic, "partition", member_id
-    """
-    return [PartitionLag(*row) for row in catalog.query(query, parameters * 2).rows]
+    return [PartitionLag(*row) for row in catalog.query(query, parameters).rows]
 
 
 def unindexed_topics(
@@ -157,14 +144,6 @@ def members_of(catalog: Catalog, group_ids: Sequence[str]) -> list[Member]:
 def states_of(catalog: Catalog, group_ids: Sequence[str]) -> list[GroupState]:
     """Return the states of groups, by group id."""
     chosen, parameters = among("group_id", group_ids)
-    query = f"""
-    SELECT group_id, host, port, node_id, nullif(protocol, ''), state, generation, num_members
-    FROM groups
-    LEFT JOIN (
-        SELECT group_id, arg_max("partition", log_offset) AS offsets_partition FROM offsets_topic
-        WHERE {chosen} GROUP BY group_id
-    ) USING (group_id)
-    LEFT JOIN coordinators ON coordinators."partition" = offsets_partition
-    WHERE {chosen} ORDER BY group_id
-    """
-    return [GroupState(*row) for row in catalog.query(query, parameters * 2).rows]
+    names = ", ".join(GroupState.__struct_fields__)
+    query = f"SELECT {names} FROM group_states WHERE {chosen} ORDER BY group_id"
+    return [GroupState(*row) for row in catalog.query(query, parameters).rows]

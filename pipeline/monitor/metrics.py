@@ -22,7 +22,7 @@ from group_coordinator.pipeline.delta.data_files import to_table
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.monitor.catalog import Catalog
-from group_coordinator.pipeline.monitor.metric_queries import CLUSTER, GAUGES, HELD, Gauge
+from group_coordinator.pipeline.monitor.metric_rows import CLUSTER, GAUGES, HELD, Gauge
 from group_coordinator.pipeline.monitor.traffic import BATCH_BOUNDS_S, Traffic
 from group_coordinator.pipeline.tables.store import has_table, table_uri
 from group_coordinator.schemas.tables import ON_DEMAND, TABLES
@@ -140,9 +140,8 @@ class RootMetrics(Collector):
     def _all(self) -> Iterator[Metric]:
         self._traffic.poll()
         catalog = Catalog(self._root)
-        for name, sql in HELD.items():
-            query = None if sql is None else sql.format(max_groups=self._settings.max_groups)
-            catalog.hold(name, query)
+        for name, sql in HELD:
+            catalog.hold(name, sql.format(max_groups=self._settings.max_groups))
         for each in GAUGES:
             yield _family(catalog, each, self._settings.cluster_name)
         yield from self._of_traffic(catalog)
@@ -205,7 +204,7 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 def _family(catalog: Catalog, gauge: Gauge, cluster_name: str) -> Metric:
     common = [cluster_name] if CLUSTER in gauge.labels else []
-    family = GaugeMetricFamily(gauge.name, gauge.help, labels=gauge.labels)
+    family = GaugeMetricFamily(gauge.name, gauge.help, labels=list(gauge.labels))
     for *labels, value in catalog.query(gauge.sql).rows:
-        family.add_metric([*common, *map(str, labels)], value)
+        family.add_metric([*common, *("" if each is None else str(each) for each in labels)], value)
     return family

@@ -58,8 +58,8 @@ def names_in(ask: Ask, sql: str) -> Named | None:
 
     `ask` runs a query of DuckDB's. A text that cannot be parsed names nothing.
 
-    DuckDB's `get_table_names` binds as well: it fails where a table that is still to be made is
-    joined by `USING`, and for parameters.
+    DuckDB's `get_table_names` binds as well: it fails for parameters, for views with an ASOF JOIN,
+    and where a table that is still to be made is joined by `USING`.
     """
     ((text,),) = ask("SELECT json_serialize_sql(" + quoted(sql) + ")")
     parsed = msgspec.json.decode(text)

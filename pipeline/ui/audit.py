@@ -31,11 +31,6 @@ KINDS = {
 }
 # What a request of somebody who is no member did.
 DID = ("set back", "deleted", "created", "removed", "set forward", "set again")
-_REQUESTS = (
-    "(SELECT requests.*, changed.request_id IS NOT NULL AS is_without_member, did FROM requests "
-    "LEFT JOIN changes_without_member changed ON changed.group_id = requests.group_id "
-    "AND changed.request_id = requests.request_id) asked"
-)
 KIND_WORDS = {
     "operators": "Operators' changes",
     "memberless": "All without a member",
@@ -133,9 +128,9 @@ def list_changes(snapshot: Snapshot, wanted: AuditFilter, size: int = PAGE_SIZE)
         if getattr(wanted, name):
             clauses.append(f"sent_at {relation} CAST(? AS TIMESTAMP)")
             values.append(getattr(wanted, name))
-    named = f"FROM {_REQUESTS} WHERE {' AND '.join(clauses)} "
+    named = f"FROM request_effects WHERE {' AND '.join(clauses)} "
     requests = snapshot.rows(
-        "SELECT request_id, group_id, api, did, principal, signature IS NOT NULL AS is_signed, "
+        "SELECT request_id, group_id, api, did, principal, is_signed, "
         "client_id, client_host, sent_at, offset_commit, offset_delete, join_group, leave_group "
         f"{named}"
         "ORDER BY sent_at DESC NULLS LAST, request_id LIMIT ? OFFSET ?",

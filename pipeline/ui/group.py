@@ -101,7 +101,7 @@ class GroupPage(Struct, frozen=True):
 
 def read_group(snapshot: Snapshot, group_id: str) -> GroupPage:
     """Collect what the tables say of a group. Raises QueryError."""
-    heads = snapshot.rows("SELECT * FROM held_groups WHERE group_id = ?", group_id)
+    heads = snapshot.rows("SELECT * FROM group_overview WHERE group_id = ?", group_id)
     members = _members(snapshot, group_id)
     lags = snapshot.rows(
         'SELECT * FROM verdicts WHERE group_id = ? ORDER BY lag DESC NULLS LAST, topic, "partition"'
@@ -141,9 +141,7 @@ def read_group(snapshot: Snapshot, group_id: str) -> GroupPage:
 
 def _coordinator(snapshot: Snapshot, group_id: str) -> str | None:
     rows = snapshot.query(
-        'SELECT node_id, host, port FROM coordinators WHERE "partition" = '
-        '(SELECT any_value("partition") FROM offsets_topic WHERE group_id = ?)',
-        group_id,
+        "SELECT node_id, host, port FROM group_coordinators WHERE group_id = ?", group_id
     ).rows
     return f"node {rows[0][0]} at {rows[0][1]}:{rows[0][2]}" if rows else None
 

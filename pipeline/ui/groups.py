@@ -97,11 +97,11 @@ class GroupList(Struct, frozen=True):
 def list_groups(snapshot: Snapshot, wanted: GroupFilter) -> GroupList:
     """Return the page of the list that the filter names, or the last one if there are fewer."""
     where, values = wanted._where()
-    ((found,),) = snapshot.query(f"SELECT count(*) FROM held_groups {where}", *values).rows
+    ((found,),) = snapshot.query(f"SELECT count(*) FROM group_overview {where}", *values).rows
     pages = max(1, -(-found // PAGE_SIZE))
     shown = structs.replace(wanted, page=min(wanted.page, pages))
     rows = snapshot.rows(
-        f"SELECT * FROM held_groups {where} ORDER BY {SORTS[shown.sort]} LIMIT ? OFFSET ?",
+        f"SELECT * FROM group_overview {where} ORDER BY {SORTS[shown.sort]} LIMIT ? OFFSET ?",
         *values,
         PAGE_SIZE,
         (shown.page - 1) * PAGE_SIZE,
@@ -126,7 +126,7 @@ def list_groups(snapshot: Snapshot, wanted: GroupFilter) -> GroupList:
 
 def _counts(snapshot: Snapshot, column: str) -> dict[str, int]:
     query = (
-        f"SELECT {column}, count(*) FROM held_groups WHERE {column} IS NOT NULL "
+        f"SELECT {column}, count(*) FROM group_overview WHERE {column} IS NOT NULL "
         f"GROUP BY {column} ORDER BY count(*) DESC, {column}"
     )
     return dict(snapshot.query(query).rows)

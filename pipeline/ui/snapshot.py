@@ -34,39 +34,6 @@ _SHARE = 10
 PATIENCE_S = 30.0
 _TOO_OLD = 6
 
-# The worst verdict of its partitions is a group's. Why a group is Stable tells nobody anything: its
-# leader has synced; what its members want to know is why they were rebalanced before.
-_OVERVIEW = """
-WITH positions AS (
-    SELECT
-        group_id,
-        CASE max(CASE verdict WHEN 'stopped' THEN 4 WHEN 'stalled' THEN 3 WHEN 'lagging' THEN 2
-                              WHEN 'OK' THEN 1 END)
-            WHEN 4 THEN 'stopped' WHEN 3 THEN 'stalled' WHEN 2 THEN 'lagging' WHEN 1 THEN 'OK'
-        END AS verdict,
-        count(*) AS partitions,
-        sum(lag)::BIGINT AS lag,
-        max(lag_seconds) AS lag_seconds,
-        list(DISTINCT topic ORDER BY topic) AS topics
-    FROM verdicts GROUP BY group_id
-)
-SELECT
-    groups.* REPLACE (
-        CASE WHEN groups.state = 'Stable' THEN coalesce(rebalanced.reason, groups.reason)
-             ELSE groups.reason END AS reason
-    ),
-    coalesce(partitions, 0) AS partitions,
-    lag,
-    lag_seconds,
-    coalesce(topics, []) AS topics,
-    verdict
-FROM groups LEFT JOIN positions USING (group_id)
-LEFT JOIN (
-    SELECT group_id, arg_max(reason, "at") AS reason FROM group_events
-    WHERE event = 'transition' AND to_state = 'PreparingRebalance' GROUP BY group_id
-) rebalanced USING (group_id)
-ORDER BY group_id
-"""
 # The topics that groups have committed.
 _TOPICS = "SELECT DISTINCT topic FROM verdicts"
 
@@ -76,10 +43,10 @@ class Unreadable(Failure):
 
 
 class Snapshot:
-    """The tables `held_groups` and `held_topics`, beside all tables and views of the root.
+    """The tables and views of the root, and the table `held_topics`.
 
-    The committed offsets, the groups' metadata and the verdicts are held too, so `group_members` is
-    answered from memory as well.
+    The overview, the committed offsets, the groups' metadata and the verdicts are held in memory,
+    so `group_members` is answered from memory as well.
 
     May be asked by any number of threads; their queries take turns, each of them has all cores.
     Raises NoRoot and QueryError, and DeltaError or OSError for tables that cannot be read.
@@ -93,7 +60,7 @@ class Snapshot:
         self._catalog = Catalog(root)
         for view in ("committed_offsets", "stored_groups", "verdicts"):
             self._catalog.hold(view)
-        self._catalog.hold("held_groups", _OVERVIEW)
+        self._catalog.hold("group_overview", "FROM group_overview ORDER BY group_id")
         self._catalog.hold("held_topics", _TOPICS)
         self.made = monotonic()
         self.took_s = self.made - began

@@ -27,7 +27,8 @@ from group_coordinator.coordinator.consumer.protocol import (
 )
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.monitor import metrics
-from group_coordinator.pipeline.monitor.metric_queries import GAUGES
+from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.monitor.metric_rows import CLUSTER, GAUGES, HELD
 from group_coordinator.pipeline.monitor.metrics import MetricsSettings, RootMetrics
 from group_coordinator.pipeline.monitor.serving import serving_metrics
 from group_coordinator.schemas.messages import Response
@@ -256,6 +257,16 @@ def test_prometheus_reads_what_is_served(log: Log) -> None:
         text = answer.read().decode()
     names = {family.name for family in text_string_to_metric_families(text)}
     assert {gauge.name for gauge in GAUGES} <= names
+
+
+def test_a_metric_is_a_column_of_a_view_and_so_are_its_labels(empty_root: Path) -> None:
+    catalog = Catalog(str(empty_root))
+    for name, sql in HELD:
+        catalog.hold(name, sql.format(max_groups=10))
+    assert {each.view for each in GAUGES} <= {*catalog.names(), "left_out"}
+    for each in GAUGES:
+        labels = [name for name in each.labels if name != CLUSTER]
+        assert len(catalog.query(each.sql).columns) == len(labels) + 1, each.name
 
 
 @pytest.mark.parametrize(

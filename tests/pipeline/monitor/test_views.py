@@ -19,18 +19,22 @@ from group_coordinator.coordinator.consumer.protocol import (
     encode_assignment,
 )
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.admin.described import list_groups
+from group_coordinator.pipeline.admin.described import list_groups, partition_lags, states_of
+from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.monitor import catalog as catalog_module
 from group_coordinator.pipeline.monitor.catalog import Catalog, QueryError
+from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.records import (
     GROUP_METADATA,
     OFFSET_COMMIT,
+    CoordinatorEvent,
     GroupMetadataValue,
     MemberMetadata,
     OffsetCommitValue,
     Record,
 )
+from group_coordinator.schemas.tables import COORDINATORS, to_arrow
 from tests.pipeline.offsets_log import Log, commit
 from tests.pipeline.topics.logs import appender, batch, make
 from tests.pipeline.topics.tables import append, define, ends, opened
@@ -274,6 +278,33 @@ def test_a_partition_that_no_topic_has_hides_no_other_group(log: Log) -> None:
     catalog = Catalog(log.root)
     asked = 'SELECT group_id, topic, "partition" FROM member_partitions ORDER BY ALL'
     assert catalog.query(asked).rows == [("odd", "t", -(2**31)), ("plain", "t", 1)]
+
+
+def test_a_partition_is_told_of_by_its_commit_and_by_every_member_that_has_it(log: Log) -> None:
+    members = tuple(
+        MemberMetadata(f"m{n}", None, f"c{n}", "/h", 1, 2, b"", encoded(*at))
+        for n, at in enumerate(([("t", 1)], [("t", 1), ("t", 2)]))
+    )
+    value = GroupMetadataValue("consumer", 1, "range", "m0", 1, members)
+    log.append(Record(0, GROUP_METADATA, "g", 1, group_metadata=value))
+    log.append(commit("g", 3, 2_000, ("t", 0)), commit("g", 4, 2_000, ("t", 1)))
+    asked = 'SELECT "partition", committed_offset, member_id FROM group_partitions ORDER BY ALL'
+    told = [(0, 3, None), (1, 4, "m0"), (1, 4, "m1"), (2, None, "m1")]
+    assert Catalog(log.root).query(asked).rows == told
+    (idle,) = partition_lags(Catalog(log.root), ["g"])[:1]
+    assert (idle.partition, idle.committed_offset, idle.member_id) == (0, 3, None)
+
+
+def test_a_groups_coordinator_is_the_owner_of_the_partition_that_has_its_records(log: Log) -> None:
+    owned = [CoordinatorEvent(1, 7 + n, "claimed", 7 + n, n, f"host-{n}", 90) for n in (0, 1)]
+    Appender(table_uri(log.root, COORDINATORS)).append(to_arrow(COORDINATORS, owned))
+    # Their partitions are 1 and 2.
+    log.append(commit("mine", 3, 2_000), commit("other", 3, 2_000))
+    catalog = Catalog(log.root)
+    asked = "SELECT group_id, node_id, host FROM group_coordinators"
+    assert catalog.query(asked).rows == [("mine", 8, "host-1")]
+    told = [(each.group_id, each.node_id) for each in states_of(catalog, ["mine", "other"])]
+    assert told == [("mine", 8), ("other", None)]
 
 
 BROKEN = [
