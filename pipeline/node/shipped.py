@@ -45,7 +45,7 @@ def advice(where: str, found: str) -> str:
         return (
             f"the driver's {found}. Submit with PYSPARK_DRIVER_PYTHON set to the Python of an "
             "environment in which this project is installed; in cluster mode, set PYTHONPATH to "
-            "the unpacked archive (the README has the commands)"
+            "the unpacked archive (pipeline/node/CLUSTERS.md has the commands)"
         )
     return (
         f"an executor's {found}. `group-coordinator package --out DIR` writes an archive of what "

@@ -78,7 +78,7 @@ class Submitting:
     def submit_to(
         self, master: str, name: str, arguments: tuple[str, ...], given: Mapping[str, str]
     ) -> subprocess.Popen[bytes]:
-        """Start spark-submit, as the README does."""
+        """Start spark-submit, as the page on clusters does."""
         command = [
             str(Path(sys.executable).with_name("spark-submit")),
             *("--master", master, "--driver-memory", "1g", "--executor-memory", "512m"),

@@ -1,4 +1,4 @@
-"""What README's spark-submit asks Kubernetes for: the driver's pod and its properties.
+"""What the documented spark-submit asks Kubernetes for: the driver's pod and its properties.
 
 No cluster runs here, and so no pod: an API server that only takes notes is all that there is.
 """

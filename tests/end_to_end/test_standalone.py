@@ -1,4 +1,4 @@
-"""The README's spark-submit on a real cluster: Spark's standalone master and two workers."""
+"""The documented spark-submit on a real cluster: Spark's standalone master and two workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's spark-submit on a real YARN: the driver beside its user, and in a container."""
+"""The documented spark-submit on a real YARN: the driver beside its user, and in a container."""
 
 from __future__ import annotations
 

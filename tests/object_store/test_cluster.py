@@ -1,4 +1,4 @@
-"""A cluster whose tables and streaming checkpoint are on S3: README's spark-submit with `s3a://`."""
+"""A cluster whose tables and streaming checkpoint are on S3: the documented spark-submit with `s3a://`."""
 
 from __future__ import annotations
 

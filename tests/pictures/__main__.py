@@ -1,4 +1,4 @@
-"""Takes README's pictures: `python -m tests.pictures`, with Chromium and its driver installed."""
+"""Takes the pictures of pipeline/ui/README.md: `python -m tests.pictures`, with Chromium and its driver installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.pipeline.ui.chromium import opened_chromium, served
 
 FOLDER = Path(__file__).absolute().parents[2] / "pipeline" / "ui"
 _WIDTH = 1280
-# What a reader of README sees of a page, px; the group's page goes on below.
+# What a reader of that page sees of a page, px; the group's page goes on below.
 _HEIGHTS = {"groups.png": 760, "group.png": 1680}
 
 

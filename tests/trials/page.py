@@ -103,7 +103,7 @@ hands its partitions over, partitions move, other programs append requests with 
 is full for seconds, and for seconds up to a fifth of the reads in all Python processes of the
 coordinators fail (EIO, EMFILE, a folder that is away; by Python, Arrow or delta-rs). Upkeep runs
 beside it every few seconds. Spark's own `INSERT` is not part of it, because Spark's commits are not
-safe on a local disk (see the project's README). A supervisor starts again what ended; a coordinator
+safe on a local disk (see pipeline/spark/README.md). A supervisor starts again what ended; a coordinator
 that ends although nothing was done to it fails the trial, and so does one that was told to end and
 fails, and a trial of five pauses or more that fenced nobody."""
 _MALFORMED = """\

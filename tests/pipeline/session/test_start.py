@@ -52,9 +52,9 @@ def test_delta_s_own_helper_names_the_same_jar():
     assert files == packages()
 
 
-def test_readme_tells_spark_submit_the_same_packages():
-    readme = (REPOSITORY / "README.md").read_text()
-    assert re.findall(r"--packages (\S+)", readme) == [packages()]
+def test_the_page_on_clusters_tells_spark_submit_the_same_packages():
+    page = (REPOSITORY / "pipeline/node/CLUSTERS.md").read_text()
+    assert re.findall(r"--packages (\S+)", page) == [packages()]
 
 
 def test_no_second_place_names_a_release():
@@ -94,10 +94,10 @@ def test_no_setting_lets_spark_replace_a_commit():
 
 
 @pytest.mark.spark
-def test_readme_s_way_from_sql_writes_a_request(spark, root):
-    readme = (REPOSITORY / "README.md").read_text()
-    (query,) = re.findall(r'spark\.sql\("""(.*?)"""\)', readme, re.DOTALL)
-    assert 'schema_mode="merge")' in readme
+def test_the_page_s_way_from_sql_writes_a_request(spark, root):
+    page = (REPOSITORY / "pipeline/spark/README.md").read_text()
+    (query,) = re.findall(r'spark\.sql\("""(.*?)"""\)', page, re.DOTALL)
+    assert 'schema_mode="merge")' in page
     requests = table_uri(root, REQUESTS)
     columns = DeltaTable(requests).schema()
     write_deltalake(requests, spark.sql(query).toArrow(), mode="append", schema_mode="merge")

@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-README = Path(__file__).parents[3] / "README.md"
+PAGE = Path(__file__).parents[3] / "pipeline" / "topics" / "README.md"
 # https://spark.apache.org/docs/latest/streaming/structured-streaming-kafka-integration.html
 KAFKA_SOURCE = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
     "timestampType int, headers array<struct<key:string,value:binary>>"
 )
-# What the lines of README.md choose of it.
+# What the page's lines choose of it.
 CHOSEN = "key string, value string, partition int, offset bigint"
 
 
-def lines_of_readme() -> list[str]:
-    (block,) = re.findall(r"```python\n(clicks = .*?)```", README.read_text(), re.DOTALL)
+def lines_of_the_page() -> list[str]:
+    (block,) = re.findall(r"```python\n(clicks = .*?)```", PAGE.read_text(), re.DOTALL)
     return block.splitlines()
 
 
-def test_readme_s_lines_read_a_topic_and_what_is_appended_to_it(
+def test_the_page_s_lines_read_a_topic_and_what_is_appended_to_it(
     spark_with_delta: SparkSession, tmp_path: Path
 ) -> None:
     spark = spark_with_delta
@@ -54,7 +54,7 @@ def test_readme_s_lines_read_a_topic_and_what_is_appended_to_it(
     as_kafka = table.select(table.columns[: len(written[0])])
     assert_same_rows(as_kafka, spark.createDataFrame(written, KAFKA_SOURCE))
 
-    *reads, writes = lines_of_readme()
+    *reads, writes = lines_of_the_page()
     names = {"spark": spark}
     program = re.sub(r'load\("[^"]+"\)', f"load({topic.table!r})", "\n".join(reads))
     exec(program, names)
