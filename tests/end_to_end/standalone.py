@@ -60,7 +60,7 @@ class Standalone(Submitting):
         )
 
     def submit(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start spark-submit, as the page on clusters does; its output goes to the file `NAME.log`."""
+        """Start spark-submit as the page on clusters does; its output goes to `NAME.log`."""
         return self.submit_to(self.url, name, arguments, {"SPARK_HOME": str(SPARK_HOME)})
 
     def wait_ready(self, name: str) -> None:

@@ -177,7 +177,7 @@ class Yarn(Submitting):
         (folder / "spark-defaults.conf").write_text(jars)
 
     def submit(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start spark-submit, as the page on clusters does; its output goes to the file `NAME.log`."""
+        """Start spark-submit as the page on clusters does; its output goes to `NAME.log`."""
         conf = str(self.folder / "hadoop")
         given = {"HADOOP_CONF_DIR": conf, "SPARK_CONF_DIR": conf}
         return self.submit_to("yarn", name, arguments, given)

@@ -1,4 +1,4 @@
-"""Takes the pictures of pipeline/ui/README.md: `python -m tests.pictures`, with Chromium and its driver installed."""
+"""Takes the pictures of pipeline/ui/README.md, with Chromium and its driver installed."""
 
 from __future__ import annotations
 

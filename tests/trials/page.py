@@ -103,9 +103,9 @@ hands its partitions over, partitions move, other programs append requests with 
 is full for seconds, and for seconds up to a fifth of the reads in all Python processes of the
 coordinators fail (EIO, EMFILE, a folder that is away; by Python, Arrow or delta-rs). Upkeep runs
 beside it every few seconds. Spark's own `INSERT` is not part of it, because Spark's commits are not
-safe on a local disk (see pipeline/spark/README.md). A supervisor starts again what ended; a coordinator
-that ends although nothing was done to it fails the trial, and so does one that was told to end and
-fails, and a trial of five pauses or more that fenced nobody."""
+safe on a local disk (see pipeline/spark/README.md). A supervisor starts again what ended; a
+coordinator that ends although nothing was done to it fails the trial, and so does one that was told
+to end and fails, and a trial of five pauses or more that fenced nobody."""
 _MALFORMED = """\
 Files of requests that no client of this project would write, and a healthy group among them:
 random bytes, other Parquet types, missing and extra columns, numbers and times at every edge, ten
@@ -264,7 +264,7 @@ def _head(title: str, what: str, kept: Kept[Any] | None) -> Iterator[str]:
     if kept is None:
         yield _paragraph("No run is kept.")
         return
-    yield f"```sh\n{kept.command}\n```\n"
+    yield f"<!-- not run: long -->\n```sh\n{kept.command}\n```\n"
     host = kept.host
     versions = ", ".join(
         f"{name} {host.packages[name]}" for name in ("pyspark", "deltalake", "duckdb")
