@@ -8,28 +8,22 @@ topics: see `coordinator.group.subscription`.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
-from io import BytesIO
-from typing import Any, NamedTuple, TypeVar
+from struct import Struct as Packed
+from typing import Any, NamedTuple
 
-import msgspec
-from kafka.protocol.consumer.metadata import (
-    ConsumerProtocolAssignment,
-    ConsumerProtocolSubscription,
-)
 from msgspec import Struct
 
-from group_coordinator.schemas.messages import NO_GENERATION, Int32
+from group_coordinator.schemas.kafka.reading import InvalidMessage, reader
+from group_coordinator.schemas.kafka.structs import struct
+from group_coordinator.schemas.kafka.writing import NotEncodable, writer
+from group_coordinator.schemas.messages import NO_GENERATION
 
 PROTOCOL_TYPE = "consumer"
 NEWEST_PROTOCOL_VERSION = 3
 
-_VERSION = struct.Struct(">h")
-# What kafka-python raises, unwrapped, for bytes, text or numbers that do not fit a field.
-_MISFITS = (struct.error, ValueError, TypeError, AttributeError, msgspec.ValidationError)
-
-T = TypeVar("T")
+_VERSION = Packed(">h")
+_SUBSCRIPTION, _ASSIGNMENT = "ConsumerProtocolSubscription", "ConsumerProtocolAssignment"
 
 
 class ProtocolError(Exception):
@@ -66,6 +60,13 @@ class Assignment(Struct, frozen=True):
     user_data: bytes | None = None
 
 
+class TopicPartitions(Struct):
+    """The partitions of one topic, as the protocol groups them."""
+
+    topic: str
+    partitions: list[int]
+
+
 # --- writing --------------------------------------------------------------------------------------
 
 
@@ -74,71 +75,45 @@ def encode_subscription(s: Subscription, version: int = NEWEST_PROTOCOL_VERSION)
 
     Fields that an older version does not have are left out.
     """
-    message = ConsumerProtocolSubscription(
+    message = struct(_SUBSCRIPTION)(
         topics=sorted(s.topics),
         user_data=s.user_data,
-        owned_partitions=group(
-            ConsumerProtocolSubscription.TopicPartition, sorted(s.owned_partitions)
-        ),
+        owned_partitions=group(sorted(s.owned_partitions)),
         generation_id=s.generation_id,
         rack_id=s.rack_id,
     )
-    return _encode(message, version)
+    return _encode(_SUBSCRIPTION, version, message)
 
 
 def encode_assignment(a: Assignment, version: int = NEWEST_PROTOCOL_VERSION) -> bytes:
     """Return an assignment's bytes, topics in order of appearance. Raises ProtocolError."""
-    message = ConsumerProtocolAssignment(
-        assigned_partitions=group(ConsumerProtocolAssignment.TopicPartition, a.partitions),
-        user_data=a.user_data,
-    )
-    return _encode(message, version)
+    message = struct(_ASSIGNMENT)(group(a.partitions), a.user_data)
+    return _encode(_ASSIGNMENT, version, message)
 
 
-def group(entry: Any, partitions: Iterable[TopicPartition]) -> list[Any]:
-    """Group partitions by topic, in order of appearance; `entry` is kafka-python's class."""
+def group(partitions: Iterable[TopicPartition]) -> list[TopicPartitions]:
+    """Group partitions by topic, in order of appearance."""
     grouped: dict[str, list[int]] = {}
     for topic, partition in partitions:
         grouped.setdefault(topic, []).append(partition)
-    return [entry(topic=topic, partitions=numbers) for topic, numbers in grouped.items()]
+    return [TopicPartitions(topic, numbers) for topic, numbers in grouped.items()]
 
 
-def _encode(message: Any, version: int) -> bytes:
+def _encode(name: str, version: int, message: Any) -> bytes:
     if not 0 <= version <= NEWEST_PROTOCOL_VERSION:
-        raise ProtocolError(f"no {message.name} version {version} is known, only 0-3")
+        raise ProtocolError(f"no {name} version {version} is known, only 0-3")
     try:
-        encoded: bytes = message.encode(version=version)
-    except _MISFITS as error:
-        raise ProtocolError(f"no {message.name} can hold this: {error}") from error
-    return encoded
+        return _VERSION.pack(version) + writer(name, version)(message)
+    except NotEncodable as error:
+        raise ProtocolError(str(error)) from error
 
 
 # --- reading --------------------------------------------------------------------------------------
 
 
-class TopicPartitions(Struct):
-    """The partitions of one topic, as the protocol groups them."""
-
-    topic: str
-    partitions: tuple[Int32, ...]
-
-
-class _Subscription(Struct):
-    topics: tuple[str, ...]
-    user_data: bytes | None
-    owned_partitions: tuple[TopicPartitions, ...]
-    generation_id: Int32
-    rack_id: str | None
-
-
-class _Assignment(Struct):
-    assigned_partitions: tuple[TopicPartitions, ...]
-    user_data: bytes | None
-
-
 def decode_subscription(blob: bytes) -> Subscription:
     """Read a subscription. An empty rack is none, as for Kafka's leader. Raises ProtocolError."""
-    read = _decode(ConsumerProtocolSubscription, blob, _Subscription)
+    read = _decode(_SUBSCRIPTION, blob)
     return Subscription(
         topics=read.topics,
         user_data=read.user_data,
@@ -154,37 +129,22 @@ def decode_assignment(blob: bytes) -> Assignment:
     Empty bytes, which SyncGroup answers to a member that the leader left out, are an error too: the
     caller decides what they mean.
     """
-    read = _decode(ConsumerProtocolAssignment, blob, _Assignment)
+    read = _decode(_ASSIGNMENT, blob)
     return Assignment(flatten(read.assigned_partitions), read.user_data)
 
 
-def flatten(grouped: tuple[TopicPartitions, ...]) -> tuple[TopicPartition, ...]:
-    """The partitions of all topics, one by one."""
+def flatten(grouped: Iterable[Any]) -> tuple[TopicPartition, ...]:
+    """Return the partitions of all topics, one by one; of whatever `TopicPartitions` are like."""
     return tuple(TopicPartition(g.topic, number) for g in grouped for number in g.partitions)
 
 
-def _decode(message: Any, blob: bytes, as_type: type[T]) -> T:
+def _decode(name: str, blob: bytes) -> Any:
     if len(blob) < _VERSION.size:
-        raise ProtocolError(f"not {message.name}: {len(blob)} bytes, too short for a version")
+        raise ProtocolError(f"not {name}: {len(blob)} bytes, too short for a version")
     (version,) = _VERSION.unpack_from(blob)
     if version < 0:
-        raise ProtocolError(f"not {message.name}: version {version}")
-    body = blob[_VERSION.size :]
-    return read_message(message, body, min(version, NEWEST_PROTOCOL_VERSION), as_type)
-
-
-def read_message(message: Any, body: bytes, version: int, as_type: type[T]) -> T:
-    """Read the fields of one of kafka-python's messages at `version`. Raises ProtocolError.
-
-    Bytes after the last field are ignored. kafka-python accepts truncated text and bytes, and
-    lengths below -1: they are found by encoding the fields again, which must give `body`'s start.
-    """
+        raise ProtocolError(f"not {name}: version {version}")
     try:
-        read = message.decode(BytesIO(body), version=version, header=False)
-        fields = msgspec.convert(read, as_type, from_attributes=True)
-        written = read.encode(version=version, header=False)
-    except _MISFITS as error:
-        raise ProtocolError(f"not {message.name} version {version}: {error}") from error
-    if not body.startswith(written):
-        raise ProtocolError(f"not {message.name} version {version}: cut short, or a wrong length")
-    return fields
+        return reader(name, min(version, NEWEST_PROTOCOL_VERSION))(blob, _VERSION.size)
+    except InvalidMessage as error:
+        raise ProtocolError(str(error)) from error

@@ -29,7 +29,8 @@ from group_coordinator.pipeline.records.record_file import (
 )
 from group_coordinator.pipeline.tables.columns import dataset
 from group_coordinator.pipeline.tables.store import open_table, table_uri
-from group_coordinator.schemas.kafka.codec import NotEncodable, encode_key, encode_value
+from group_coordinator.schemas.kafka.codec import encode_key, encode_value
+from group_coordinator.schemas.kafka.writing import NotEncodable
 from group_coordinator.schemas.messages import Int64
 from group_coordinator.schemas.records import KNOWN_TYPES, Record
 from group_coordinator.schemas.tables import OFFSETS_TOPIC, to_arrow

@@ -11,23 +11,19 @@ it, and neither can this module.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
+from struct import Struct as Packed
 
-from kafka.coordinator.assignors.sticky.user_data import StickyAssignorUserData
 from msgspec import Struct
 
-from group_coordinator.coordinator.consumer.protocol import (
-    ProtocolError,
-    TopicPartition,
-    TopicPartitions,
-    flatten,
-    group,
-    read_message,
-)
-from group_coordinator.schemas.messages import NO_GENERATION, Int32
+from group_coordinator.coordinator.consumer.protocol import TopicPartition, flatten, group
+from group_coordinator.schemas.kafka.reading import InvalidMessage, reader
+from group_coordinator.schemas.kafka.structs import struct
+from group_coordinator.schemas.kafka.writing import writer
+from group_coordinator.schemas.messages import NO_GENERATION
 
-_GENERATION = struct.Struct(">i")
+_GENERATION = Packed(">i")
+_STICKY = "StickyAssignorUserData"
 
 
 class Claim(Struct, frozen=True):
@@ -37,19 +33,9 @@ class Claim(Struct, frozen=True):
     generation: int = NO_GENERATION
 
 
-class _UserData(Struct):
-    previous_assignment: tuple[TopicPartitions, ...]
-    generation: Int32
-
-
 def encode_claim(partitions: Sequence[TopicPartition], generation: int) -> bytes:
     """Return `sticky`'s user data, version 1."""
-    data = StickyAssignorUserData(
-        previous_assignment=group(StickyAssignorUserData.TopicPartition, partitions),
-        generation=generation,
-    )
-    encoded: bytes = data.encode(version=1, header=False)
-    return encoded
+    return writer(_STICKY, 1)(struct(_STICKY)(group(partitions), generation))
 
 
 def decode_claim(user_data: bytes | None) -> Claim:
@@ -58,8 +44,8 @@ def decode_claim(user_data: bytes | None) -> Claim:
         return Claim()
     for version in (1, 0):
         try:
-            read = read_message(StickyAssignorUserData, user_data, version, _UserData)
-        except ProtocolError:
+            read = reader(_STICKY, version)(user_data, 0)
+        except InvalidMessage:
             continue
         return Claim(flatten(read.previous_assignment), max(read.generation, NO_GENERATION))
     return Claim()
