@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from group_coordinator.schemas import apis
+from group_coordinator.schemas.kafka.schema import schema, underscored
+from group_coordinator.schemas.kafka.writing import writer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from kafka.protocol.api_message import ApiMessage
-
     from group_coordinator.pipeline.gateway.call import Call
     from group_coordinator.schemas.messages import RequestEvent, Response
-
-_BY_KEY = {row.key: row for row in apis.APIS.values()}
-
-
-class Codec(NamedTuple):
-    """An API's own reading of requests and writing of responses.
-
-    `read` gets a frame, where the request's body begins in it, and the version; it returns the
-    request and where its body ends, and raises what `fields.Reader` raises. `write` gets what
-    `answer` returned and the version, and returns the response's body.
-    """
-
-    read: Callable[[bytes, int, int], tuple[Any, int]]
-    write: Callable[[Any, int], bytes]
 
 
 class Decided(NamedTuple):
@@ -46,37 +33,48 @@ class Decided(NamedTuple):
 
 @dataclass(frozen=True)
 class Api:
-    """One API as a gateway answers it; `row` is what `schemas.apis` has of it.
+    """One API as a gateway answers it; `name` is Kafka's, such as "Heartbeat".
 
-    `request` is kafka-python's class of its requests. `answer` is `Decided`, or gets the call and
-    its request and returns the response, or the bytes of its body; None where the client waits for
-    none. Without a `codec` requests and responses are kafka-python's. `takes_room`: an answer takes
-    room for each group that it names, so the request takes none.
+    `answer` is `Decided`, or gets the call and its request and returns the response, or the bytes
+    of its body; None where the client waits for none. What it returns is written by the message's
+    schema, or by `own_write`, which gets it and the version. `takes_room`: an answer takes room for
+    each group that it names, so the request takes none.
     `repeats`: a client sends the same bytes again and again, but for the correlation id.
     `aside`: an answer may be long, so it is written in a thread, and the loop serves others.
-
-    `name` is Kafka's name of the request.
     """
 
-    request: type[ApiMessage]
+    name: str
     answer: Callable[[Call, Any], Awaitable[Any]] | Decided
-    codec: Codec | None = None
+    own_write: Callable[[Any, int], bytes] | None = None
     takes_room: bool = False
     repeats: bool = False
     aside: bool = False
-    row: apis.Api = field(init=False)
-    parks: bool = field(init=False)
-    name: str = field(init=False)
-    _flexible: frozenset[int] = field(init=False)
 
-    def __post_init__(self) -> None:
-        row = _BY_KEY[int(self.request.API_KEY)]
-        object.__setattr__(self, "row", row)
-        object.__setattr__(self, "parks", row.parks)
-        object.__setattr__(self, "name", str(self.request.name))
-        flexible = frozenset(v for v in row.versions if self.request.flexible_version_q(v))
-        object.__setattr__(self, "_flexible", flexible)
+    @cached_property
+    def row(self) -> apis.Api:
+        """What `schemas.apis` has of it."""
+        return apis.APIS[underscored(self.name)]
+
+    @cached_property
+    def parks(self) -> bool:
+        """Whether an answer may wait for other clients' requests."""
+        return self.row.parks
+
+    @cached_property
+    def request(self) -> str:
+        """The name of the requests' schema."""
+        return f"{self.name}Request"
+
+    @cached_property
+    def _flexible(self) -> frozenset[int]:
+        return frozenset(filter(schema(self.request).is_flexible, self.row.versions))
 
     def is_flexible(self, version: int) -> bool:
         """Whether this version has tagged fields, and compact texts and lists (KIP-482)."""
         return version in self._flexible
+
+    def write(self, response: Any, version: int) -> bytes:
+        """Return the body of a response."""
+        if self.own_write is not None:
+            return self.own_write(response, version)
+        return writer(f"{self.name}Response", version)(response)

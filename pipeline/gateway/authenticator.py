@@ -13,20 +13,19 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.sasl import SaslAuthenticateResponse, SaslHandshakeResponse
-
-from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.security.mechanisms import AuthenticationFailed, begin
 from group_coordinator.pipeline.gateway.security.users import UsersError
 from group_coordinator.pipeline.gateway.wire import (
     API_VERSIONS,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
+    InvalidFrame,
     Refused,
     bare_frame,
     response_frame,
 )
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.security.users import Users
     from group_coordinator.pipeline.gateway.wire import RequestHeader
 
+_Handshake, _Authenticate = struct("SaslHandshakeResponse"), struct("SaslAuthenticateResponse")
 # How late a refusal is answered, s, so that passwords cannot be tried fast: Kafka's default of
 # connection.failed.authentication.delay.ms.
 _FAILED_DELAY_S = 0.1
@@ -81,7 +81,7 @@ class Authenticator:
         if header.api_key == SASL_HANDSHAKE and self._exchange is None:
             return await self._handshake(header, api, request.mechanism)
         if header.api_key == SASL_AUTHENTICATE and self._exchange is not None:
-            return await self._authenticate(self._exchange, header, api, bytes(request.auth_bytes))
+            return await self._authenticate(self._exchange, header, api, request.auth_bytes)
         raise InvalidFrame(f"API key {header.api_key} came before authentication was done")
 
     async def answer_token(self, token: bytes) -> bytes:
@@ -96,7 +96,7 @@ class Authenticator:
     async def _handshake(self, header: RequestHeader, api: Api, mechanism: str) -> bytes:
         known = mechanism in self._mechanisms
         code = ErrorCode.NONE if known else ErrorCode.UNSUPPORTED_SASL_MECHANISM
-        response = SaslHandshakeResponse(error_code=int(code), mechanisms=list(self._mechanisms))
+        response = _Handshake(error_code=int(code), mechanisms=list(self._mechanisms))
         frame = response_frame(header.correlation_id, api, response, header.version)
         if not known:
             await asyncio.sleep(_FAILED_DELAY_S)
@@ -113,12 +113,12 @@ class Authenticator:
         except AuthenticationFailed as error:
             await asyncio.sleep(_FAILED_DELAY_S)
             code = int(ErrorCode.SASL_AUTHENTICATION_FAILED)
-            refused = SaslAuthenticateResponse(
+            refused = _Authenticate(
                 error_code=code, error_message=str(error), auth_bytes=b"", session_lifetime_ms=0
             )
             frame = response_frame(header.correlation_id, api, refused, header.version)
             raise Refused(error.logged, frame) from error
-        response = SaslAuthenticateResponse(
+        response = _Authenticate(
             error_code=0, error_message=None, auth_bytes=answer, session_lifetime_ms=0
         )
         return response_frame(header.correlation_id, api, response, header.version)

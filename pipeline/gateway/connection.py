@@ -22,11 +22,10 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, cast
 
-from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.incoming import Incoming
 from group_coordinator.pipeline.gateway.polls import Sent
 from group_coordinator.pipeline.gateway.room import FREE_BYTES
-from group_coordinator.pipeline.gateway.wire import Refused, frame_size
+from group_coordinator.pipeline.gateway.wire import InvalidFrame, Refused, frame_size
 from group_coordinator.schemas.apis import APIS
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.room import FREE_BYTES
-from group_coordinator.pipeline.gateway.wire import frame_size
+from group_coordinator.pipeline.gateway.wire import InvalidFrame, frame_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable

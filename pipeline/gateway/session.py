@@ -12,10 +12,10 @@ from group_coordinator.pipeline.gateway.apis import APIS
 from group_coordinator.pipeline.gateway.apis.api_versions import supported
 from group_coordinator.pipeline.gateway.authenticator import Authenticator, check_allowed
 from group_coordinator.pipeline.gateway.call import Call
-from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.room import FREE_BYTES
 from group_coordinator.pipeline.gateway.wire import (
     API_VERSIONS,
+    InvalidFrame,
     RequestHeader,
     read_body,
     read_header,

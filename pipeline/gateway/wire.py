@@ -1,7 +1,7 @@
 """Frames of Kafka's protocol: a request's header and body, and a response's bytes.
 
-kafka-python's message classes, which are made from Kafka's own message schemas, read and write the
-bodies, except where an API has a codec of its own. The headers are read and written here.
+The bodies are read and written by functions that are compiled from Kafka's message schemas, and the
+headers here.
 
 Source: Kafka protocol guide; RequestHeader.json and ResponseHeader.json; KIP-482 (flexible
 versions), KIP-511 (the ApiVersions response).
@@ -10,11 +10,9 @@ versions), KIP-511 (the ApiVersions response).
 from __future__ import annotations
 
 import struct
-from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from group_coordinator.pipeline.gateway.fields import FlexibleReader, InvalidFrame
-from group_coordinator.pipeline.gateway.nulls import check_nulls
+from group_coordinator.schemas.kafka.reading import InvalidMessage, Misfit, end_struct, reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +26,10 @@ _HEADER_OF_RESPONSE = struct.Struct(">ii")
 API_VERSIONS = 18
 SASL_HANDSHAKE = 17
 SASL_AUTHENTICATE = 36
-# What kafka-python raises on bytes that are no message.
-_UNREADABLE = (ValueError, TypeError, IndexError, KeyError, OverflowError, struct.error)
+
+
+class InvalidFrame(Exception):
+    """Bytes that are no request of Kafka's protocol; the connection is to be closed."""
 
 
 class Refused(InvalidFrame):
@@ -69,12 +69,10 @@ def read_header(frame: bytes, is_flexible: Callable[[int, int], bool]) -> Reques
     if is_flexible(api_key, version):
         if frame[at : at + 1] == _NO_TAGS:
             return RequestHeader(api_key, version, correlation_id, client_id, at + 1)
-        fields = FlexibleReader(frame, at)
         try:
-            fields.end_struct()
-        except IndexError:
+            at = end_struct(frame, at)
+        except (Misfit, IndexError):
             raise InvalidFrame("the header is cut off by the end of its frame") from None
-        at = fields.at
     return RequestHeader(api_key, version, correlation_id, client_id, at)
 
 
@@ -84,39 +82,14 @@ def read_body(api: Api, version: int, frame: bytes, at: int) -> Any:
     Bytes after the body are passed over, as Kafka does.
     """
     try:
-        if api.codec is None:
-            decode = _decoder(cast(Any, api.request), version)
-            request, end = decode(memoryview(frame), at)
-            check_nulls(request, version)
-        else:
-            request, end = api.codec.read(frame, at, version)
-    except _UNREADABLE as error:
-        raise InvalidFrame(f"no {api.name} of version {version}: {error}") from error
-    if end > len(frame):
-        raise InvalidFrame(f"a {api.name} of version {version} is longer than its frame")
-    return request
-
-
-# kafka-python's public `decode` does not say where a body ends. A torn frame would be taken for a
-# whole one, its last text cut off.
-@cache
-def _decoder(message: Any, version: int) -> Callable[[memoryview, int], Any]:
-    flexible = message.flexible_version_q(version)
-    decoder: Callable[[memoryview, int], Any] = message._struct.compiled_decode_from(
-        version, compact=flexible, tagged=flexible, data_class=message
-    )
-    return decoder
+        return reader(api.request, version)(frame, at)
+    except InvalidMessage as error:
+        raise InvalidFrame(str(error)) from error
 
 
 def response_frame(correlation_id: int, api: Api, response: Any, version: int) -> bytes:
     """The bytes of an API's response, its size first; `response` may be its body already."""
-    body: bytes
-    if isinstance(response, bytes):
-        body = response
-    elif api.codec is None:
-        body = response.encode(version=version)
-    else:
-        body = api.codec.write(response, version)
+    body = response if isinstance(response, bytes) else api.write(response, version)
     # KIP-511: a client that does not know the broker's versions reads this header in any case.
     flexible = api.is_flexible(version) and api.row.key != API_VERSIONS
     if flexible:

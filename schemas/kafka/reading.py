@@ -29,8 +29,8 @@ class InvalidMessage(ValueError):
     """Bytes that are no message of the version; the text says what is wrong."""
 
 
-class _Misfit(Exception):
-    """What is wrong with a field."""
+class Misfit(Exception):
+    """What is wrong with a field; a reader raises InvalidMessage for it."""
 
 
 @cache
@@ -46,7 +46,7 @@ def reader(name: str, version: int, strict: bool = False) -> Reader:
 
 
 def read_varint(frame: bytes, at: int) -> tuple[int, int]:
-    """Read an unsigned varint; returns it and where it ends. Raises IndexError, or Misfit."""
+    """Read an unsigned varint; returns it and where it ends. Raises Misfit, IndexError."""
     value = 0
     for shift in (0, 7, 14, 21, 28):
         byte = frame[at]
@@ -54,35 +54,35 @@ def read_varint(frame: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    raise _Misfit("a number has more than five bytes")
+    raise Misfit("a number has more than five bytes")
 
 
 def end_struct(frame: bytes, at: int) -> int:
-    """Pass over the tagged fields that begin at `at`. Raises InvalidMessage, IndexError."""
+    """Pass over the tagged fields that begin at `at`. Raises Misfit, IndexError."""
     count, at = read_varint(frame, at)
     for _ in range(count):
         _, at = read_varint(frame, at)
         size, at = read_varint(frame, at)
         at += size
         if at > len(frame):
-            raise _Misfit("a tagged field is longer than its frame")
+            raise Misfit("a tagged field is longer than its frame")
     return at
 
 
 def _is_null(name: str) -> None:
-    raise _Misfit(f"{name} is null, and must not be")
+    raise Misfit(f"{name} is null, and must not be")
 
 
 def _check_count(name: str, count: int, left: int) -> None:
     # Every item has a byte at least: a false count would otherwise cost memory.
     if count > left:
-        raise _Misfit(f"{name} has {count} items, which is longer than its frame")
+        raise Misfit(f"{name} has {count} items, which is longer than its frame")
 
 
 _NAMES: dict[str, Any] = {
-    "Unreadable": (_Misfit, struct.error, IndexError, UnicodeDecodeError, OverflowError),
+    "Unreadable": (Misfit, struct.error, IndexError, UnicodeDecodeError, OverflowError),
     "InvalidMessage": InvalidMessage,
-    "Misfit": _Misfit,
+    "Misfit": Misfit,
     "check_count": _check_count,
     "end_struct": end_struct,
     "is_null": _is_null,

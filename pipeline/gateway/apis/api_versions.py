@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
+from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.schemas.apis import APIS
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
 
 
-async def _answer(_call: Call, _request: ApiVersionsRequest) -> ApiVersionsResponse:
+ApiVersionsResponse = struct("ApiVersionsResponse")
+
+
+async def _answer(_call: Call, _request: Any) -> Any:
     return supported(ErrorCode.NONE)
 
 
-def supported(code: int) -> ApiVersionsResponse:
+def supported(code: int) -> Any:
     """The answer that tells the versions that a gateway speaks of each API.
 
     With UNSUPPORTED_VERSION it is of version 0, whatever was asked.
@@ -36,4 +38,4 @@ def supported(code: int) -> ApiVersionsResponse:
     )
 
 
-API = Api(ApiVersionsRequest, _answer)
+API = Api("ApiVersions", _answer)

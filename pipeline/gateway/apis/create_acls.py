@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.admin import CreateAclsRequest, CreateAclsResponse
-
 from group_coordinator.coordinator.authorization import ALTER, CLUSTER
 from group_coordinator.pipeline.gateway.acl_codes import name_of, told
 from group_coordinator.pipeline.gateway.api import Api
@@ -23,10 +21,12 @@ from group_coordinator.schemas.acls import (
     problem_of,
 )
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
 
+CreateAclsResponse = struct("CreateAclsResponse")
 # Kafka's authorizer denies it too: to that, no ACLs allow nothing.
 _FIRST = (
     "The first ACL denies everything else to everybody but super users: one of these makes it, or "
@@ -34,7 +34,7 @@ _FIRST = (
 )
 
 
-async def _answer(call: Call, request: CreateAclsRequest) -> CreateAclsResponse:
+async def _answer(call: Call, request: Any) -> Any:
     if not call.may(ALTER, CLUSTER, CLUSTER_NAME):
         code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         denied = [_result(code, "Cluster authorization failed.") for _ in request.creations]
@@ -80,4 +80,4 @@ def _result(code: ErrorCode, why: str | None) -> Any:
     return CreateAclsResponse.AclCreationResult(error_code=int(code), error_message=why)
 
 
-API = Api(CreateAclsRequest, _answer)
+API = Api("CreateAcls", _answer)

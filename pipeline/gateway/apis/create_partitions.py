@@ -5,18 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.admin import CreatePartitionsRequest, CreatePartitionsResponse
-
 from group_coordinator.coordinator.authorization import ALTER, TOPIC
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, twice
 from group_coordinator.pipeline.tables.topics import alter_topic, check_more_partitions
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
 
 
-async def _answer(call: Call, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+CreatePartitionsResponse = struct("CreatePartitionsResponse")
+
+
+async def _answer(call: Call, request: Any) -> Any:
     refused = twice(each.name for each in request.topics)
     return CreatePartitionsResponse(
         results=[
@@ -46,4 +48,4 @@ def _result(name: str, made: Outcome) -> Any:
     )
 
 
-API = Api(CreatePartitionsRequest, _answer)
+API = Api("CreatePartitions", _answer)

@@ -5,25 +5,25 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.admin import CreateTopicsRequest, CreateTopicsResponse
-
 from group_coordinator.coordinator.authorization import CLUSTER, CREATE, TOPIC
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.pipeline.gateway.catalogue import DENIED, TWICE, Outcome, change, twice
 from group_coordinator.pipeline.topics import check_log_topic, create_log_topic
 from group_coordinator.schemas.acls import CLUSTER_NAME
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from group_coordinator.pipeline.gateway.call import Call
 
+CreateTopicsResponse = struct("CreateTopicsResponse")
 # What stands for num.partitions in a request that leaves the number to the broker (KIP-464).
 _BROKER_DECIDES = -1
 _REPLICAS = 1
 
 
-async def _answer(call: Call, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def _answer(call: Call, request: Any) -> Any:
     refused = twice(each.name for each in request.topics)
     return CreateTopicsResponse(
         topics=[
@@ -62,4 +62,4 @@ def _result(name: str, made: Outcome, count: int) -> Any:
     )
 
 
-API = Api(CreateTopicsRequest, _answer)
+API = Api("CreateTopics", _answer)

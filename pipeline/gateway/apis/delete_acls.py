@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.admin import DeleteAclsRequest, DeleteAclsResponse
-
 from group_coordinator.coordinator.authorization import ALTER, CLUSTER
 from group_coordinator.pipeline.gateway.acl_codes import code_of, filter_of, told
 from group_coordinator.pipeline.gateway.api import Api
@@ -23,16 +21,18 @@ from group_coordinator.schemas.acls import (
     ResourceType,
 )
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from group_coordinator.pipeline.gateway.call import Call
 
+DeleteAclsResponse = struct("DeleteAclsResponse")
 _Result = DeleteAclsResponse.DeleteAclsFilterResult
 
 
-async def _answer(call: Call, request: DeleteAclsRequest) -> DeleteAclsResponse:
+async def _answer(call: Call, request: Any) -> Any:
     if not call.may(ALTER, CLUSTER, CLUSTER_NAME):
         code, why = ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed."
         return DeleteAclsResponse(filter_results=[_result(code, why) for _ in request.filters])
@@ -74,4 +74,4 @@ def _result(code: ErrorCode, why: str | None, removed: Iterable[AclBinding] = ()
     )
 
 
-API = Api(DeleteAclsRequest, _answer)
+API = Api("DeleteAcls", _answer)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
-
-from kafka.protocol.admin.groups import DeleteGroupsRequest, DeleteGroupsResponse
+from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.pipeline.gateway.call import ADMIN_TIMEOUT_MS
 from group_coordinator.pipeline.gateway.each_group import ask_each
 from group_coordinator.schemas import messages
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,14 +17,17 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
 
 
-async def _answer(call: Call, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+DeleteGroupsResponse = struct("DeleteGroupsResponse")
+
+
+async def _answer(call: Call, request: Any) -> Any:
     body = messages.DeleteGroupsRequest()
     asked = [(group_id, body) for group_id in request.groups_names]
     ask = partial(call.ask_in_time, timeout_ms=ADMIN_TIMEOUT_MS)
     return await ask_each(call, "delete_groups", asked, ask, _response)
 
 
-def _response(answers: Sequence[messages.Response]) -> DeleteGroupsResponse:
+def _response(answers: Sequence[messages.Response]) -> Any:
     return DeleteGroupsResponse(
         results=[
             DeleteGroupsResponse.DeletableGroupResult(
@@ -36,4 +38,4 @@ def _response(answers: Sequence[messages.Response]) -> DeleteGroupsResponse:
     )
 
 
-API = Api(DeleteGroupsRequest, _answer, takes_room=True)
+API = Api("DeleteGroups", _answer, takes_room=True)

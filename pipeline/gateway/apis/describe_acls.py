@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.admin import DescribeAclsRequest, DescribeAclsResponse
-
 from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE
 from group_coordinator.pipeline.gateway.acl_codes import code_of, filter_of, told
 from group_coordinator.pipeline.gateway.api import Api
@@ -19,16 +17,18 @@ from group_coordinator.schemas.acls import (
     ResourceType,
 )
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from group_coordinator.pipeline.gateway.call import Call
 
+DescribeAclsResponse = struct("DescribeAclsResponse")
 _Resource = DescribeAclsResponse.DescribeAclsResource
 
 
-async def _answer(call: Call, request: DescribeAclsRequest) -> DescribeAclsResponse:
+async def _answer(call: Call, request: Any) -> Any:
     if not call.may(DESCRIBE, CLUSTER, CLUSTER_NAME):
         return _failed(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     try:
@@ -41,7 +41,7 @@ async def _answer(call: Call, request: DescribeAclsRequest) -> DescribeAclsRespo
     return DescribeAclsResponse(error_code=0, error_message=None, resources=_by_resource(found))
 
 
-def _failed(code: ErrorCode, why: str) -> DescribeAclsResponse:
+def _failed(code: ErrorCode, why: str) -> Any:
     return DescribeAclsResponse(error_code=int(code), error_message=why, resources=[])
 
 
@@ -69,4 +69,4 @@ def _by_resource(acls: Iterable[AclBinding]) -> list[Any]:
     ]
 
 
-API = Api(DescribeAclsRequest, _answer, aside=True)
+API = Api("DescribeAcls", _answer, aside=True)

@@ -10,7 +10,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
-from kafka.protocol.admin import DescribeConfigsRequest, DescribeConfigsResponse
 
 from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE_CONFIGS, TOPIC
 from group_coordinator.pipeline.gateway.api import Api
@@ -18,6 +17,7 @@ from group_coordinator.pipeline.gateway.settings import GatewaySettings
 from group_coordinator.pipeline.topics import TopicConfig, decode_config
 from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.brokers import Broker
     from group_coordinator.pipeline.gateway.call import Call
 
+DescribeConfigsResponse = struct("DescribeConfigsResponse")
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = _Result.DescribeConfigsResourceResult
 _Synonym = _Entry.DescribeConfigsSynonym
@@ -73,12 +74,12 @@ class _Unknown(Exception):
         self.code = code
 
 
-async def _answer(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+async def _answer(call: Call, request: Any) -> Any:
     # A request may name thousands of resources, each of which has a score of entries.
     return await asyncio.to_thread(_described, call, request)
 
 
-def _described(call: Call, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+def _described(call: Call, request: Any) -> Any:
     return DescribeConfigsResponse(
         results=[_result(call, each, request.include_synonyms) for each in request.resources]
     )
@@ -179,4 +180,4 @@ def _typed(values: msgspec.Struct, defaults: msgspec.Struct, source: int) -> Ite
             yield _Config(name, text, _DEFAULT if value == default else source)
 
 
-API = Api(DescribeConfigsRequest, _answer, aside=True)
+API = Api("DescribeConfigs", _answer, aside=True)

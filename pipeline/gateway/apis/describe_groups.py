@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.admin.groups import DescribeGroupsRequest, DescribeGroupsResponse
-
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.pipeline.gateway.each_group import ask_each
 from group_coordinator.schemas import messages
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from group_coordinator.pipeline.gateway.call import Call
 
+DescribeGroupsResponse = struct("DescribeGroupsResponse")
 _Group = DescribeGroupsResponse.DescribedGroup
 
 
-async def _answer(call: Call, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+async def _answer(call: Call, request: Any) -> Any:
     body = messages.DescribeGroupsRequest()
     asked = [(group_id, body) for group_id in request.groups]
     return await ask_each(call, "describe_groups", asked, call.ask, _response)
 
 
-def _response(answers: Sequence[messages.Response]) -> DescribeGroupsResponse:
+def _response(answers: Sequence[messages.Response]) -> Any:
     return DescribeGroupsResponse(groups=[_group(decided) for decided in answers])
 
 
@@ -37,18 +37,8 @@ def _group(decided: messages.Response) -> Any:
         group_state=found.state,
         protocol_type=found.protocol_type,
         protocol_data=found.protocol_name,
-        members=[
-            _Group.DescribedGroupMember(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                client_id=member.client_id,
-                client_host=member.client_host,
-                member_metadata=member.metadata,
-                member_assignment=member.assignment,
-            )
-            for member in found.members
-        ],
+        members=found.members,
     )
 
 
-API = Api(DescribeGroupsRequest, _answer, takes_room=True, aside=True)
+API = Api("DescribeGroups", _answer, takes_room=True, aside=True)

@@ -12,8 +12,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.consumer import FetchRequest, FetchResponse
-
 from group_coordinator.coordinator.authorization import READ, TOPIC
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import Failure
@@ -27,6 +25,8 @@ from group_coordinator.pipeline.topics import (
     UnknownTopicOrPartition,
 )
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
+from group_coordinator.schemas.kafka.writing import writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
     from group_coordinator.pipeline.topics import Record
 
+FetchResponse = struct("FetchResponse")
 log = logging.getLogger(__name__)
 
 _Topic = FetchResponse.FetchableTopicResponse
@@ -42,7 +43,7 @@ _NONE = -1
 _UNKNOWN = Bounds(_NONE, _NONE)
 
 
-async def _answer(call: Call, request: FetchRequest) -> bytes:
+async def _answer(call: Call, request: Any) -> bytes:
     # Tables are read, and the answer is written to its last byte, in another thread: the loop
     # serves everybody else meanwhile.
     topics = call.services.topics
@@ -80,7 +81,7 @@ class _Reading:
     A partition that the request has more than once is answered once, as the last one says.
     """
 
-    def __init__(self, call: Call, request: FetchRequest, max_bytes: int) -> None:
+    def __init__(self, call: Call, request: Any, max_bytes: int) -> None:
         self._version = call.version
         self._asked = {
             (topic.topic, each.partition): each
@@ -108,7 +109,7 @@ class _Reading:
         if not is_last:
             return None
         responses = [_Topic(topic=name, partitions=found) for name, found in self._found.items()]
-        return _body(FetchResponse(session_id=0, responses=responses), self._version)
+        return _body(FetchResponse(responses=responses), self._version)
 
     def _partition(self, logs: TopicLogs, topic: str, asked: Any) -> Any:
         bounds, records, code = _UNKNOWN, b"", ErrorCode.NONE
@@ -154,8 +155,8 @@ class _Reading:
         return batches
 
 
-def _body(response: FetchResponse, version: int) -> bytes:
-    return bytes(response.encode(version=version))
+def _body(response: Any, version: int) -> bytes:
+    return writer("FetchResponse", version)(response)
 
 
 def _encode(records: Sequence[Record]) -> bytes:
@@ -166,4 +167,4 @@ def _encode(records: Sequence[Record]) -> bytes:
     return b"".join(encode_batch(list(each), is_append_time=True) for _, each in appends)
 
 
-API = Api(FetchRequest, _answer)
+API = Api("Fetch", _answer)

@@ -9,32 +9,30 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.metadata import (
-    CoordinatorType,
-    FindCoordinatorRequest,
-    FindCoordinatorResponse,
-)
-
 from group_coordinator.coordinator.authorization import DESCRIBE, GROUP
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
 
+FindCoordinatorResponse = struct("FindCoordinatorResponse")
+# What a key is that a coordinator is asked for.
+_GROUP, _TRANSACTION = 0, 1
 # From this version on a request names any number of groups (KIP-699).
 _MANY_KEYS = 4
 # More are looked up in a thread: the loop serves others.
 _MOST_KEYS_AT_ONCE = 100
 
 
-async def _answer(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+async def _answer(call: Call, request: Any) -> Any:
     if len(request.coordinator_keys or ()) > _MOST_KEYS_AT_ONCE:
         return await asyncio.to_thread(_response, call, request)
     return _response(call, request)
 
 
-def _response(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+def _response(call: Call, request: Any) -> Any:
     keys = request.coordinator_keys if call.version >= _MANY_KEYS else [request.key]
     found = [_coordinator(call, key, request.key_type) for key in keys]
     if call.version >= _MANY_KEYS:
@@ -50,9 +48,9 @@ def _response(call: Call, request: FindCoordinatorRequest) -> FindCoordinatorRes
 def _coordinator(call: Call, key: str, key_type: int) -> dict[str, Any]:
     # Transactions and share groups are not served: there is no coordinator of theirs. A producer
     # with a transactional id would ask for ever if it were told that there may be one later.
-    if call.version and key_type != CoordinatorType.GROUP:
+    if call.version and key_type != _GROUP:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE
-        if key_type == CoordinatorType.TRANSACTION:
+        if key_type == _TRANSACTION:
             code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         message = f"key_type {key_type}: there are coordinators of consumer groups (0) only"
         return _none(code, message)
@@ -78,4 +76,4 @@ def _none(code: ErrorCode, message: str | None) -> dict[str, Any]:
     }
 
 
-API = Api(FindCoordinatorRequest, _answer)
+API = Api("FindCoordinator", _answer)

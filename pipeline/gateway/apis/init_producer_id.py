@@ -7,26 +7,27 @@ transactional id is given a new id with epoch 0, whatever it had before.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltalake.exceptions import DeltaError
-from kafka.protocol.producer import InitProducerIdRequest, InitProducerIdResponse
 
 from group_coordinator.coordinator.authorization import CLUSTER, IDEMPOTENT_WRITE, TOPIC, WRITE
 from group_coordinator.pipeline.errors import Failure, first_line
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
 
+InitProducerIdResponse = struct("InitProducerIdResponse")
 log = logging.getLogger(__name__)
 
 _NONE = -1
 
 
-async def _answer(call: Call, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def _answer(call: Call, request: Any) -> Any:
     if request.transactional_id is not None:
         return _response(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if not (call.may(IDEMPOTENT_WRITE, CLUSTER, CLUSTER_NAME) or call.may_any(WRITE, TOPIC)):
@@ -40,12 +41,10 @@ async def _answer(call: Call, request: InitProducerIdRequest) -> InitProducerIdR
     return _response(ErrorCode.NONE, producer_id, 0)
 
 
-def _response(
-    code: ErrorCode, producer_id: int = _NONE, producer_epoch: int = _NONE
-) -> InitProducerIdResponse:
+def _response(code: ErrorCode, producer_id: int = _NONE, producer_epoch: int = _NONE) -> Any:
     return InitProducerIdResponse(
         error_code=int(code), producer_id=producer_id, producer_epoch=producer_epoch
     )
 
 
-API = Api(InitProducerIdRequest, _answer)
+API = Api("InitProducerId", _answer)

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kafka.protocol.consumer.group import JoinGroupRequest, JoinGroupResponse
+from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.gateway.api import Api, Decided
 from group_coordinator.schemas import messages
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.schemas.kafka.structs import GroupRequest
 
-_Member = JoinGroupResponse.JoinGroupResponseMember
+JoinGroupResponse = struct("JoinGroupResponse")
 # From this version on "no protocol" is null; before it, a text has to stand there.
 _NULL_PROTOCOL = 7
 
 
-def _ask(call: Call, request: JoinGroupRequest) -> messages.RequestEvent:
-    body = messages.JoinGroupRequest(
-        session_timeout_ms=request.session_timeout_ms,
-        # Version 0 has none: the session's is taken.
-        rebalance_timeout_ms=request.rebalance_timeout_ms if call.version else None,
-        member_id=request.member_id,
-        group_instance_id=request.group_instance_id,
-        protocol_type=request.protocol_type,
-        protocols=tuple(
-            messages.JoinGroupProtocol(each.name, bytes(each.metadata))
-            for each in request.protocols
-        ),
-        reason=request.reason,
-    )
-    return call.event("join_group", request.group_id, body)
+def _ask(call: Call, request: GroupRequest) -> messages.RequestEvent:
+    return call.event("join_group", request.group_id, request.body)
 
 
-def _respond(
-    call: Call, request: JoinGroupRequest, decided: messages.Response
-) -> JoinGroupResponse:
-    joined = decided.join_group or messages.JoinGroupResponse(member_id=request.member_id)
+def _respond(call: Call, request: GroupRequest, decided: messages.Response) -> Any:
+    joined = decided.join_group or messages.JoinGroupResponse(member_id=request.body.member_id)
     name = joined.protocol_name
     return JoinGroupResponse(
         error_code=decided.error_code,
@@ -47,15 +32,8 @@ def _respond(
         leader=joined.leader,
         skip_assignment=joined.skip_assignment,
         member_id=joined.member_id,
-        members=[
-            _Member(
-                member_id=member.member_id,
-                group_instance_id=member.group_instance_id,
-                metadata=member.metadata,
-            )
-            for member in joined.members
-        ],
+        members=joined.members,
     )
 
 
-API = Api(JoinGroupRequest, Decided(_ask, _respond))
+API = Api("JoinGroup", Decided(_ask, _respond))

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
-
-from kafka.protocol.admin.groups import ListGroupsRequest, ListGroupsResponse
+from typing import TYPE_CHECKING, Any
 
 from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE, GROUP
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.schemas.acls import CLUSTER_NAME
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
 
+ListGroupsResponse = struct("ListGroupsResponse")
 _GROUPS = "SELECT group_id, coalesce(protocol_type, ''), state FROM groups ORDER BY group_id"
 # The protocol of all groups here; the other one is KIP-848's.
 _TYPE = "classic"
 
 
-async def _answer(call: Call, request: ListGroupsRequest) -> ListGroupsResponse:
+async def _answer(call: Call, request: Any) -> Any:
     states = {state.lower() for state in request.states_filter or ()}
     types = {each.lower() for each in request.types_filter or ()}
     # DuckDB reads the tables in another thread: the loop serves everybody else meanwhile.
@@ -45,4 +45,4 @@ def _groups(root: str) -> list[tuple[str, str, str]]:
     return [(row[0], row[1], row[2]) for row in Catalog(root).query(_GROUPS).rows]
 
 
-API = Api(ListGroupsRequest, _answer, aside=True)
+API = Api("ListGroups", _answer, aside=True)

@@ -7,14 +7,13 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.consumer import ListOffsetsRequest, ListOffsetsResponse
-
 from group_coordinator.coordinator.authorization import DESCRIBE, TOPIC
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.pipeline.gateway.topics import MOST_AT_ONCE
 from group_coordinator.pipeline.topics import UnknownTopicOrPartition
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
     from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 
+ListOffsetsResponse = struct("ListOffsetsResponse")
 log = logging.getLogger(__name__)
 
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -37,7 +37,7 @@ _NONE = -1
 _EPOCH = 0
 
 
-async def _answer(call: Call, request: ListOffsetsRequest) -> ListOffsetsResponse:
+async def _answer(call: Call, request: Any) -> Any:
     names = {topic.name for topic in request.topics}
     allowed = {name for name in names if call.may(DESCRIBE, TOPIC, name)}
     counts = Counter(
@@ -113,4 +113,4 @@ def _result(partition: int, code: ErrorCode, offset: int = _NONE, of_time: int =
     )
 
 
-API = Api(ListOffsetsRequest, _answer, aside=True)
+API = Api("ListOffsets", _answer, aside=True)

@@ -12,9 +12,6 @@ import asyncio
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
-
-from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from group_coordinator.coordinator.authorization import CLUSTER, CREATE, DESCRIBE, TOPIC
 from group_coordinator.pipeline.gateway.api import Api
@@ -23,19 +20,23 @@ from group_coordinator.pipeline.tables.topics import InvalidTopic, check_name
 from group_coordinator.pipeline.topics import create_log_topic
 from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.schema import NO_UUID
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Container, Mapping
 
     from group_coordinator.pipeline.gateway.call import Call
 
+MetadataResponse = struct("MetadataResponse")
 log = logging.getLogger(__name__)
 
 _Topic = MetadataResponse.MetadataResponseTopic
-_NO_ID = UUID(int=0)
+# From this version on a topic may be asked for by its id alone.
+_BY_ID = 12
 
 
-async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
+async def _answer(call: Call, request: Any) -> Any:
     not_created: set[str] = set()
     if call.services.settings.auto_create_topics_enable and request.allow_auto_topic_creation:
         not_created = await _create_missing(call, request)
@@ -43,9 +44,7 @@ async def _answer(call: Call, request: MetadataRequest) -> MetadataResponse:
     return await asyncio.to_thread(_described, call, request, not_created)
 
 
-def _described(
-    call: Call, request: MetadataRequest, not_created: Container[str]
-) -> MetadataResponse:
+def _described(call: Call, request: Any, not_created: Container[str]) -> Any:
     brokers = call.services.brokers.alive(call.listener)
     counts = call.services.topics.counts()
     # Version 0 has no null: no topics are all topics.
@@ -75,7 +74,7 @@ def _described(
     )
 
 
-async def _create_missing(call: Call, request: MetadataRequest) -> set[str]:
+async def _create_missing(call: Call, request: Any) -> set[str]:
     """Create the topics that are asked for; returns those that the client may not create.
 
     Which could not be created for another reason is unknown afterwards.
@@ -96,14 +95,18 @@ async def _create_missing(call: Call, request: MetadataRequest) -> set[str]:
 
 def _denied(name: str) -> Any:
     code = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    return _Topic(error_code=code, name=name, topic_id=_NO_ID, partitions=[])
+    return _Topic(error_code=code, name=name, topic_id=NO_UUID, partitions=[])
 
 
 def _may_create(call: Call, name: str) -> bool:
     return call.may(CREATE, CLUSTER, CLUSTER_NAME) or call.may(CREATE, TOPIC, name)
 
 
-def _asked_for(call: Call, name: str | None, topic_id: UUID, counts: Mapping[str, int]) -> Any:
+def _asked_for(call: Call, name: str | None, topic_id: bytes, counts: Mapping[str, int]) -> Any:
+    if name is None and call.version < _BY_ID:
+        # As Kafka does: these versions have ids, and no answer to a topic without a name.
+        code = int(ErrorCode.INVALID_REQUEST)
+        return _Topic(error_code=code, name="", topic_id=topic_id, partitions=[])
     if name is None:
         code = int(ErrorCode.UNKNOWN_TOPIC_ID)
         return _Topic(error_code=code, name=None, topic_id=topic_id, partitions=[])
@@ -116,7 +119,7 @@ def _asked_for(call: Call, name: str | None, topic_id: UUID, counts: Mapping[str
         check_name(name)
     except InvalidTopic:
         code = int(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    return _Topic(error_code=code, name=name, topic_id=_NO_ID, partitions=[])
+    return _Topic(error_code=code, name=name, topic_id=NO_UUID, partitions=[])
 
 
 def _topic(call: Call, name: str, count: int) -> Any:
@@ -135,8 +138,8 @@ def _topic(call: Call, name: str, count: int) -> Any:
             )
         )
     return _Topic(
-        error_code=0, name=name, topic_id=_NO_ID, is_internal=False, partitions=partitions
+        error_code=0, name=name, topic_id=NO_UUID, is_internal=False, partitions=partitions
     )
 
 
-API = Api(MetadataRequest, _answer, aside=True)
+API = Api("Metadata", _answer, aside=True)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kafka.protocol.consumer.group import OffsetDeleteRequest, OffsetDeleteResponse
+from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.pipeline.gateway.coordinator_link import when_late
 from group_coordinator.schemas import messages
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
 
-_Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+OffsetDeleteResponse = struct("OffsetDeleteResponse")
 
 
-async def _answer(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+async def _answer(call: Call, request: Any) -> Any:
     body = messages.OffsetDeleteRequest(
         tuple(
             messages.OffsetDeleteTopic(
@@ -29,21 +28,7 @@ async def _answer(call: Call, request: OffsetDeleteRequest) -> OffsetDeleteRespo
     event = call.event("offset_delete", request.group_id, body)
     decided = await call.ask_in_time(event, timeout_ms)
     deleted = decided.offset_delete.topics if decided.offset_delete is not None else ()
-    return OffsetDeleteResponse(
-        error_code=when_late(decided.error_code),
-        topics=[
-            _Topic(
-                name=topic.name,
-                partitions=[
-                    _Topic.OffsetDeleteResponsePartition(
-                        partition_index=each.partition_index, error_code=each.error_code
-                    )
-                    for each in topic.partitions
-                ],
-            )
-            for topic in deleted
-        ],
-    )
+    return OffsetDeleteResponse(error_code=when_late(decided.error_code), topics=deleted)
 
 
-API = Api(OffsetDeleteRequest, _answer)
+API = Api("OffsetDelete", _answer)

@@ -10,14 +10,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from kafka.protocol.producer import ProduceRequest, ProduceResponse
-
 from group_coordinator.coordinator.authorization import TOPIC, WRITE
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.produced_batch import Budget, Refused
 from group_coordinator.pipeline.gateway.producing import NotWritten, Produced, waiting_size
+from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from group_coordinator.pipeline.topics import (
     Appended,
     InvalidProducerEpoch,
@@ -25,6 +23,7 @@ from group_coordinator.pipeline.topics import (
     UnknownTopicOrPartition,
 )
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.topics import Outcome
     from group_coordinator.schemas.rows import TopicTable
 
+ProduceResponse = struct("ProduceResponse")
 _Topic = ProduceResponse.TopicProduceResponse
 _NONE = -1
 _ALL = -1
@@ -47,7 +47,7 @@ _CODES: dict[type[Failure], ErrorCode] = {
 }
 
 
-async def _answer(call: Call, request: ProduceRequest) -> ProduceResponse | None:
+async def _answer(call: Call, request: Any) -> Any:
     _check_room(call, request)
     budget = Budget()
     appends = [_Append(call, request, topic, budget) for topic in request.topic_data]
@@ -69,7 +69,7 @@ async def _answer(call: Call, request: ProduceRequest) -> ProduceResponse | None
     return ProduceResponse(responses=responses)
 
 
-def _check_room(call: Call, request: ProduceRequest) -> None:
+def _check_room(call: Call, request: Any) -> None:
     """End the connection of a client whose batches find no room behind those that wait.
 
     An error would be taken for that of these batches alone: those that the client has sent after
@@ -83,7 +83,7 @@ def _check_room(call: Call, request: ProduceRequest) -> None:
 class _Append:
     """The batches of one request for one topic."""
 
-    def __init__(self, call: Call, request: ProduceRequest, topic: Any, budget: Budget) -> None:
+    def __init__(self, call: Call, request: Any, topic: Any, budget: Budget) -> None:
         self._budget = budget
         self._call = call
         self._request = request
@@ -136,7 +136,7 @@ class _Append:
             return [late] * len(self._batches)
 
 
-def _definition(call: Call, request: ProduceRequest, topic: str) -> TopicTable:
+def _definition(call: Call, request: Any, topic: str) -> TopicTable:
     """The topic's own table. Raises Refused."""
     if not call.may(WRITE, TOPIC, topic):
         raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
@@ -189,4 +189,4 @@ def _response(partition: int, outcome: Outcome) -> Any:
     )
 
 
-API = Api(ProduceRequest, _answer)
+API = Api("Produce", _answer)

@@ -5,18 +5,20 @@ Before that it is `pipeline.gateway.authenticator` that answers it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
+from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
 
 
-async def _answer(_call: Call, _request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
+SaslAuthenticateResponse = struct("SaslAuthenticateResponse")
+
+
+async def _answer(_call: Call, _request: Any) -> Any:
     return SaslAuthenticateResponse(
         error_code=int(ErrorCode.ILLEGAL_SASL_STATE),
         error_message="there is no authentication to be done now",
@@ -25,4 +27,4 @@ async def _answer(_call: Call, _request: SaslAuthenticateRequest) -> SaslAuthent
     )
 
 
-API = Api(SaslAuthenticateRequest, _answer)
+API = Api("SaslAuthenticate", _answer)

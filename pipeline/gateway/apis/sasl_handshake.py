@@ -5,19 +5,21 @@ Before that it is `pipeline.gateway.authenticator` that answers it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kafka.protocol.sasl import SaslHandshakeRequest, SaslHandshakeResponse
+from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.gateway.api import Api
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
 
 
-async def _answer(_call: Call, _request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+SaslHandshakeResponse = struct("SaslHandshakeResponse")
+
+
+async def _answer(_call: Call, _request: Any) -> Any:
     return SaslHandshakeResponse(error_code=int(ErrorCode.ILLEGAL_SASL_STATE), mechanisms=[])
 
 
-API = Api(SaslHandshakeRequest, _answer)
+API = Api("SaslHandshake", _answer)

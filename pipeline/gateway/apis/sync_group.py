@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from kafka.protocol.consumer.group import SyncGroupRequest, SyncGroupResponse
+from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.gateway.api import Api, Decided
 from group_coordinator.schemas import messages
+from group_coordinator.schemas.kafka.structs import struct
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
+    from group_coordinator.schemas.kafka.structs import GroupRequest
 
 
-def _ask(call: Call, request: SyncGroupRequest) -> messages.RequestEvent:
-    body = messages.SyncGroupRequest(
-        generation_id=request.generation_id,
-        member_id=request.member_id,
-        group_instance_id=request.group_instance_id,
-        protocol_type=request.protocol_type,
-        protocol_name=request.protocol_name,
-        assignments=tuple(
-            messages.SyncGroupAssignment(each.member_id, bytes(each.assignment))
-            for each in request.assignments
-        ),
-    )
-    return call.event("sync_group", request.group_id, body)
+SyncGroupResponse = struct("SyncGroupResponse")
 
 
-def _respond(
-    _call: Call, _request: SyncGroupRequest, decided: messages.Response
-) -> SyncGroupResponse:
+def _ask(call: Call, request: GroupRequest) -> messages.RequestEvent:
+    return call.event("sync_group", request.group_id, request.body)
+
+
+def _respond(_call: Call, _request: GroupRequest, decided: messages.Response) -> Any:
     synced = decided.sync_group or messages.SyncGroupResponse()
     return SyncGroupResponse(
         error_code=decided.error_code,
@@ -40,4 +30,4 @@ def _respond(
     )
 
 
-API = Api(SyncGroupRequest, Decided(_ask, _respond))
+API = Api("SyncGroup", Decided(_ask, _respond))

@@ -14,6 +14,7 @@ from typing import Any
 
 from group_coordinator.pipeline.gateway.apis import APIS
 from group_coordinator.pipeline.gateway.brokers import Broker
+from tests.support.kafka_python import message
 
 # Bytes of which lengths, counts and ends are made.
 _EDGES = (0, 1, 2, 3, 0x7F, 0x80, 0xFF)
@@ -34,7 +35,7 @@ class Frames:
         self._costly: list[bytes] = []
         for key, api in APIS.items():
             for version in api.row.versions:
-                request: Any = api.request(version=version)
+                request: Any = message(api.request)(version=version)
                 request.with_header(correlation_id=0, client_id="fuzz")
                 frame = bytes(request.encode(header=True))
                 (self._costly if key in _COSTLY else self._common).append(frame)

@@ -16,10 +16,10 @@ from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.gateway import producing
 from group_coordinator.pipeline.gateway.apis.produce import API
 from group_coordinator.pipeline.gateway.call import Call
-from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.producing import Producing
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
 from group_coordinator.pipeline.gateway.topics import Topics
+from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from group_coordinator.pipeline.topics import LogAppender, NewBatch, Outcome, Record, Segments
 from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.gateway.test_produced_batch import changed, lone_batch

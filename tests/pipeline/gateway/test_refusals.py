@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from kafka.protocol.admin.groups import DeleteGroupsRequest, DescribeGroupsRequest
+from kafka.protocol.consumer.group import OffsetFetchRequest
 
 from group_coordinator.coordinator.authorization import Authorizer
 from group_coordinator.pipeline.gateway import each_group
@@ -19,7 +20,6 @@ from group_coordinator.pipeline.gateway.apis import (
     join_group,
     offset_fetch,
 )
-from group_coordinator.pipeline.gateway.apis.offset_fetch import OffsetFetch
 from group_coordinator.pipeline.gateway.call import Call, Services
 from group_coordinator.pipeline.gateway.refusals import Refusals
 from group_coordinator.pipeline.gateway.room import Room
@@ -55,7 +55,7 @@ class Gateway:
         )
 
     def call(self, principal: str) -> Call:
-        return Call(cast(Services, self.services), 6, "c", "/10.0.0.1", principal, BOOTED, "L")
+        return Call(cast(Services, self.services), 8, "c", "/10.0.0.1", principal, BOOTED, "L")
 
     async def answered(self, api: Any, principal: str, request: Any) -> Any:
         return await asyncio.wait_for(api.answer(self.call(principal), request), LIMIT_S)
@@ -91,8 +91,13 @@ def described(count: int) -> Any:
         ),
         (
             offset_fetch.API,
-            [OffsetFetch(name, messages.OffsetFetchRequest(None)) for name in names(MANY)],
-            lambda found: [each.error_code for each in found],
+            OffsetFetchRequest(
+                groups=[
+                    OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None)
+                    for name in names(MANY)
+                ]
+            ),
+            lambda found: [each.error_code for each in found.groups],
         ),
     ],
     ids=["describe", "delete", "fetch"],

@@ -29,6 +29,7 @@ from group_coordinator.pipeline.gateway.apis import APIS
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.schema import schema
 from tests.pipeline.gateway.raw import Client, connected, heartbeat
 
 
@@ -44,9 +45,8 @@ def client(broker: Broker) -> Iterator[Client]:
 def test_no_api_is_offered_in_a_version_that_is_not_decided() -> None:
     for api in APIS.values():
         row = api.row
-        assert 0 <= row.lowest <= row.highest <= api.request.max_version
-        name = api.request.name.removesuffix("Request")
-        assert row.name == "".join(f"_{c.lower()}" if c.isupper() else c for c in name).strip("_")
+        assert row.key == schema(api.request).api_key
+        assert row.versions and all(map(schema(api.request).is_valid, row.versions))
         assert row.name not in DECIDED or row.highest <= DECIDED[row.name].newest
 
 

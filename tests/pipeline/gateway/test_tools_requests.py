@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kafka.protocol.admin import (
@@ -37,6 +38,7 @@ from kafka.protocol.consumer.group import (
     SyncGroupResponse,
 )
 from kafka.protocol.consumer.metadata import ConsumerProtocolSubscription
+from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.pipeline.clock import clock_ms
@@ -364,3 +366,24 @@ def test_each_time_of_an_empty_partition_has_its_offset(
     (topic,) = client.ask(request, ListOffsetsResponse, 10).topics
     (found,) = topic.partitions
     assert (found.error_code, found.offset) == (0, offset)
+
+
+# --- topics without names -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "code"),
+    [
+        (10, "", ErrorCode.INVALID_REQUEST),
+        (11, "", ErrorCode.INVALID_REQUEST),
+        (12, None, ErrorCode.UNKNOWN_TOPIC_ID),
+    ],
+)
+def test_a_topic_is_not_found_by_its_id(
+    client: Client, version: int, name: str | None, code: ErrorCode
+) -> None:
+    """An answer of version 10 or 11 has no null for a name, which the answer to it had."""
+    wanted = MetadataRequest.MetadataRequestTopic(topic_id=UUID(int=7), name=None)
+    request = MetadataRequest(topics=[wanted], allow_auto_topic_creation=False)
+    (found,) = client.ask(request, MetadataResponse, version).topics
+    assert (found.error_code, found.name, found.topic_id) == (code, name, UUID(int=7))

@@ -8,8 +8,7 @@ import resource
 import pytest
 
 from group_coordinator.pipeline.gateway.apis import APIS
-from group_coordinator.pipeline.gateway.fields import InvalidFrame
-from group_coordinator.pipeline.gateway.wire import frame_size, read_body, read_header
+from group_coordinator.pipeline.gateway.wire import InvalidFrame, frame_size, read_body, read_header
 
 # Bytes of which lengths, counts and ends are made.
 _EDGES = (0, 1, 2, 3, 0x7F, 0x80, 0xFF)

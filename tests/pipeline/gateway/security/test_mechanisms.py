@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.cli.users import users_app
 from group_coordinator.pipeline.gateway.authenticator import Authenticator
-from group_coordinator.pipeline.gateway.fields import InvalidFrame
 from group_coordinator.pipeline.gateway.security.mechanisms import (
     AuthenticationFailed,
     Plain,
@@ -41,6 +40,7 @@ from group_coordinator.pipeline.gateway.security.users import (
     read_users,
     remove_user,
 )
+from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from group_coordinator.pipeline.tables import private_file
 from tests.clocks import AheadClocks
 from tests.examples import texts
