@@ -26,6 +26,7 @@ from group_coordinator.schemas import decoding, messages
 from group_coordinator.schemas.acls import AclBinding, Operation
 from group_coordinator.schemas.apis import APIS, DECIDED, DecidedApi, Patience
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.kafka.schema import schema
 from group_coordinator.schemas.messages import HeartbeatResponse
 
 # --- the table ------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ def test_each_decided_api_has_one_handler() -> None:
 def test_keys_and_operations_are_kafka_s() -> None:
     assert len({api.key for api in APIS.values()}) == len(APIS)
     assert {key: api.row.key for key, api in SERVED.items()} == {key: key for key in SERVED}
-    assert {api.request.API_KEY for api in SERVED.values()} == set(SERVED)
+    assert {schema(api.request).api_key for api in SERVED.values()} == set(SERVED)
     assert {api.operation for api in DECIDED.values()} <= set(Operation.__members__)
 
 
