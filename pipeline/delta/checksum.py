@@ -31,7 +31,7 @@ def checksum_path(folder: Path, version: int) -> Path:
     return folder / f"{version:020}.crc"
 
 
-def write_checksum(uri: str, table: Sizes) -> None:
+def write_checksum(table_folder: Path, table: Sizes) -> None:
     """Write the checksum of a table in a local folder.
 
     One that cannot be written is logged: the commit stands, and the next reader is slower.
@@ -44,7 +44,7 @@ def write_checksum(uri: str, table: Sizes) -> None:
         "metadata": table.meta_data,
         "protocol": table.protocol,
     }
-    folder = Path(uri, "_delta_log")
+    folder = table_folder / "_delta_log"
     try:
         partial = write_partial(folder, _encode(checksum))
         os.replace(partial, checksum_path(folder, table.version))

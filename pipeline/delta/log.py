@@ -196,9 +196,8 @@ class Log:
 
         None also where a listing is a request, and a look that finds nothing is to be believed.
         """
-        if self.store.costs.is_remote:
-            return None
-        return listed_version(Path(self.uri))
+        folder = local_folder(self.uri)
+        return None if folder is None else listed_version(folder)
 
     def _read(self, version: int) -> bytes | None:
         for attempt in range(ATTEMPTS):

@@ -37,8 +37,8 @@ def read_plain_table(folder: Path, ask: Ask) -> PlainTable | None:
     OSError and DuckDB's errors for what cannot be read.
     """
 
-    def read(log: Log, version: int) -> Iterator[Action]:
-        checkpoint = Path(log.uri, "_delta_log", checkpoint_name(version))
+    def read(_log: Log, version: int) -> Iterator[Action]:
+        checkpoint = folder / "_delta_log" / checkpoint_name(version)
         if not checkpoint.exists():
             raise FileNotFoundError(f"{checkpoint} is not there")
         return _actions(checkpoint, ask)

@@ -20,7 +20,7 @@ from group_coordinator.pipeline.delta.commit import COMMITTABLE_S, Commit
 from group_coordinator.pipeline.delta.protocol import APPEND_ONLY, check_writable
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 from group_coordinator.pipeline.delta.store import NotFlushed
-from group_coordinator.pipeline.delta.table import ATTEMPTS, back_off
+from group_coordinator.pipeline.delta.table import ATTEMPTS, back_off, local_folder
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ class Writer:
     def _follow_up(self) -> None:
         """Write what goes with a new version: its checksum, and now and then a checkpoint."""
         log, state = self.snapshot.log, self.snapshot.state
-        if not log.store.costs.is_remote:
-            write_checksum(self.uri, state)
+        if (folder := local_folder(self.uri)) is not None:
+            write_checksum(folder, state)
         if state.version % CHECKPOINT_EVERY == 0:
             cleans_up = monotonic() >= self._cleans_up_at
             if cleans_up:

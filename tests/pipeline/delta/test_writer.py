@@ -13,8 +13,9 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.checksum import checksum_path
 from group_coordinator.pipeline.delta.commit import Changes, Move
-from group_coordinator.pipeline.delta.log import checkpoint_name, commit_path
+from group_coordinator.pipeline.delta.log import checkpoint_name, commit_path, open_log
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.writer import Writer
 from tests.support.failing_reads import count_files, telling_of_reads
@@ -90,3 +91,11 @@ def test_a_thousand_of_a_hundred_thousand_identifiers_move_at_once(folder: Path)
     assert ".parquet" not in names, "what was asked for is kept"
     assert DeltaTable(str(folder)).transaction_version("sink-999") == 3
     assert DeltaTable(str(folder)).transaction_version("sink-1000") == 7
+
+
+def test_a_table_may_be_named_by_a_url(folder: Path) -> None:
+    """Its log is looked at and its checksum is written as those of a path."""
+    url = folder.as_uri()
+    Appender(url).append(pa.table({"n": [1]}))
+    assert checksum_path(folder / "_delta_log", 1).exists()
+    assert open_log(url).newest_listed() == 1
