@@ -58,9 +58,10 @@ def check_allowed(frame: bytes) -> None:
 class Authenticator:
     """One connection's authentication; `principal` is known once it has succeeded."""
 
-    def __init__(self, users: Users, mechanisms: Sequence[str]) -> None:
+    def __init__(self, users: Users, mechanisms: Sequence[str], host: str) -> None:
         self._users = users
         self._mechanisms = mechanisms
+        self._host = host
         self._may_ask_versions = True
         self._exchange: Mechanism | None = None
         self.takes_bare_tokens = False
@@ -101,7 +102,7 @@ class Authenticator:
         if not known:
             await asyncio.sleep(_FAILED_DELAY_S)
             raise Refused(f"SASL mechanism {mechanism[:40]!r} is not enabled", frame)
-        self._exchange = begin(mechanism, self._users)
+        self._exchange = begin(mechanism, self._users, self._host)
         self.takes_bare_tokens = header.version == 0
         return frame
 

@@ -111,7 +111,6 @@ class Connection(asyncio.BufferedProtocol):
         on_lost: Callable[[Connection], None],
     ) -> None:
         self._session = session
-        session.client_host = f"/{address.host}"
         self._arrivals = arrivals
         self.address = address
         self._lines = lines

@@ -111,7 +111,7 @@ class Gateway:
             return
         listener = served.listener
         users = self._users if listener.asks_who else None
-        session = Session(self._services, listener.name, users, served.repeated)
+        session = Session(self._services, listener.name, users, served.repeated, host)
         connection = Connection(
             session, self._arrivals, address, self.polls, self._lines, self._leave
         )

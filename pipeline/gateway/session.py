@@ -63,8 +63,8 @@ class Session:
     `repeated` are the requests that clients of the listener send again and again, by who sends them
     and their bytes.
 
-    `client_host` is the client's address as Kafka writes it, after a slash. `largest_frame` is the
-    largest frame that is read now, bytes: strangers may send small ones only.
+    `client_host` is the client's address. `largest_frame` is the largest frame that is read now,
+    bytes: strangers may send small ones only.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Session:
         listener: str,
         users: Users | None,
         repeated: dict[tuple[str, str, bytes], Repeated],
+        client_host: str,
     ) -> None:
         self._services = services
         self._listener = listener
@@ -80,10 +81,10 @@ class Session:
         settings = services.settings
         self._authenticator: Authenticator | None = None
         self._principal = ANONYMOUS
-        self.client_host = ""
+        self._client_host = f"/{client_host}"
         self.largest_frame = settings.socket_request_max_bytes
         if users is not None:
-            self._authenticator = Authenticator(users, settings.mechanisms)
+            self._authenticator = Authenticator(users, settings.mechanisms, client_host)
             self.largest_frame = settings.sasl_server_max_receive_size
 
     @property
@@ -119,7 +120,7 @@ class Session:
         """Begin to answer a frame that is read only the first time that its client sends it."""
         repeated = self._repeated
         begin, end = _CORRELATION_ID
-        key = self.client_host, self._principal, frame[:begin] + frame[end:]
+        key = self._client_host, self._principal, frame[:begin] + frame[end:]
         known = repeated.get(key)
         if known is None:
             request = _read(frame)
@@ -160,7 +161,7 @@ class Session:
             self._services,
             header.version,
             header.client_id,
-            self.client_host,
+            self._client_host,
             self._principal,
             sent_after,
             self._listener,

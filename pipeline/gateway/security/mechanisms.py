@@ -43,16 +43,17 @@ class Mechanism(Protocol):
         ...
 
 
-def begin(mechanism: str, users: Users) -> Mechanism:
-    """Begin an exchange of one of `MECHANISMS`."""
-    return Plain(users) if mechanism == PLAIN else Scram(mechanism, users)
+def begin(mechanism: str, users: Users, host: str) -> Mechanism:
+    """Begin an exchange of one of `MECHANISMS` with a client from an address."""
+    return Plain(users, host) if mechanism == PLAIN else Scram(mechanism, users)
 
 
 class Plain:
     """PLAIN: one token with the name and the password."""
 
-    def __init__(self, users: Users) -> None:
+    def __init__(self, users: Users, host: str) -> None:
         self._users = users
+        self._host = host
         self.user: str | None = None
 
     async def answer(self, token: bytes) -> bytes:
@@ -69,7 +70,7 @@ class Plain:
                 "from username",
                 user,
             )
-        if not await self._users.has_password(user, password):
+        if not await self._users.has_password(user, password, self._host):
             raise AuthenticationFailed("Authentication failed: Invalid username or password", user)
         self.user = user
         return b""

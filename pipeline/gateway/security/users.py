@@ -18,6 +18,7 @@ import secrets
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -110,9 +111,11 @@ class Users:
     out who is a user. They are the same ones each time, after a restart and at each gateway that
     reads this file: a secret is kept beside it.
 
-    One thread checks passwords, each for milliseconds: a flood of wrong ones delays log-ins and
-    nothing else. A right one is remembered, by an HMAC of a key that only this process has: when
-    thousands of connections of some users come back at once, they do not wait for each other.
+    One thread checks passwords, each for milliseconds, and of each client address one at a time: a
+    flood of wrong ones delays log-ins from its own address, and all other log-ins by one check for
+    each address that it comes from. A right one is remembered, by an HMAC of a key that only this
+    process has: when thousands of connections of some users come back at once, they do not wait for
+    each other.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -135,6 +138,8 @@ class Users:
             )
         self._checking = ThreadPoolExecutor(1, "passwords")
         self._right: set[bytes] = set()
+        # Of each client address from which passwords are checked or wait.
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
     def credential(self, user: str, mechanism: str) -> Credential:
         """What a password of the user is checked by in a SCRAM mechanism. Raises UsersError."""
@@ -151,15 +156,17 @@ class Users:
                 return found
         return self._made_up(user, next(iter(HASHES)))
 
-    async def has_password(self, user: str, password: str) -> bool:
-        """Whether this is the user's password. Raises UsersError."""
+    async def has_password(self, user: str, password: str, host: str) -> bool:
+        """Whether this is the user's password, as a client from `host` says. Raises UsersError."""
         credential = self.any_credential(user)
         text = b"\0".join((credential.stored_key, password.encode("utf-8", "surrogatepass")))
         mark = hmac.digest(self._secret, text, "sha256")
         if mark in self._right:
             return True
-        loop = asyncio.get_running_loop()
-        right = await loop.run_in_executor(self._checking, credential.has_password, password)
+        turn = self._turns.setdefault(host, asyncio.Lock())
+        async with turn:
+            loop = asyncio.get_running_loop()
+            right = await loop.run_in_executor(self._checking, credential.has_password, password)
         if right:
             if len(self._right) >= _MOST_REMEMBERED:
                 self._right.clear()

@@ -45,6 +45,9 @@ from group_coordinator.pipeline.tables import private_file
 from tests.clocks import AheadClocks
 from tests.examples import texts
 
+# Client addresses.
+HERE, OTHER, THIRD = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -199,7 +202,7 @@ def test_a_token_that_proves_nothing_fails(path: Path, tokens: list[str]) -> Non
 def test_plain_takes_the_password_and_nothing_else(
     path: Path, token: str, user: str | None
 ) -> None:
-    plain = Plain(Users(path))
+    plain = Plain(Users(path), HERE)
     if user is None:
         with pytest.raises(AuthenticationFailed):
             ask(plain, token)
@@ -257,7 +260,7 @@ def test_where_no_secret_can_be_kept_users_log_in_all_the_same(
     else:
         monkeypatch.setattr(private_file.tempfile, "mkstemp", fails)
     users = Users(path)
-    assert ask(Plain(users), "\0alice\0wonder") == [b""]
+    assert ask(Plain(users, HERE), "\0alice\0wonder") == [b""]
     assert challenged(users) == challenged(users)
     (line,) = [record.getMessage() for record in caplog.records]
     assert line.startswith("no secret can be kept beside")
@@ -275,7 +278,7 @@ def test_the_log_names_who_was_not_let_in(path: Path, name: str, told: str) -> N
         "SCRAM-SHA-256": [f"n,,n={name},r=c", f"c=biws,r=cS,p={proof}"],
     }
     for mechanism, sent in tokens.items():
-        exchange = Plain(users) if mechanism == "PLAIN" else Scram(mechanism, users, "S")
+        exchange = Plain(users, HERE) if mechanism == "PLAIN" else Scram(mechanism, users, "S")
         with pytest.raises(AuthenticationFailed) as failed:
             ask(exchange, *sent)
         assert failed.value.logged == f"{failed.value} (user {told})"
@@ -301,10 +304,10 @@ def test_a_right_password_is_derived_once_and_a_wrong_one_each_time(
     monkeypatch.setattr(Credential, "has_password", count)
     users = Users(path)
     for password in ("wonder", "wonder", "wrong", "wrong", "wonder"):
-        assert asyncio.run(users.has_password("alice", password)) is (password == "wonder")
+        assert asyncio.run(users.has_password("alice", password, HERE)) is (password == "wonder")
     assert derived == ["wonder", "wrong", "wrong"]
     add_user(path, [new_credential("alice", "changed", "SCRAM-SHA-256")])
-    assert not asyncio.run(users.has_password("alice", "wonder"))
+    assert not asyncio.run(users.has_password("alice", "wonder", HERE))
 
 
 def test_a_name_may_have_commas_and_equals_signs(path: Path) -> None:
@@ -312,6 +315,43 @@ def test_a_name_may_have_commas_and_equals_signs(path: Path) -> None:
     seen = ask(Scram("SCRAM-SHA-256", Users(path), "S"), "n,,n=a=2Cb=3Dc,r=c")[0]
     credential = Users(path).credential("a,b=c", "SCRAM-SHA-256")
     assert b64decode(seen.split(b"s=")[1].split(b",")[0]) == credential.salt
+
+
+def test_a_log_in_waits_for_one_wrong_password_of_each_other_address(path: Path) -> None:
+    """It waited for all that others tried, 1.3 ms each."""
+
+    async def story() -> tuple[list[bool], list[bool]]:
+        users = Users(path)
+        tries = [
+            asyncio.ensure_future(users.has_password("alice", f"wrong {number}", host))
+            for number in range(100)
+            for host in (OTHER, THIRD)
+        ]
+        await asyncio.sleep(0)
+        assert await users.has_password("alice", "wonder", HERE)
+        before = [each.done() for each in tries]
+        return before, await asyncio.gather(*tries)
+
+    before, found = asyncio.run(story())
+    # Of each address one was at work or waited; one more may have been done since.
+    assert sum(before) <= 4
+    assert found == [False] * 200
+
+
+def test_nobody_waits_for_a_client_that_has_left(path: Path) -> None:
+    async def story() -> None:
+        users = Users(path)
+        tries = [
+            asyncio.ensure_future(users.has_password("alice", f"wrong {number}", HERE))
+            for number in range(100)
+        ]
+        await asyncio.sleep(0)
+        for each in tries:
+            each.cancel()
+        assert await users.has_password("alice", "wonder", HERE)
+        assert all(each.cancelled() for each in tries)
+
+    asyncio.run(story())
 
 
 def test_the_file_holds_no_password_and_is_its_owner_s(path: Path) -> None:
@@ -324,10 +364,10 @@ def test_the_file_holds_no_password_and_is_its_owner_s(path: Path) -> None:
 def test_a_change_of_the_file_counts_from_the_next_log_in(path: Path) -> None:
     users = Users(path)
     add_user(path, [new_credential("bob", "builder", "SCRAM-SHA-512")])
-    assert ask(Plain(users), "\0bob\0builder") == [b""]
+    assert ask(Plain(users, HERE), "\0bob\0builder") == [b""]
     remove_user(path, "bob")
     with pytest.raises(AuthenticationFailed):
-        ask(Plain(users), "\0bob\0builder")
+        ask(Plain(users, HERE), "\0bob\0builder")
     with pytest.raises(UsersError, match="no user 'bob'"):
         remove_user(path, "bob")
 
@@ -335,11 +375,11 @@ def test_a_change_of_the_file_counts_from_the_next_log_in(path: Path) -> None:
 def test_while_the_file_is_torn_its_users_stay(path: Path) -> None:
     users = Users(path)
     path.write_bytes(path.read_bytes()[:40])
-    assert ask(Plain(users), "\0alice\0wonder") == [b""]
+    assert ask(Plain(users, HERE), "\0alice\0wonder") == [b""]
     with pytest.raises(UsersError, match=r"line 1 of .* is no user"):
         Users(path)
     path.unlink()
-    assert ask(Plain(users), "\0alice\0wonder") == [b""]
+    assert ask(Plain(users, HERE), "\0alice\0wonder") == [b""]
     with pytest.raises(UsersError, match="No such file"):
         Users(path)
 
@@ -348,8 +388,8 @@ def ends_connection(users: Users, mechanism: str, token: str) -> bool:
     """Whether a log-in ends the connection, without an answer that a client takes for final."""
 
     async def log_in() -> None:
-        authenticator = Authenticator(users, [mechanism])
-        authenticator._exchange = begin(mechanism, users)
+        authenticator = Authenticator(users, [mechanism], HERE)
+        authenticator._exchange = begin(mechanism, users, HERE)
         await authenticator.answer_token(token.encode())
 
     with pytest.raises(InvalidFrame, match="No such file"):
@@ -365,7 +405,7 @@ def test_nobody_is_let_in_once_the_file_could_not_be_read_for_some_time(
     users, clocks, away = Users(path), AheadClocks(), path.with_suffix(".away")
 
     def log_in() -> list[bytes]:
-        return ask(begin(mechanism, users), first)  # type: ignore[arg-type]
+        return ask(begin(mechanism, users, HERE), first)  # type: ignore[arg-type]
 
     with clock.use(clocks):
         clocks.monotonic_ahead_s = 3_600
@@ -395,10 +435,10 @@ def test_users_are_added_listed_and_removed_by_the_command(tmp_path: Path) -> No
         'user,mechanisms\nalice,"[""PLAIN"",""SCRAM-SHA-256"",""SCRAM-SHA-512""]"\n'
         'bob,"[""PLAIN"",""SCRAM-SHA-512""]"\n'
     )
-    assert ask(begin("PLAIN", Users(tmp_path / "users")), "\0alice\0wonder") == [b""]  # type: ignore[arg-type]
+    assert ask(begin("PLAIN", Users(tmp_path / "users"), HERE), "\0alice\0wonder") == [b""]  # type: ignore[arg-type]
     run("add", "alice", typed="changed\n")
     with pytest.raises(AuthenticationFailed):
-        ask(Plain(Users(tmp_path / "users")), "\0alice\0wonder")
+        ask(Plain(Users(tmp_path / "users"), HERE), "\0alice\0wonder")
     run("remove", "alice")
     assert run("list") == "user mechanisms\nbob  PLAIN, SCRAM-SHA-512\n"
 

@@ -6,6 +6,7 @@ import logging
 import socket
 import ssl
 import struct
+import threading
 from asyncio import sslproto
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -25,12 +26,17 @@ from kafka.protocol.sasl import (
 from group_coordinator.pipeline.gateway import connection, incoming, server
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.security.mechanisms import MECHANISMS
-from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
+from group_coordinator.pipeline.gateway.security.users import (
+    Credential,
+    Users,
+    add_user,
+    new_credential,
+)
 from group_coordinator.pipeline.gateway.settings import GatewaySettings
 from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.gateway.raw import Client, heartbeat
 from tests.pipeline.gateway.running import coordinator, gateway, gateways
-from tests.waiting import wait_until
+from tests.waiting import LIMIT_S, wait_until
 
 OTHER = "127.0.0.2"
 
@@ -89,10 +95,19 @@ def is_open(client: Client) -> bool:
         return False
 
 
-def log_in(client: Client) -> None:
+def try_password(client: Client, password: bytes) -> None:
+    """Send a password by PLAIN; the answer is to be received."""
     client.ask(SaslHandshakeRequest(mechanism="PLAIN"), SaslHandshakeResponse, 1)
-    token = SaslAuthenticateRequest(auth_bytes=b"\0alice\0wonder")
-    assert client.ask(token, SaslAuthenticateResponse, 2).error_code == 0
+    client.send(SaslAuthenticateRequest(auth_bytes=b"\0alice\0" + password), 2)
+
+
+def is_let_in(client: Client) -> bool:
+    return bool(client.receive(SaslAuthenticateResponse, 2)[1].error_code == 0)
+
+
+def log_in(client: Client) -> None:
+    try_password(client, b"wonder")
+    assert is_let_in(client)
 
 
 # --- how many -------------------------------------------------------------------------------------
@@ -212,6 +227,40 @@ def test_who_does_not_log_in_is_closed_at_the_deadline(
                 is_served(client)
         with suppress(ConnectionError):
             assert client.is_closed()
+
+
+def test_a_flood_of_wrong_passwords_costs_who_sends_it(
+    root: str, connect: Callable[..., Client], users: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next log-in from elsewhere was behind all of them: 2,000 were a wait of 2.5 s."""
+    asked: list[str] = []
+    checked: list[str] = []
+    all_have_asked = threading.Event()
+    ask, check = Users.has_password, Credential.has_password
+
+    def count(self: Users, user: str, password: str, host: str) -> Any:
+        asked.append(password)
+        return ask(self, user, password, host)
+
+    def wait_for_all(self: Credential, password: str) -> bool:
+        assert all_have_asked.wait(LIMIT_S)
+        checked.append(password)
+        return check(self, password)
+
+    monkeypatch.setattr(Users, "has_password", count)
+    monkeypatch.setattr(Credential, "has_password", wait_for_all)
+    with gateway(root, settings=GatewaySettings(users_file=users)) as broker:
+        flood = [connect(broker, OTHER) for _ in range(30)]
+        for each in flood:
+            try_password(each, b"wrong")
+        wait_until("the flood", lambda: len(asked) == 30)
+        client = connect(broker)
+        try_password(client, b"wonder")
+        wait_until("a user", lambda: len(asked) == 31)
+        all_have_asked.set()
+        assert is_let_in(client)
+        assert not any(is_let_in(each) for each in flood)
+    assert checked.index("wonder") == 1
 
 
 # --- how much -------------------------------------------------------------------------------------
