@@ -1,10 +1,10 @@
-"""Kafka's broker settings that group coordination obeys, under Kafka's names and defaults."""
+"""How settings under Kafka's names are typed, and the broker's that group coordination obeys."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 # Kafka's INT settings hold 32 bits, its LONG ones 64.
 NonNegative = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+NonNegativeLong = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 PositiveLong = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 
 # How long a member may wait for the answer to its first join: until then it has no session.
@@ -26,8 +27,42 @@ def _kafka_name(field: str) -> str:
     return field.replace("_", ".")
 
 
-class GroupCoordinatorConfig(Struct, frozen=True, forbid_unknown_fields=True, rename=_kafka_name):
-    """Settings of the group coordinator; each field is Kafka's key with `.` written `_`.
+class KafkaSettings(Struct, frozen=True, forbid_unknown_fields=True, rename=_kafka_name):
+    """Settings that are named as Kafka names its own: a field is a key with `.` written `_`."""
+
+
+_Settings = TypeVar("_Settings", bound=KafkaSettings)
+
+
+def names_of(kind: type[KafkaSettings]) -> tuple[str, ...]:
+    """The names of the settings, as Kafka writes them."""
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind))
+
+
+def typed(kind: type[_Settings], values: Mapping[str, Any]) -> _Settings:
+    """Type settings that are given under Kafka's names.
+
+    Numbers and booleans may be written as text, as Kafka's own property files write them.
+    Raises ConfigError naming the setting and, for an unknown one, the nearest known name.
+    """
+    known = names_of(kind)
+    for name in values:
+        if name not in known:
+            raise ConfigError(f"unknown setting {name!r}{nearest(name, known)}")
+    try:
+        return msgspec.convert(dict(values), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(str(error)) from error
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Return "; did you mean ...?" for the known name nearest to it, or "" when none is near."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+class GroupCoordinatorConfig(KafkaSettings, frozen=True):
+    """The settings of the group coordinator, the section [group].
 
     Source: GroupCoordinatorConfig of Apache Kafka 4.1, the offsets topic's `max.message.bytes`, and
     the settings of StandardAuthorizer.
@@ -52,26 +87,9 @@ class GroupCoordinatorConfig(Struct, frozen=True, forbid_unknown_fields=True, re
         return self.offsets_retention_minutes * 60_000
 
 
-SETTING_NAMES: tuple[str, ...] = tuple(
-    field.encode_name for field in msgspec.structs.fields(GroupCoordinatorConfig)
-)
-
-
 def parse_config(
     settings: Mapping[str, Any], base: GroupCoordinatorConfig | None = None
 ) -> GroupCoordinatorConfig:
-    """Settings under Kafka's names, laid over `base` (default: Kafka's defaults).
-
-    Numbers may be written as text, as Kafka's own property files write them.
-    Raises ConfigError naming the setting and, for an unknown one, the nearest known name.
-    """
-    for name in settings:
-        if name not in SETTING_NAMES:
-            near = difflib.get_close_matches(name, SETTING_NAMES, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"unknown setting {name!r}{hint}")
-    merged = {**msgspec.to_builtins(base or GroupCoordinatorConfig()), **settings}
-    try:
-        return msgspec.convert(merged, GroupCoordinatorConfig, strict=False)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"bad setting: {error}") from error
+    """Settings laid over `base` (default: Kafka's defaults). Raises ConfigError as `typed`."""
+    below = {} if base is None else msgspec.to_builtins(base)
+    return typed(GroupCoordinatorConfig, {**below, **settings})

@@ -9,55 +9,58 @@ tables, and `flatten` joins them again.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, Struct
 
+from group_coordinator.coordinator.config import (
+    ConfigError,
+    KafkaSettings,
+    NonNegativeLong,
+    PositiveLong,
+    nearest,
+    typed,
+)
 from group_coordinator.pipeline.errors import WrongCall
 from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 
 SECTIONS = ("coordinator", "group", "gateway", "upkeep", "spark")
-Positive = Annotated[int, Meta(ge=1)]
-NotNegative = Annotated[int, Meta(ge=0)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
-_Section = TypeVar("_Section", bound=Struct)
+_Section = TypeVar("_Section", bound=KafkaSettings)
 
 
 class SettingsError(WrongCall):
     """A setting is unknown or has an invalid value; the message names it."""
 
 
-class CoordinatorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CoordinatorSettings(KafkaSettings, frozen=True, kw_only=True):
     """The section [coordinator]; conf/coordinator.toml describes each setting. Times in ms."""
 
-    node_id: NotNegative = field(name="node.id", default=1)
-    advertised_host: str = field(name="advertised.host", default="localhost")
-    advertised_port: Port = field(name="advertised.port", default=9092)
-    lease_ms: Annotated[int, Meta(ge=1000)] = field(name="lease.ms", default=10_000)
-    controlled_shutdown_timeout_ms: NotNegative = field(
-        name="controlled.shutdown.timeout.ms", default=8_000
-    )
-    progress_timeout_ms: Positive = field(name="progress.timeout.ms", default=60_000)
-    trigger_interval_ms: Positive = field(name="trigger.interval.ms", default=500)
-    trigger_max_interval_ms: Positive = field(name="trigger.max.interval.ms", default=10_000)
-    trigger_linger_ms: NotNegative = field(name="trigger.linger.ms", default=100)
-    max_files_per_trigger: Positive = field(name="max.files.per.trigger", default=10_000)
-    max_bytes_per_trigger: Positive = field(name="max.bytes.per.trigger", default=33_554_432)
-    max_request_size: Positive = field(name="max.request.size", default=16_777_216)
-    checkpoint_location: str = field(name="checkpoint.location", default="")
-    shuffle_partitions: NotNegative = field(name="shuffle.partitions", default=0)
-    state_store: Literal["rocksdb", "memory"] = field(name="state.store", default="rocksdb")
-    segment_bytes: Positive = field(name="segment.bytes", default=104_857_600)
-    segment_ms: Positive = field(name="segment.ms", default=604_800_000)
-    log_flush_enable: bool = field(name="log.flush.enable", default=False)
-    requests_keys_file: str = field(name="requests.keys.file", default="")
-    request_dedup_window_ms: NotNegative = field(name="request.dedup.window.ms", default=60_000)
-    request_dedup_max_ids: Positive = field(name="request.dedup.max.ids", default=131_072)
+    node_id: NonNegativeLong = 1
+    advertised_host: str = "localhost"
+    advertised_port: Port = 9092
+    lease_ms: Annotated[int, Meta(ge=1000)] = 10_000
+    controlled_shutdown_timeout_ms: NonNegativeLong = 8_000
+    progress_timeout_ms: PositiveLong = 60_000
+    trigger_interval_ms: PositiveLong = 500
+    trigger_max_interval_ms: PositiveLong = 10_000
+    trigger_linger_ms: NonNegativeLong = 100
+    max_files_per_trigger: PositiveLong = 10_000
+    max_bytes_per_trigger: PositiveLong = 33_554_432
+    max_request_size: PositiveLong = 16_777_216
+    checkpoint_location: str = ""
+    shuffle_partitions: NonNegativeLong = 0
+    state_store: Literal["rocksdb", "memory"] = "rocksdb"
+    segment_bytes: PositiveLong = 104_857_600
+    segment_ms: PositiveLong = 604_800_000
+    log_flush_enable: bool = False
+    requests_keys_file: str = ""
+    request_dedup_window_ms: NonNegativeLong = 60_000
+    request_dedup_max_ids: PositiveLong = 131_072
 
     @property
     def longest_trigger_ms(self) -> int:
@@ -136,13 +139,9 @@ def to_settings(sections: dict[str, dict[str, Any]]) -> Settings:
 
 def typed_section(name: str, values: dict[str, Any], struct: type[_Section]) -> _Section:
     """Type the flattened values of a section. Raises SettingsError, which names the key."""
-    known = [each.encode_name for each in msgspec.structs.fields(struct)]
-    for key in values:
-        if key not in known:
-            raise SettingsError(f"unknown setting {key!r} in [{name}]{nearest(key, known)}")
     try:
-        return msgspec.convert(values, struct)
-    except msgspec.ValidationError as error:
+        return typed(struct, values)
+    except ConfigError as error:
         raise SettingsError(f"[{name}] {error}") from error
 
 
@@ -169,12 +168,6 @@ def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = value
     return flat
-
-
-def nearest(key: str, known: list[str] | tuple[str, ...]) -> str:
-    """Return "; did you mean ...?" for the known name nearest to `key`, or "" when none is near."""
-    matches = difflib.get_close_matches(key, known, n=1)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def _spark_text(value: Any) -> str:

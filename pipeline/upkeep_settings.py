@@ -4,44 +4,40 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
+
+from group_coordinator.coordinator.config import KafkaSettings, NonNegativeLong, PositiveLong
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
 
-Positive = Annotated[int, Meta(ge=1)]
-NotNegative = Annotated[int, Meta(ge=0)]
 # Rows younger than an hour may still be needed: by a request that waits, by a reader that lags.
 Retention = Annotated[int, Meta(ge=HOUR_MS)]
 
 
-class UpkeepSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class UpkeepSettings(KafkaSettings, frozen=True, kw_only=True):
     """The section [upkeep]; conf/coordinator.toml describes each setting. Times in ms."""
 
-    log_cleaner_enable: bool = field(name="log.cleaner.enable", default=True)
-    log_cleaner_backoff_ms: Positive = field(name="log.cleaner.backoff.ms", default=60_000)
-    log_cleaner_threads: Positive = field(name="log.cleaner.threads", default=1)
+    log_cleaner_enable: bool = True
+    log_cleaner_backoff_ms: PositiveLong = 60_000
+    log_cleaner_threads: PositiveLong = 1
     log_cleaner_memory: Annotated[int, Meta(ge=64 << 20)] = field(
         name="log.cleaner.dedupe.buffer.size", default=512 << 20
     )
-    min_cleanable_dirty_ratio: Annotated[float, Meta(ge=0, le=1)] = field(
-        name="min.cleanable.dirty.ratio", default=0.5
-    )
-    min_compaction_lag_ms: NotNegative = field(name="min.compaction.lag.ms", default=0)
-    delete_retention_ms: NotNegative = field(name="delete.retention.ms", default=DAY_MS)
-    offsets_history_retention_ms: NotNegative = field(
+    min_cleanable_dirty_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    min_compaction_lag_ms: NonNegativeLong = 0
+    delete_retention_ms: NonNegativeLong = DAY_MS
+    offsets_history_retention_ms: NonNegativeLong = field(
         name="offsets_history.retention.ms", default=7 * DAY_MS
     )
-    retain_interval_ms: Positive = field(name="retain.interval.ms", default=HOUR_MS)
-    log_retention_check_interval_ms: Positive = field(
-        name="log.retention.check.interval.ms", default=300_000
-    )
-    requests_retention_ms: Retention = field(name="requests.retention.ms", default=7 * DAY_MS)
-    responses_retention_ms: Retention = field(name="responses.retention.ms", default=9 * DAY_MS)
+    retain_interval_ms: PositiveLong = HOUR_MS
+    log_retention_check_interval_ms: PositiveLong = 300_000
+    requests_retention_ms: Retention = 7 * DAY_MS
+    responses_retention_ms: Retention = 9 * DAY_MS
     group_events_retention_ms: Retention = field(
         name="group_events.retention.ms", default=30 * DAY_MS
     )
-    vacuum_retention_ms: Retention = field(name="vacuum.retention.ms", default=3 * HOUR_MS)
+    vacuum_retention_ms: Retention = 3 * HOUR_MS
 
     @property
     def vacuum_retention_hours(self) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-import msgspec
-from msgspec import Struct
-
-from group_coordinator.coordinator.config import ConfigError, NonNegative, Positive
+from group_coordinator.coordinator.config import (
+    ConfigError,
+    KafkaSettings,
+    NonNegative,
+    Positive,
+    typed,
+)
 from group_coordinator.coordinator.consumer.assignors import (
     Assignor,
     RebalanceProtocol,
@@ -30,10 +32,6 @@ _JAVA_NAMES = {
 JOIN_GROUP_TIMEOUT_LAPSE_MS = 5000
 
 
-def _kafka_name(field: str) -> str:
-    return field.replace("_", ".")
-
-
 class AutoOffsetReset(StrEnum):
     """Where to begin in a partition without a committed offset."""
 
@@ -42,16 +40,14 @@ class AutoOffsetReset(StrEnum):
     NONE = "none"
 
 
-class ConsumerSettings(
-    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename=_kafka_name
-):
-    """Settings of one consumer; each field is Kafka's key with `.` written `_`. Times in ms.
+class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
+    """Settings of one consumer. Times in ms.
 
     `max_poll_interval_ms` is also the rebalance timeout that JoinGroup carries. Raises ConfigError,
-    naming the setting, for values that contradict each other.
+    naming the setting, without a group_id and for values that contradict each other.
     """
 
-    group_id: str
+    group_id: str = ""
     group_instance_id: str | None = None
     client_id: str = ""
     client_rack: str = ""
@@ -75,7 +71,7 @@ class ConsumerSettings(
 
     def __post_init__(self) -> None:
         if not self.group_id:
-            raise ConfigError("group.id must not be empty")
+            raise ConfigError("group.id is not set, or empty")
         if self.group_instance_id == "":
             raise ConfigError("group.instance.id must not be empty; leave it out for none")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
@@ -126,37 +122,16 @@ def _check_assignors(names: tuple[str, ...]) -> None:
         )
 
 
-SETTING_NAMES: tuple[str, ...] = tuple(
-    field.encode_name for field in msgspec.structs.fields(ConsumerSettings)
-)
-
-
 def parse_settings(settings: Mapping[str, Any]) -> ConsumerSettings:
-    """Read settings from Kafka's names.
+    """Read settings from Kafka's names; the assignors may be one text with commas.
 
-    Numbers and booleans may be written as text, and the assignors as one text with commas, by
-    their names or by Kafka's Java classes. Raises ConfigError naming the setting and, for an
-    unknown one, the nearest known name.
+    They are called by their names or by Kafka's Java classes. Raises ConfigError as `typed`.
     """
-    for name in settings:
-        if name not in SETTING_NAMES:
-            near = difflib.get_close_matches(name, SETTING_NAMES, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"unknown setting {name!r}{hint}")
-    if "group.id" not in settings:
-        raise ConfigError("group.id is not set")
     given = dict(settings)
     strategy = given.get("partition.assignment.strategy")
     if strategy is not None:
         given["partition.assignment.strategy"] = _assignor_names(strategy)
-    try:
-        return msgspec.convert(given, ConsumerSettings, strict=False)
-    except msgspec.ValidationError as error:
-        # What `__post_init__` raised comes wrapped.
-        cause = error.__cause__
-        raise (
-            cause if isinstance(cause, ConfigError) else ConfigError(f"bad setting: {error}")
-        ) from error
+    return typed(ConsumerSettings, given)
 
 
 def _assignor_names(strategy: Any) -> Any:

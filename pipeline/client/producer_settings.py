@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta, field
 
-from group_coordinator.pipeline.settings import SettingsError, nearest
+from group_coordinator.coordinator.config import (
+    ConfigError,
+    KafkaSettings,
+    NonNegativeLong,
+    PositiveLong,
+    typed,
+)
+from group_coordinator.pipeline.settings import SettingsError
 
-Positive = Annotated[int, Meta(ge=1)]
-NotNegative = Annotated[int, Meta(ge=0)]
 _MOST = 2**31 - 1
 
 
-class ProducerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProducerSettings(KafkaSettings, frozen=True, kw_only=True):
     """How requests are gathered and sent. Times in ms, sizes in bytes of the encoded requests.
 
     * `batch.size`: the most bytes of one commit (Kafka: 16384; here a commit of a thousand requests
@@ -37,19 +41,19 @@ class ProducerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
       and after how long; the wait doubles each time, give or take a fifth.
     """
 
-    batch_size: Positive = field(name="batch.size", default=1 << 20)
-    linger_ms: NotNegative = field(name="linger.ms", default=50)
-    buffer_memory: Positive = field(name="buffer.memory", default=32 << 20)
-    max_block_ms: NotNegative = field(name="max.block.ms", default=60_000)
+    batch_size: PositiveLong = 1 << 20
+    linger_ms: NonNegativeLong = 50
+    buffer_memory: PositiveLong = 32 << 20
+    max_block_ms: NonNegativeLong = 60_000
     max_in_flight: Annotated[int, Meta(ge=1, le=64)] = field(
         name="max.in.flight.requests.per.connection", default=1
     )
-    delivery_timeout_ms: Positive = field(name="delivery.timeout.ms", default=120_000)
-    retries: NotNegative = _MOST
-    retry_backoff_ms: NotNegative = field(name="retry.backoff.ms", default=100)
-    retry_backoff_max_ms: NotNegative = field(name="retry.backoff.max.ms", default=1_000)
+    delivery_timeout_ms: PositiveLong = 120_000
+    retries: NonNegativeLong = _MOST
+    retry_backoff_ms: NonNegativeLong = 100
+    retry_backoff_max_ms: NonNegativeLong = 1_000
     principal: str | None = None
-    request_key_file: str = field(name="request.key.file", default="")
+    request_key_file: str = ""
 
     def __post_init__(self) -> None:
         if self.delivery_timeout_ms <= self.linger_ms:
@@ -58,11 +62,7 @@ class ProducerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def parse_producer(values: Mapping[str, Any]) -> ProducerSettings:
     """Type settings under Kafka's names; raises SettingsError that names the one at fault."""
-    known = [each.encode_name for each in msgspec.structs.fields(ProducerSettings)]
-    for key in values:
-        if key not in known:
-            raise SettingsError(f"unknown setting {key!r} of the producer{nearest(key, known)}")
     try:
-        return msgspec.convert(dict(values), ProducerSettings)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"the producer's settings: {error}") from error
+        return typed(ProducerSettings, values)
+    except ConfigError as error:
+        raise SettingsError(f"the producer: {error}") from error

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, NamedTuple
 
-from msgspec import Meta, Struct, field
+from msgspec import Meta
 from msgspec.structs import force_setattr
 
+from group_coordinator.coordinator.config import (
+    KafkaSettings,
+    NonNegativeLong,
+    Positive,
+    PositiveLong,
+)
 from group_coordinator.pipeline.gateway.listeners import (
     PROTOCOLS,
     Endpoint,
@@ -15,9 +21,7 @@ from group_coordinator.pipeline.gateway.listeners import (
 )
 from group_coordinator.pipeline.gateway.room import FREE_BYTES
 from group_coordinator.pipeline.gateway.security.mechanisms import MECHANISMS
-from group_coordinator.pipeline.settings import Settings, SettingsError, typed_section
-
-Positive = Annotated[int, Meta(ge=1)]
+from group_coordinator.pipeline.settings import Settings, typed_section
 
 
 class Tls(NamedTuple):
@@ -27,43 +31,32 @@ class Tls(NamedTuple):
     key: str
 
 
-class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class GatewaySettings(KafkaSettings, frozen=True, kw_only=True):
     """The section [gateway]; conf/coordinator.toml describes each setting. Times in ms.
 
     A file that is not given is an empty text.
     """
 
     listeners: str = ""
-    advertised_listeners: str = field(name="advertised.listeners", default="")
-    listener_security_protocol_map: str = field(
-        name="listener.security.protocol.map",
-        default=",".join(f"{each}:{each}" for each in PROTOCOLS),
-    )
-    max_connections: Positive = field(name="max.connections", default=100_000)
-    max_connections_per_ip: Positive = field(name="max.connections.per.ip", default=2**31 - 1)
-    socket_request_max_bytes: Annotated[int, Meta(ge=1, le=2**31 - 1)] = field(
-        name="socket.request.max.bytes", default=104_857_600
-    )
-    queued_max_requests: Positive = field(name="queued.max.requests", default=32_768)
-    queued_max_request_bytes: Positive = field(name="queued.max.request.bytes", default=268_435_456)
-    fetch_max_bytes: Annotated[int, Meta(ge=1024)] = field(
-        name="fetch.max.bytes", default=57_671_680
-    )
-    connections_max_idle_ms: Positive = field(name="connections.max.idle.ms", default=600_000)
-    auto_create_topics_enable: bool = field(name="auto.create.topics.enable", default=False)
-    num_partitions: Positive = field(name="num.partitions", default=1)
-    linger_ms: Annotated[int, Meta(ge=0)] = field(name="linger.ms", default=100)
-    produce_linger_ms: Annotated[int, Meta(ge=0)] = field(name="produce.linger.ms", default=5)
-    users_file: str = field(name="users.file", default="")
-    sasl_enabled_mechanisms: str = field(
-        name="sasl.enabled.mechanisms", default=",".join(MECHANISMS)
-    )
-    sasl_server_max_receive_size: Positive = field(
-        name="sasl.server.max.receive.size", default=FREE_BYTES
-    )
-    request_key_file: str = field(name="request.key.file", default="")
-    ssl_certificate_location: str = field(name="ssl.certificate.location", default="")
-    ssl_key_location: str = field(name="ssl.key.location", default="")
+    advertised_listeners: str = ""
+    listener_security_protocol_map: str = ",".join(f"{each}:{each}" for each in PROTOCOLS)
+    max_connections: PositiveLong = 100_000
+    max_connections_per_ip: PositiveLong = 2**31 - 1
+    socket_request_max_bytes: Positive = 104_857_600
+    queued_max_requests: PositiveLong = 32_768
+    queued_max_request_bytes: PositiveLong = 268_435_456
+    fetch_max_bytes: Annotated[int, Meta(ge=1024)] = 57_671_680
+    connections_max_idle_ms: PositiveLong = 600_000
+    auto_create_topics_enable: bool = False
+    num_partitions: PositiveLong = 1
+    linger_ms: NonNegativeLong = 100
+    produce_linger_ms: NonNegativeLong = 5
+    users_file: str = ""
+    sasl_enabled_mechanisms: str = ",".join(MECHANISMS)
+    sasl_server_max_receive_size: PositiveLong = FREE_BYTES
+    request_key_file: str = ""
+    ssl_certificate_location: str = ""
+    ssl_key_location: str = ""
 
     def __post_init__(self) -> None:
         # A larger frame takes room that all clients share.
@@ -131,7 +124,4 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 def gateway_settings(settings: Settings) -> GatewaySettings:
     """Type the section [gateway]. Raises SettingsError."""
-    try:
-        return typed_section("gateway", settings.gateway, GatewaySettings)
-    except ValueError as error:
-        raise SettingsError(f"[gateway] {error}") from error
+    return typed_section("gateway", settings.gateway, GatewaySettings)

@@ -5,22 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
-from msgspec import Meta, Struct, field
+from msgspec import Meta
 
+from group_coordinator.coordinator.config import (
+    ConfigError,
+    KafkaSettings,
+    NonNegativeLong,
+    names_of,
+    typed,
+)
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _FromMinusOne = Annotated[int, Meta(ge=-1)]
-_NotNegative = Annotated[int, Meta(ge=0)]
 
 
 class InvalidConfig(Failure):
     """A topic config that is unknown, or has a value that it cannot have. Kafka's error 40."""
 
 
-class TopicConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TopicConfig(KafkaSettings, frozen=True, kw_only=True):
     """What a topic's records are kept and taken by. Times in ms, -1 without a limit.
 
     `retention_bytes` is of each partition. `max_message_bytes` bounds a record batch as its
@@ -28,21 +34,17 @@ class TopicConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     gateway's clock.
     """
 
-    retention_ms: _FromMinusOne = field(name="retention.ms", default=7 * 86_400_000)
-    retention_bytes: _FromMinusOne = field(name="retention.bytes", default=-1)
-    max_message_bytes: _NotNegative = field(name="max.message.bytes", default=1_048_588)
-    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = field(
-        name="message.timestamp.type", default="CreateTime"
-    )
-    message_timestamp_after_max_ms: _NotNegative = field(
-        name="message.timestamp.after.max.ms", default=3_600_000
-    )
+    retention_ms: _FromMinusOne = 7 * 86_400_000
+    retention_bytes: _FromMinusOne = -1
+    max_message_bytes: NonNegativeLong = 1_048_588
+    message_timestamp_type: Literal["CreateTime", "LogAppendTime"] = "CreateTime"
+    message_timestamp_after_max_ms: NonNegativeLong = 3_600_000
     # Records are compacted by nobody, and Parquet's compression is not the producer's.
-    cleanup_policy: Literal["delete"] = field(name="cleanup.policy", default="delete")
-    compression_type: Literal["producer"] = field(name="compression.type", default="producer")
+    cleanup_policy: Literal["delete"] = "delete"
+    compression_type: Literal["producer"] = "producer"
 
 
-KNOWN = tuple(each.encode_name for each in msgspec.structs.fields(TopicConfig))
+KNOWN = names_of(TopicConfig)
 
 
 def parse_config(given: Mapping[str, str | None]) -> TopicConfig:
@@ -52,9 +54,8 @@ def parse_config(given: Mapping[str, str | None]) -> TopicConfig:
         raise InvalidConfig(f"unknown topic config {unknown[0]!r}; known are {', '.join(KNOWN)}")
     values = {name: value for name, value in given.items() if value is not None}
     try:
-        # Not strict: "1000" is a number.
-        return msgspec.convert(values, TopicConfig, strict=False)
-    except msgspec.ValidationError as error:
+        return typed(TopicConfig, values)
+    except ConfigError as error:
         raise InvalidConfig(f"topic config: {error}") from error
 
 

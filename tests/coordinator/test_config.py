@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from group_coordinator.coordinator.config import (
-    SETTING_NAMES,
     ConfigError,
     GroupCoordinatorConfig,
+    names_of,
     parse_config,
 )
 
@@ -17,7 +17,8 @@ from group_coordinator.coordinator.config import (
 def test_the_defaults_are_those_of_kafka_4_1() -> None:
     config = parse_config({})
     assert config == GroupCoordinatorConfig()
-    assert {name: getattr(config, name.replace(".", "_")) for name in SETTING_NAMES} == {
+    names = names_of(GroupCoordinatorConfig)
+    assert {name: getattr(config, name.replace(".", "_")) for name in names} == {
         "offsets.topic.num.partitions": 50,
         "offset.metadata.max.bytes": 4096,
         "offsets.retention.minutes": 10_080,

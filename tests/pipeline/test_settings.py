@@ -47,11 +47,25 @@ def test_a_file_overrides_single_keys_bare_or_quoted(tmp_path):
     assert settings.spark == {"spark.ui.enabled": "true"}
 
 
+def test_a_value_may_be_text_in_every_section(tmp_path):
+    text = """
+        [coordinator]
+        trigger.interval.ms = "250"
+        [upkeep]
+        min.cleanable.dirty.ratio = "0.25"
+        log.cleaner.enable = "false"
+        """
+    settings = load_settings(write(tmp_path, text))
+    assert settings.coordinator.trigger_interval_ms == 250
+    assert settings.upkeep.min_cleanable_dirty_ratio == 0.25
+    assert settings.upkeep.log_cleaner_enable is False
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[coordinator]\ntriger.interval.ms = 1", "did you mean 'trigger.interval.ms'"),
-        ("[coordinator]\nqwertz = 1", r"unknown setting 'qwertz' in \[coordinator\]$"),
+        ("[coordinator]\nqwertz = 1", r"^\[coordinator\] unknown setting 'qwertz'$"),
         ("[coordinator]\nstate.store = 'disk'", r"Invalid enum value 'disk' .*state.store"),
         ("[coordinator]\ntrigger.interval.ms = 0", "trigger.interval.ms"),
         ("[groups]\na = 1", r"unknown section \[groups\]; did you mean 'group'"),

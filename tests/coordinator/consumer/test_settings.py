@@ -105,6 +105,8 @@ def test_assignors_without_a_protocol_in_common(monkeypatch: pytest.MonkeyPatch)
 def test_a_group_id_is_needed() -> None:
     with pytest.raises(ConfigError, match=r"group\.id is not set"):
         parse_settings({})
+    with pytest.raises(ConfigError, match=r"unknown setting 'groupid'; did you mean 'group\.id'"):
+        parse_settings({"groupid": "g"})
 
 
 def test_the_backoff_doubles_up_to_its_maximum_and_is_spread() -> None:

@@ -110,7 +110,10 @@ def test_a_root_in_a_folder_that_is_not_there(refused, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "line"),
     [
-        ("[coordinator]\nlaese.ms = 1", "'laese.ms' in [coordinator]; did you mean 'lease.ms'?"),
+        (
+            "[coordinator]\nlaese.ms = 1",
+            "[coordinator] unknown setting 'laese.ms'; did you mean 'lease.ms'?",
+        ),
         (
             "[group]\ngroup.max.sise = 1",
             "[group] unknown setting 'group.max.sise'; did you mean 'group.max.size'?",
@@ -128,7 +131,7 @@ def test_a_setting_that_is_none(refused, settings: str, line: str) -> None:
 
 def test_a_setting_of_the_gateway_if_there_is_to_be_one(refused) -> None:
     line = refused("--gateway", "localhost:0", settings="[gateway]\nmax.conections = 1")
-    assert line == "unknown setting 'max.conections' in [gateway]; did you mean 'max.connections'?"
+    assert line == "[gateway] unknown setting 'max.conections'; did you mean 'max.connections'?"
 
 
 def test_a_gateway_beside_it_has_one_listener(refused) -> None:

@@ -409,7 +409,7 @@ def test_close_gives_up_what_cannot_be_written_in_time(root: str, scripted: Scri
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"lingr.ms": 5}, r"unknown setting 'lingr\.ms' .*did you mean 'linger\.ms'"),
+        ({"lingr.ms": 5}, r"the producer: unknown setting 'lingr\.ms'; did you mean 'linger\.ms'"),
         ({"linger.ms": -1}, r">= 0 .*linger\.ms"),
         ({"batch.size": "many"}, r"Expected `int`, got `str` .*batch\.size"),
         ({"delivery.timeout.ms": 50}, r"delivery\.timeout\.ms must be more than linger\.ms"),
