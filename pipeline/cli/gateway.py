@@ -17,7 +17,7 @@ import typer
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.cli.options import Config, LogForm, OwnRoot, Verbose
-from group_coordinator.pipeline.errors import CannotListen, WrongCall
+from group_coordinator.pipeline.errors import CannotListen, WrongCall, address
 from group_coordinator.pipeline.gateway.listeners import ALL_ADDRESSES
 from group_coordinator.pipeline.hosts import is_loopback
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
@@ -25,6 +25,7 @@ from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 if TYPE_CHECKING:
     from group_coordinator.coordinator.config import GroupCoordinatorConfig
     from group_coordinator.pipeline.gateway.listeners import Listener
+    from group_coordinator.pipeline.gateway.refusals import RefusalCounts
     from group_coordinator.pipeline.gateway.settings import GatewaySettings
 
 log = logging.getLogger(__name__)
@@ -70,6 +71,13 @@ def check_listen(text: str) -> None:
         raise CannotListen(host, port, error) from error
 
 
+def say_metrics(where: str, host: str, what: str) -> None:
+    """Say at the start where metrics are, and what they tell of."""
+    log.info("metrics: http://%s/metrics tells of %s", where, what)
+    if not is_loopback(host):
+        log.warning("metrics: %s is no loopback address, and nobody has to log in", host)
+
+
 def gateway(
     root: OwnRoot,
     listen: Annotated[
@@ -83,6 +91,14 @@ def gateway(
     advertise: Annotated[
         str | None, typer.Option("--advertise", help="HOST:PORT that clients are told to use.")
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", help="HOST:PORT at which Prometheus is told what was refused."),
+    ] = None,
+    metrics_host: Annotated[
+        list[str] | None,
+        typer.Option("--metrics-host", help="As --host of the verb metrics; may be repeated."),
+    ] = None,
     config: Config = None,
     log_format: LogForm = LogFormat.TEXT,
     verbose: Verbose = False,
@@ -90,6 +106,7 @@ def gateway(
 ) -> None:
     """Serve unmodified Kafka clients: the root's coordinator decides their requests."""
     from group_coordinator.coordinator.config import parse_config
+    from group_coordinator.pipeline.gateway.refusals import RefusalCounts
     from group_coordinator.pipeline.gateway.settings import gateway_settings
     from group_coordinator.pipeline.settings import load_settings
 
@@ -97,7 +114,24 @@ def gateway(
     loaded = load_settings(config)
     settings, group = gateway_settings(loaded), parse_config(loaded.group)
     listeners = read_listeners(settings, listen, advertise)
-    asyncio.run(_serve(root, listeners, settings, group, until_eof))
+    refused = RefusalCounts()
+    with _telling(refused, metrics, metrics_host or ()):
+        asyncio.run(_serve(root, listeners, settings, group, refused, until_eof))
+
+
+@contextmanager
+def _telling(refused: RefusalCounts, metrics: str | None, names: Iterable[str]) -> Iterator[None]:
+    """Tell Prometheus what is refused during the block. Raises CannotListen."""
+    if metrics is None:
+        yield
+        return
+    from group_coordinator.pipeline.gateway.refusal_metrics import RefusalMetrics
+    from group_coordinator.pipeline.monitor.serving import serving_metrics
+
+    host, port = read_address(metrics)
+    with serving_metrics(RefusalMetrics(refused), host, port, names) as served:
+        say_metrics(address(host, served), host, "what this gateway refuses")
+        yield
 
 
 def read_listeners(
@@ -119,6 +153,7 @@ async def _serve(
     listeners: tuple[Listener, ...],
     settings: GatewaySettings,
     group: GroupCoordinatorConfig,
+    refused: RefusalCounts,
     until_eof: bool,
 ) -> None:
     from group_coordinator.pipeline.gateway.server import running_gateway
@@ -135,7 +170,7 @@ async def _serve(
         background.start_at_end_of(sys.stdin.fileno(), "input", stop)
     if not await _tables_are_there(root, asked_to_stop):
         return
-    async with running_gateway(root, listeners, settings, group) as brokers:
+    async with running_gateway(root, listeners, settings, group, refused) as brokers:
         places = [f"{each.host}:{each.port}" for each in brokers.own_at.values()]
         told = ", ".join(places)
         log.info("gateway: broker %d at %s serves %s", brokers.own.node_id, told, root)

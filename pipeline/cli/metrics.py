@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -12,14 +11,11 @@ from typing import Annotated
 import typer
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.cli.gateway import check_listen, read_address
+from group_coordinator.pipeline.cli.gateway import check_listen, read_address, say_metrics
 from group_coordinator.pipeline.cli.options import LogForm, OwnRoot, Verbose
 from group_coordinator.pipeline.errors import address
-from group_coordinator.pipeline.hosts import is_loopback
 from group_coordinator.pipeline.interrupt import SignalEvent
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
-
-log = logging.getLogger(__name__)
 
 # The coordinator's batches go first on a busy machine.
 _NICENESS = 10
@@ -48,7 +44,7 @@ def metrics(
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Serve metrics of the groups, topics and tables under http://HOST:PORT/metrics."""
-    from group_coordinator.pipeline.monitor.metrics import MetricsSettings
+    from group_coordinator.pipeline.monitor.metrics import MetricsSettings, RootMetrics
     from group_coordinator.pipeline.monitor.serving import serving_metrics
 
     ProcessLog(log_format, verbose)
@@ -61,8 +57,6 @@ def metrics(
         signal.signal(each, lambda *_: asked_to_stop.set())
     if until_eof:
         background.start_at_end_of(sys.stdin.fileno(), "input", asked_to_stop.set)
-    with serving_metrics(root, listened, port, settings, host or ()) as served:
-        log.info("metrics: http://%s/metrics tells of %s", address(listened, served), root)
-        if not is_loopback(listened):
-            log.warning("metrics: %s is no loopback address, and nobody has to log in", listened)
+    with serving_metrics(RootMetrics(root, settings), listened, port, host or ()) as served:
+        say_metrics(address(listened, served), listened, root)
         asked_to_stop.wait()

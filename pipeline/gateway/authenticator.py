@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from group_coordinator.pipeline.gateway.api import Api
+    from group_coordinator.pipeline.gateway.refusals import RefusalCounts
     from group_coordinator.pipeline.gateway.security.mechanisms import Mechanism
     from group_coordinator.pipeline.gateway.security.users import Users
     from group_coordinator.pipeline.gateway.wire import RequestHeader
@@ -58,10 +59,13 @@ def check_allowed(frame: bytes) -> None:
 class Authenticator:
     """One connection's authentication; `principal` is known once it has succeeded."""
 
-    def __init__(self, users: Users, mechanisms: Sequence[str], host: str) -> None:
+    def __init__(
+        self, users: Users, mechanisms: Sequence[str], host: str, refused: RefusalCounts
+    ) -> None:
         self._users = users
         self._mechanisms = mechanisms
         self._host = host
+        self._refused = refused
         self._may_ask_versions = True
         self._exchange: Mechanism | None = None
         self.takes_bare_tokens = False
@@ -100,6 +104,7 @@ class Authenticator:
         response = _Handshake(error_code=int(code), mechanisms=list(self._mechanisms))
         frame = response_frame(header.correlation_id, api, response, header.version)
         if not known:
+            self._refused.count("sasl_handshake", code)
             await asyncio.sleep(_FAILED_DELAY_S)
             raise Refused(f"SASL mechanism {mechanism[:40]!r} is not enabled", frame)
         self._exchange = begin(mechanism, self._users, self._host)
@@ -127,6 +132,9 @@ class Authenticator:
     async def _next(self, exchange: Mechanism, token: bytes) -> bytes:
         try:
             answer = await exchange.answer(token)
+        except AuthenticationFailed:
+            self._refused.count("sasl_authenticate", ErrorCode.SASL_AUTHENTICATION_FAILED)
+            raise
         except UsersError as error:
             # To be told that the password is wrong would be final for a client.
             raise InvalidFrame(str(error)) from error

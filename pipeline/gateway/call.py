@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.brokers import Brokers
     from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
     from group_coordinator.pipeline.gateway.producing import Producing
-    from group_coordinator.pipeline.gateway.refusals import Refusals
+    from group_coordinator.pipeline.gateway.refusals import RefusalCounts, Refusals
     from group_coordinator.pipeline.gateway.settings import GatewaySettings
     from group_coordinator.pipeline.gateway.topics import Topics
 
@@ -49,6 +49,7 @@ class Services:
         producing: Producing,
         acls: Acls,
         refusals: Refusals,
+        refused: RefusalCounts,
         cluster_id: str,
         settings: GatewaySettings,
     ) -> None:
@@ -58,6 +59,7 @@ class Services:
         self.producing = producing
         self.acls = acls
         self.refusals = refusals
+        self.refused = refused
         self.cluster_id = cluster_id
         self.settings = settings
         # The requests in flight that are counted.

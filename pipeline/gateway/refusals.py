@@ -1,9 +1,9 @@
 """Requests of groups that ACLs forbid are refused here, and leave no rows.
 
 Whoever may do nothing could otherwise have the coordinator decide as many requests as it likes to
-name groups. What is refused is counted by its API, and told in the log once a minute at most. A
-request that these ACLs allow, or whose ACLs are not known at the moment, is the coordinator's to
-decide, by its own ACLs.
+name groups. What is refused is counted by its API and error, and told in the log once a minute at
+most. A request that these ACLs allow, or whose ACLs are not known at the moment, is the
+coordinator's to decide, by its own ACLs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from group_coordinator.coordinator.authorization import denial_of
 from group_coordinator.pipeline.gateway.coordinator_link import failed
 from group_coordinator.pipeline.quoting import quoted_name
 from group_coordinator.schemas.acls import ANONYMOUS
-from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 from group_coordinator.schemas.messages import JoinGroupResponse, RequestEvent, Response
 
 if TYPE_CHECKING:
@@ -28,18 +28,40 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_DENIED = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _TELL_EVERY_S = 60.0
 # Of how many principals and APIs a line tells.
 _MOST_TOLD = 10
 
 
-class Refusals:
-    """What a gateway refuses by its ACLs; for any thread. `counts` are those since the start."""
+class RefusalCounts:
+    """How many requests a gateway has refused by itself since its start; for any thread.
 
-    def __init__(self, acls: Acls) -> None:
-        self._acls = acls
+    They leave no rows, so nobody who reads the tables can count them.
+    """
+
+    def __init__(self) -> None:
         self._lock = Lock()
-        self.counts: Counter[str] = Counter()
+        self._counts = Counter[tuple[str, str]]()
+
+    def count(self, api: str, error: ErrorCode) -> None:
+        """Count a request of an API, such as "join_group"."""
+        with self._lock:
+            self._counts[api, ERROR_NAMES[error]] += 1
+
+    def counts(self) -> Counter[tuple[str, str]]:
+        """Return how many there were, by API and the error's name."""
+        with self._lock:
+            return self._counts.copy()
+
+
+class Refusals:
+    """What a gateway refuses by its ACLs; for any thread."""
+
+    def __init__(self, acls: Acls, refused: RefusalCounts) -> None:
+        self._acls = acls
+        self._refused = refused
+        self._lock = Lock()
         # By who asked and what: how often since the log was told, and of which group at first.
         self._untold: dict[tuple[str, str], tuple[int, str]] = {}
 
@@ -49,7 +71,7 @@ class Refusals:
         if authorizer is None or not self._acls.is_known or authorizer.allows_event(event):
             return None
         self._count(event)
-        denied = failed(event, ErrorCode.GROUP_AUTHORIZATION_FAILED, denial_of(event))
+        denied = failed(event, _DENIED, denial_of(event))
         # As in Kafka: not the member id that was asked by.
         is_join = event.api == "join_group"
         return replace(denied, join_group=JoinGroupResponse()) if is_join else denied
@@ -67,7 +89,6 @@ class Refusals:
         """Tell the log what was refused since it was told."""
         with self._lock:
             untold, self._untold = self._untold, {}
-            counts = self.counts.copy()
         if not untold:
             return
         most = sorted(untold.items(), key=lambda each: -each[1][0])
@@ -77,12 +98,16 @@ class Refusals:
         ]
         if len(most) > _MOST_TOLD:
             told.append(f"{sum(count for _, (count, _) in most[_MOST_TOLD:]):,} of others")
-        since = ", ".join(f"{count:,} {api}" for api, count in sorted(counts.items()))
+        since = ", ".join(
+            f"{count:,} {api}"
+            for (api, error), count in sorted(self._refused.counts().items())
+            if error == ERROR_NAMES[_DENIED]
+        )
         log.warning("refused by ACLs: %s; since the start: %s", "; ".join(told), since)
 
     def _count(self, event: RequestEvent) -> None:
         key = event.principal or ANONYMOUS, event.api
+        self._refused.count(event.api, _DENIED)
         with self._lock:
-            self.counts[event.api] += 1
             count, first = self._untold.get(key, (0, event.group_id))
             self._untold[key] = count + 1, first

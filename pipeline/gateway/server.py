@@ -23,7 +23,7 @@ from group_coordinator.pipeline.gateway.listening import Listening, bind
 from group_coordinator.pipeline.gateway.places import NoPlace, Places
 from group_coordinator.pipeline.gateway.polls import Polls
 from group_coordinator.pipeline.gateway.producing import Producing
-from group_coordinator.pipeline.gateway.refusals import Refusals
+from group_coordinator.pipeline.gateway.refusals import RefusalCounts, Refusals
 from group_coordinator.pipeline.gateway.security.tls import client_speaks, server_context
 from group_coordinator.pipeline.gateway.security.users import Users
 from group_coordinator.pipeline.gateway.seldom import Seldom
@@ -213,10 +213,12 @@ async def running_gateway(
     listeners: Sequence[Listener],
     settings: GatewaySettings | None = None,
     group: GroupCoordinatorConfig | None = None,
+    refused: RefusalCounts | None = None,
 ) -> AsyncIterator[Brokers]:
     """Serve a root while the block runs; gives the brokers, of which this gateway is one.
 
     `group` are the coordinator's settings, of which super.users and the like are obeyed here too.
+    What the gateway refuses is counted in `refused`.
 
     Raises NoTables where no coordinator has run yet, CannotListen, CertificateError and UsersError.
     """
@@ -229,12 +231,15 @@ async def running_gateway(
         max_block_ms=0, linger_ms=limits.linger_ms, request_key_file=limits.request_key_file
     )
     with RequestClient(root, producer) as client:
-        refusals = Refusals(acls)
+        counted = refused or RefusalCounts()
+        refusals = Refusals(acls, counted)
         link = CoordinatorLink(client, broker.offsets_commit_timeout_ms, refusals.of)
         producing = Producing(
             root, topics, limits.produce_linger_ms, limits.queued_max_request_bytes
         )
-        services = Services(root, link, topics, producing, acls, refusals, cluster_id(root), limits)
+        services = Services(
+            root, link, topics, producing, acls, refusals, counted, cluster_id(root), limits
+        )
         gateway = Gateway(services, limits)
         try:
             told = {each.name: await gateway.bind(each) for each in listeners}

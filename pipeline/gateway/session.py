@@ -84,7 +84,9 @@ class Session:
         self._client_host = f"/{client_host}"
         self.largest_frame = settings.socket_request_max_bytes
         if users is not None:
-            self._authenticator = Authenticator(users, settings.mechanisms, client_host)
+            self._authenticator = Authenticator(
+                users, settings.mechanisms, client_host, services.refused
+            )
             self.largest_frame = settings.sasl_server_max_receive_size
 
     @property

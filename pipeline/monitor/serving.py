@@ -1,4 +1,4 @@
-"""Serving a root's metrics over HTTP, as Prometheus asks for them."""
+"""Serving metrics over HTTP, as Prometheus asks for them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from group_coordinator.pipeline.errors import CannotListen
 from group_coordinator.pipeline.hosts import HostNames, own_names
-from group_coordinator.pipeline.monitor.metrics import MetricsSettings, RootMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+    from prometheus_client.registry import Collector
 
 PATH = "/metrics"
 _OTHER_NAME = "Metrics are not served under the name in the Host header: give it by --host.\n"
@@ -42,10 +43,11 @@ def _refuse(start: StartResponse, status: str, why: str) -> list[bytes]:
 
 @contextmanager
 def serving_metrics(
-    root: str, host: str, port: int, settings: MetricsSettings, names: Iterable[str] = ()
+    collector: Collector, host: str, port: int, names: Iterable[str] = ()
 ) -> Iterator[int]:
-    """Serve `http://HOST:PORT/metrics` during the block, and yield the port: port 0 is any.
+    """Serve what is collected at `http://HOST:PORT/metrics` during the block.
 
+    Yields the port, which is any for port 0.
     Nothing else is served, and nobody who asks under another name than this machine's own and
     `names`; addresses are nobody's name. Raises CannotListen.
     """
@@ -56,7 +58,7 @@ def serving_metrics(
         raise CannotListen(host, port, error) from error
     # The registry is empty until then: who asks before is told nothing.
     server.set_app(_Guarded(_app_of(server.get_app()), HostNames([host, *own_names(), *names])))
-    registry.register(RootMetrics(root, settings))
+    registry.register(collector)
     try:
         yield int(server.server_port)
     finally:

@@ -21,11 +21,13 @@ from group_coordinator.pipeline.gateway.apis import (
     offset_fetch,
 )
 from group_coordinator.pipeline.gateway.call import Call, Services
-from group_coordinator.pipeline.gateway.refusals import Refusals
+from group_coordinator.pipeline.gateway.refusal_metrics import RefusalMetrics
+from group_coordinator.pipeline.gateway.refusals import RefusalCounts, Refusals
 from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.acls import AclBinding
 from group_coordinator.schemas.errors import ErrorCode
+from group_coordinator.schemas.messages import HeartbeatRequest
 from tests.pipeline.gateway.test_coordinator_link import BOOTED, DECIDED, Lost, link_of
 from tests.waiting import LIMIT_S
 
@@ -45,7 +47,8 @@ class Gateway:
         authorizer = Authorizer(acls) if acls else None
         known = SimpleNamespace(is_known=is_known, authorizer=authorizer)
         self.client = Lost()
-        self.refusals = Refusals(cast(Acls, known))
+        self.refused = RefusalCounts()
+        self.refusals = Refusals(cast(Acls, known), self.refused)
         self.link = link_of(self.client, self.refusals.of)
         self.services = SimpleNamespace(
             link=self.link,
@@ -112,7 +115,7 @@ def test_groups_that_a_client_may_not_name_leave_no_rows(
         found = await gateway.answered(api, EVE, request_)
         assert gateway.client.waiting == []
         assert codes(found) == [DENIED] * MANY
-        assert sum(gateway.refusals.counts.values()) == MANY
+        assert sum(gateway.refused.counts().values()) == MANY
 
     run(story)
 
@@ -129,7 +132,7 @@ def test_nor_do_requests_of_one_group() -> None:
     async def story() -> list[messages.Response]:
         gateway, found = Gateway(acl(ALICE, "ALL")), list[messages.Response]()
         heard: list[str] = []
-        beat = event("heartbeat", messages.HeartbeatRequest(1, "m"))
+        beat = event("heartbeat", HeartbeatRequest(1, "m"))
         gateway.link.ask(beat, found.append, lambda: heard.append("taken in"))
         gateway.link.ask_in_time(event("offset_commit", COMMIT), BOOTED + 9, found.append)
         gateway.link.ask(beat, found.append).cancel()
@@ -178,10 +181,10 @@ def test_what_is_not_known_to_be_forbidden_is_the_coordinators(
 ) -> None:
     async def story() -> None:
         running = gateway()
-        beat = event("heartbeat", messages.HeartbeatRequest(1, "m"), principal)
+        beat = event("heartbeat", HeartbeatRequest(1, "m"), principal)
         running.link.ask(beat, lambda _: None)
         assert len(running.client.waiting) == 1
-        assert not running.refusals.counts
+        assert not running.refused.counts()
 
     run(story)
 
@@ -211,7 +214,7 @@ def test_the_log_has_one_line_of_all_that_was_refused(caplog: pytest.LogCaptureF
             call = Gateway().call(f"User:{'x' * 1_000}{number}")
             refusals.of(call.event("describe_groups", "\n" * 5_000, body))
         for _ in range(1_200):
-            refusals.of(event("heartbeat", messages.HeartbeatRequest(1, "m")))
+            refusals.of(event("heartbeat", HeartbeatRequest(1, "m")))
         refusals.tell()
         refusals.tell()
 
@@ -230,12 +233,38 @@ def test_the_rest_is_told_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
         refusals = Gateway(acl(ALICE, "ALL")).refusals
         telling = asyncio.ensure_future(refusals.follow())
         await asyncio.sleep(0)
-        refusals.of(event("heartbeat", messages.HeartbeatRequest(1, "m")))
+        refusals.of(event("heartbeat", HeartbeatRequest(1, "m")))
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)
 
     run(story)
     assert len(caplog.records) == 1
+
+
+def test_prometheus_is_told_how_many_were_refused_by_api_and_error() -> None:
+    """They leave no rows, so that nobody else can count them."""
+
+    async def story() -> RefusalCounts:
+        gateway = Gateway(acl(ALICE, "ALL"))
+        for number in range(3):
+            call = Gateway().call(f"User:{number}")
+            gateway.refusals.of(
+                call.event("heartbeat", f"alices-{number}", HeartbeatRequest(1, "m"))
+            )
+        gateway.refusals.of(event("offset_commit", COMMIT))
+        gateway.refusals.of(event("offset_commit", COMMIT, ALICE))
+        return gateway.refused
+
+    (family,) = RefusalMetrics(run(story)).collect()
+    # However many names strangers make up, there are as many series as APIs.
+    assert [(each.name, each.labels, each.value) for each in family.samples] == [
+        (
+            "group_coordinator_gateway_refusals_total",
+            {"api": api, "error": "GROUP_AUTHORIZATION_FAILED"},
+            count,
+        )
+        for api, count in (("heartbeat", 3), ("offset_commit", 1))
+    ]
 
 
 # --- room -----------------------------------------------------------------------------------------

@@ -252,7 +252,7 @@ def test_a_reading_that_takes_long_holds_no_scrape_and_is_not_begun_twice(
 
 
 def test_prometheus_reads_what_is_served(log: Log) -> None:
-    served = serving_metrics(log.root, "127.0.0.1", 0, MetricsSettings("here"))
+    served = serving_metrics(of(log.root), "127.0.0.1", 0)
     with served as port, urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         text = answer.read().decode()
     names = {family.name for family in text_string_to_metric_families(text)}
@@ -286,8 +286,7 @@ def test_a_metric_is_a_column_of_a_view_and_so_are_its_labels(empty_root: Path) 
 def test_metrics_are_served_at_one_path_and_under_known_names(
     log: Log, path: str, name: str, status: int
 ) -> None:
-    settings = MetricsSettings("here")
-    with serving_metrics(log.root, "127.0.0.1", 0, settings, ["metrics.example"]) as port:
+    with serving_metrics(of(log.root), "127.0.0.1", 0, ["metrics.example"]) as port:
         connection = HTTPConnection("127.0.0.1", port)
         connection.request("GET", path, headers={"Host": name})
         answer = connection.getresponse()

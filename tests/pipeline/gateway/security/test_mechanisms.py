@@ -20,7 +20,9 @@ from typer.testing import CliRunner
 
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.cli.users import users_app
+from group_coordinator.pipeline.gateway import authenticator
 from group_coordinator.pipeline.gateway.authenticator import Authenticator
+from group_coordinator.pipeline.gateway.refusals import RefusalCounts
 from group_coordinator.pipeline.gateway.security.mechanisms import (
     AuthenticationFailed,
     Plain,
@@ -388,13 +390,36 @@ def ends_connection(users: Users, mechanism: str, token: str) -> bool:
     """Whether a log-in ends the connection, without an answer that a client takes for final."""
 
     async def log_in() -> None:
-        authenticator = Authenticator(users, [mechanism], HERE)
+        authenticator = Authenticator(users, [mechanism], HERE, RefusalCounts())
         authenticator._exchange = begin(mechanism, users, HERE)
         await authenticator.answer_token(token.encode())
 
     with pytest.raises(InvalidFrame, match="No such file"):
         asyncio.run(log_in())
     return True
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
+def test_wrong_passwords_are_counted(
+    path: Path, mechanism: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authenticator, "_FAILED_DELAY_S", 0)
+    refused = RefusalCounts()
+    proof = b64encode(b"x" * 32).decode()
+    tokens = {
+        "PLAIN": ["\0alice\0wrong"],
+        "SCRAM-SHA-256": ["n,,n=alice,r=c", f"c=biws,r=cS,p={proof}"],
+    }[mechanism]
+
+    async def log_in() -> None:
+        asked = Authenticator(Users(path), [mechanism], HERE, refused)
+        asked._exchange = begin(mechanism, asked._users, HERE)
+        for token in tokens:
+            await asked.answer_token(token.encode())
+
+    with pytest.raises(InvalidFrame):
+        asyncio.run(log_in())
+    assert refused.counts() == {("sasl_authenticate", "SASL_AUTHENTICATION_FAILED"): 1}
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import threading
+import urllib.request
 from asyncio import sslproto
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from itertools import takewhile
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 from typing import Any
 
 import pytest
@@ -34,6 +40,7 @@ from group_coordinator.pipeline.gateway.security.users import (
 )
 from group_coordinator.pipeline.gateway.settings import GatewaySettings
 from group_coordinator.schemas.errors import ErrorCode
+from tests.ends import check_end
 from tests.pipeline.gateway.raw import Client, heartbeat
 from tests.pipeline.gateway.running import coordinator, gateway, gateways
 from tests.waiting import LIMIT_S, wait_until
@@ -261,6 +268,36 @@ def test_a_flood_of_wrong_passwords_costs_who_sends_it(
         assert is_let_in(client)
         assert not any(is_let_in(each) for each in flood)
     assert checked.index("wonder") == 1
+
+
+def test_wrong_passwords_are_counted_where_prometheus_looks(
+    root: str, connect: Callable[..., Client], users: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "gateway.toml"
+    config.write_text(f'[gateway]\nusers.file = "{users}"\n')
+    at, options = ["--root", root, "--listen", "127.0.0.1:0"], ["--config", str(config)]
+    command = [sys.executable, "-m", "group_coordinator", "gateway", *at, *options]
+    with subprocess.Popen(
+        [*command, "--metrics", "127.0.0.1:0"], stdout=PIPE, stderr=STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            said = "".join(takewhile(lambda line: "clients log in" not in line, process.stdout))
+            (told,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", said)
+            (port,) = re.findall(r"at 127\.0\.0\.1:(\d+) serves", said)
+            client = connect(Broker(0, "127.0.0.1", int(port)))
+            try_password(client, b"wrong")
+            assert not is_let_in(client)
+            with urllib.request.urlopen(told) as answer:
+                text = answer.read().decode()
+        finally:
+            process.terminate()
+            said += process.stdout.read()
+    check_end(process.returncode, said)
+    assert re.findall(r"^group_coordinator_gateway_refusals_total.*$", text, re.M) == [
+        'group_coordinator_gateway_refusals_total{api="sasl_authenticate",'
+        'error="SASL_AUTHENTICATION_FAILED"} 1.0'
+    ]
 
 
 # --- how much -------------------------------------------------------------------------------------
