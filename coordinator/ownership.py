@@ -82,6 +82,7 @@ class NodeState(Struct, frozen=True):
     """A node since its last start, whose epoch is `epoch`. Times in ms.
 
     `ready`: its query has run since then. `stopping`: it gives away what it owns, and then stops.
+    `process` is what the start says of itself, for people.
     """
 
     node_id: int
@@ -92,6 +93,7 @@ class NodeState(Struct, frozen=True):
     ready: bool = False
     stopping: bool = False
     stopped: bool = False
+    process: str | None = None
 
 
 class PartitionState(Struct, frozen=True):
@@ -195,7 +197,12 @@ def _apply_to_node(nodes: dict[int, NodeState], event: CoordinatorEvent) -> None
     node_id = event.node_id
     if event.event == STARTED:
         nodes[node_id] = NodeState(
-            node_id, event.host or "", event.port or 0, event.epoch, event.at
+            node_id,
+            event.host or "",
+            event.port or 0,
+            event.epoch,
+            event.at,
+            process=event.reason,
         )
     elif event.event == READY and node_id in nodes:
         nodes[node_id] = replace(nodes[node_id], ready=True)

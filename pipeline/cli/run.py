@@ -25,6 +25,10 @@ def run(
         int | None,
         typer.Option("--node-id", min=0, help="Which of several coordinators of the root it is."),
     ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="End another process that runs this node, and go on."),
+    ] = False,
     gateway: Annotated[
         str | None,
         typer.Option("--gateway", help="HOST:PORT on which Kafka clients are served as well."),
@@ -80,7 +84,7 @@ def run(
     served = [*shown, *_option("--config", config), *_option("--advertise", advertise)]
     scraped = [*shown, *(word for name in metrics_host or () for word in ("--host", name))]
     with beside(root, "gateway", gateway, served), beside(root, "metrics", metrics, scraped):
-        status = run_job(root, settings, logs=logs, makes_archive=new_archive)
+        status = run_job(root, settings, logs=logs, makes_archive=new_archive, takes_over=take_over)
     raise SystemExit(status)
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from group_coordinator.coordinator.signatures import RequestKey
     from group_coordinator.pipeline.node.stop_request import StopRequest
+    from group_coordinator.pipeline.ownership.same_node import SeenLease
     from group_coordinator.pipeline.settings import Settings
     from group_coordinator.pipeline.stream.stateful import MachineFactory
 
@@ -54,15 +55,17 @@ def coordinate(
     stop: StopRequest,
     began: float,
     makes_archive: bool,
+    seen: SeenLease | None,
 ) -> None:
     """Run a coordinator until it is asked to stop; see `pipeline.node.job.run`.
 
+    `seen` is the node's lease before the JVM was started, None to take over from its holder.
     Prints `ready` once requests are being answered. Raises one of `ERRORS`.
     """
     keys = _keys(settings)
     make_machine = make_machine or partial(BatchMachine, None, keys or ())
     engine = SparkEngine(spark, root, settings.coordinator, make_machine, keys)
-    coordinator = start(engine, root, with_location(settings, root, spark))
+    coordinator = start(engine, root, with_location(settings, root, spark), seen)
     upkeep = Upkeep(root, settings.upkeep, clock_ms)
     archive = partial(missing_archive, settings, root) if makes_archive else _nothing
     timeout_s = settings.coordinator.controlled_shutdown_timeout_ms / 1000

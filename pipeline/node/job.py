@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from group_coordinator.coordinator.config import parse_config
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import WrongCall
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog, default_file
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from group_coordinator.pipeline.ownership.same_node import SeenLease
     from group_coordinator.pipeline.settings import Settings
     from group_coordinator.pipeline.stream.stateful import MachineFactory
 
@@ -133,13 +135,15 @@ def run(
     make_machine: MachineFactory | None = None,
     logs: Logs | None = None,
     makes_archive: bool = False,
+    takes_over: bool = False,
 ) -> int:
     """Run a coordinator in the foreground; return the exit status.
 
     Prints `ready` once requests are being answered. SIGTERM and SIGINT stop it between batches,
     with status 0; a failure is named in one line on standard error, with status 1. `make_machine`
     makes what decides instead of BatchMachine, as a benchmark does. `makes_archive` has the
-    archive of Spark's classes made, half a minute after that, if there is none.
+    archive of Spark's classes made, half a minute after that, if there is none. Another process
+    that runs the node is a failure, unless `takes_over`: then it is ended.
     """
     began = monotonic()
     logs = logs or Logs()
@@ -154,11 +158,15 @@ def run(
     try:
         process_log.keep(logs.file or default_file(root, f"node-{node_id}"))
         log.info("node %d starts on %s%s", node_id, root, _where(process_log))
+        seen = None if takes_over else _see_lease(root, settings, stop)
         with _session(root, settings, master, jvm_log, stop) as spark:
             from group_coordinator.pipeline.node.coordinating import coordinate
 
             check_executors(spark)
-            coordinate(spark, root, settings, make_machine, stop.request, began, makes_archive)
+            seen = None if _is_second_attempt(spark) else seen
+            coordinate(
+                spark, root, settings, make_machine, stop.request, began, makes_archive, seen
+            )
     except (_Asked, KeyboardInterrupt):
         _end_jvm()
         log.info("stopped before it had begun")
@@ -179,6 +187,24 @@ def run(
     finally:
         stop.done()
     return 0
+
+
+def _see_lease(root: str, settings: Settings, stop: _Stop) -> SeenLease:
+    """The node's lease before there is a JVM: whoever renews it meanwhile is alive."""
+    with stop.held():
+        from group_coordinator.pipeline.ownership.same_node import see_lease
+    timeout_ms = parse_config(settings.group).offsets_commit_timeout_ms
+    return see_lease(root, settings.coordinator.node_id, timeout_ms)
+
+
+def _is_second_attempt(spark: SparkSession) -> bool:
+    """Whether a cluster starts this application again: it has given the one before up.
+
+    YARN does so with a driver on a node, once for an application by default, so the second attempt
+    cannot wait for the first one's end.
+    """
+    attempt = spark.sparkContext.getConf().get("spark.app.attempt.id")
+    return attempt is not None and attempt != "1"
 
 
 @contextmanager
@@ -240,6 +266,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--root", required=True, help="folder or URI under which the tables lie")
     parser.add_argument("--config", help="TOML file over conf/coordinator.toml")
     parser.add_argument("--node-id", type=int, help="which coordinator of the root this is")
+    parser.add_argument(
+        "--take-over", action="store_true", help="end another process that runs this node"
+    )
     parser.add_argument("--log-format", type=LogFormat, choices=list(LogFormat), default="text")
     parser.add_argument("--log-file", type=Path, help="where all is logged, beside the terminal")
     parser.add_argument("--verbose", action="store_true", help="log all of it to the terminal too")
@@ -251,4 +280,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"group-coordinator: {error}", file=sys.stderr)
         return 2 if isinstance(error, WrongCall) else 1
     logs = Logs(options.log_format, options.verbose, options.log_file)
-    return run(options.root, settings, logs=logs)
+    return run(options.root, settings, logs=logs, takes_over=options.take_over)

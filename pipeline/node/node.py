@@ -20,8 +20,12 @@ first (`pipeline.node.shutdown`).
 from __future__ import annotations
 
 import logging
+import os
+import socket
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from group_coordinator.coordinator.config import parse_config
 from group_coordinator.coordinator.group.coordinator import Node
@@ -55,6 +59,7 @@ from group_coordinator.pipeline.ownership.lease import (
     longest_gap_s,
 )
 from group_coordinator.pipeline.ownership.prepared import Preparations
+from group_coordinator.pipeline.ownership.same_node import check_alone
 from group_coordinator.pipeline.tables.store import ensure_tables, open_table
 from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.tables import REQUESTS
@@ -63,6 +68,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from group_coordinator.pipeline.node.engine import RunningQuery, StreamEngine
+    from group_coordinator.pipeline.ownership.same_node import SeenLease
     from group_coordinator.pipeline.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -84,7 +90,9 @@ class QueryHangs(Failure):
 class CoordinatorNode:
     """A running node. `start` makes one; `tick` is to be called again and again."""
 
-    def __init__(self, engine: StreamEngine, root: str, settings: Settings) -> None:
+    def __init__(
+        self, engine: StreamEngine, root: str, settings: Settings, seen: SeenLease | None = None
+    ) -> None:
         self._root = root
         self._config = parse_config(settings.group)
         self._num_partitions = self._config.offsets_topic_num_partitions
@@ -104,7 +112,7 @@ class CoordinatorNode:
         self._is_awaiting = False
         # Who else can be given partitions.
         self._others: frozenset[int] = frozenset()
-        self._cluster, _ = self._decisions.decide_until(lambda _: [self._event(STARTED)])
+        self._cluster, _ = self._decisions.decide_until(partial(self._started, seen))
         self.epoch = Epoch(self.node.node_id, self._cluster.epoch)
         fence(root, self.epoch)
         starts = self._decisions.starts_of(self.node.node_id)
@@ -253,6 +261,13 @@ class CoordinatorNode:
 
     # --- decisions ------------------------------------------------------------------------------
 
+    def _started(self, seen: SeenLease | None, cluster: ClusterState) -> list[CoordinatorEvent]:
+        if seen is not None:
+            me = self.node.node_id
+            check_alone(seen, cluster.nodes.get(me), self._decisions.lease_of(me))
+        process = f"process {os.getpid()} of {socket.gethostname()}"
+        return [replace(self._event(STARTED), reason=process)]
+
     def _event(self, what: str, partition: int | None = None) -> CoordinatorEvent:
         node = self.node
         return CoordinatorEvent(clock_ms(), -1, what, node.node_id, partition, node.host, node.port)
@@ -340,15 +355,18 @@ class CoordinatorNode:
             self._query.change(self._cluster, unload)
 
 
-def start(engine: StreamEngine, root: str, settings: Settings) -> CoordinatorNode:
+def start(
+    engine: StreamEngine, root: str, settings: Settings, seen: SeenLease | None = None
+) -> CoordinatorNode:
     """Start a node at `root`, creating the tables that are missing.
 
     Every earlier start of the same node is fenced off: it can write nothing more, and stops. The
-    query begins at once if there are partitions for the node, else once there are. Raises
-    SchemaMismatch, LaterRelease, ConfigError, and FencedError if the node was started again
-    meanwhile.
+    query begins at once if there are partitions for the node, else once there are. `seen` is the
+    node's lease as it was some seconds ago: NodeRuns is raised if another process has renewed it
+    since. Raises SchemaMismatch, LaterRelease, ConfigError, and FencedError if the node was started
+    again meanwhile.
     """
     ensure_tables(root)
-    coordinator = CoordinatorNode(engine, root, settings)
+    coordinator = CoordinatorNode(engine, root, settings, seen)
     coordinator.tick()
     return coordinator

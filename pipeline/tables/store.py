@@ -96,7 +96,7 @@ def ensure_tables(root: str, tables: Iterable[Table] = TABLES.values()) -> None:
     be read after a loss of power.
     """
     for table in tables:
-        _check_whole(root, table)
+        check_whole_table(root, table)
         ensure_table(root, table)
     for table in ON_DEMAND:
         if has_table(root, table):
@@ -178,7 +178,8 @@ class Absent:
         return False
 
 
-def _check_whole(root: str, table: Table) -> None:
+def check_whole_table(root: str, table: Table) -> None:
+    """Raise TornRoot if the table cannot be read after a loss of power; it may be missing."""
     folder = local_folder(table_uri(root, table))
     if folder is None or not (folder / "_delta_log").exists():
         return
