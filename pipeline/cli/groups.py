@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 groups_app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
 
-# Kafka's states of a classic group, and its types of groups.
-STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead")
+# Kafka's states of groups (Unknown: of a kind that this release does not know), and its types.
+STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead", "Unknown")
 TYPES = ("classic", "consumer")
 # The columns of a table, and the values of a row.
 _Layout = tuple[list[Column], Callable[[Any], list[Any]]]
@@ -47,7 +47,7 @@ def groups_list(
         list[str] | None, typer.Option("--state", help="Only these; with commas, or repeated.")
     ] = None,
     type_: Annotated[
-        list[str] | None, typer.Option("--type", help="classic, which all groups are, or consumer.")
+        list[str] | None, typer.Option("--type", help="classic, or consumer: none is.")
     ] = None,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
@@ -58,7 +58,9 @@ def groups_list(
     from group_coordinator.pipeline.monitor.catalog import Catalog
 
     catalog = Catalog(root)
-    found = [] if types and "classic" not in types else list_groups(catalog, states)
+    found = list_groups(catalog, states)
+    if types:
+        found = [each for each in found if each.type.lower() in types]
     if format_ is not OutputFormat.TABLE:
         print_structs(format_, ListedGroup, found)
         return

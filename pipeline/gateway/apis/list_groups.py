@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
 
 ListGroupsResponse = struct("ListGroupsResponse")
-_GROUPS = "SELECT group_id, coalesce(protocol_type, ''), state FROM groups ORDER BY group_id"
-# The protocol of all groups here; the other one is KIP-848's.
-_TYPE = "classic"
+_GROUPS = """
+SELECT group_id, protocol_type, state, if(kind = 'Classic', 'classic', 'unknown') AS type
+FROM groups ORDER BY group_id
+"""
 
 
 async def _answer(call: Call, request: Any) -> Any:
@@ -33,16 +34,16 @@ async def _answer(call: Call, request: Any) -> Any:
                 group_id=group_id,
                 protocol_type=protocol_type,
                 group_state=state,
-                group_type=_TYPE,
+                group_type=type_,
             )
-            for group_id, protocol_type, state in found
-            if (not states or state.lower() in states) and (not types or _TYPE in types)
+            for group_id, protocol_type, state, type_ in found
+            if (not states or state.lower() in states) and (not types or type_ in types)
         ]
     )
 
 
-def _groups(root: str) -> list[tuple[str, str, str]]:
-    return [(row[0], row[1], row[2]) for row in Catalog(root).query(_GROUPS).rows]
+def _groups(root: str) -> list[Any]:
+    return Catalog(root).query(_GROUPS).rows
 
 
 API = Api("ListGroups", _answer, aside=True)
