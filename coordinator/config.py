@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -55,7 +55,7 @@ def typed(kind: type[_Settings], values: Mapping[str, Any]) -> _Settings:
         raise ConfigError(str(error)) from error
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """Return "; did you mean ...?" for the known name nearest to it, or "" when none is near."""
     near = difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""

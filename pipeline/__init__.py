@@ -1,7 +1,6 @@
 """All that does I/O: Spark, Delta tables, processes, clocks; what is decided is `coordinator`'s.
 
 Imports between the packages point one way: the contract "Imports within pipeline point one way" in
-pyproject.toml lists them from top to bottom. `clock`, `errors`, `extras`, `settings`,
-`upkeep_settings` and `terminal` are the ground that all packages may use. Programs import
-`group_coordinator` alone.
+pyproject.toml lists them from top to bottom. Its single modules, as `clock`, `errors`, `settings`
+and `terminal`, are the ground that all packages may use. Programs import `group_coordinator` alone.
 """

@@ -1,8 +1,9 @@
-"""All settings, from conf/coordinator.toml and a user's file that overrides single keys of it.
+"""All settings: the defaults, and a user's file that overrides single keys of them.
 
-Five sections: [group] holds the broker settings under Kafka's own names, which `coordinator.config`
-types; [coordinator] holds this project's; [gateway] is `pipeline.gateway.settings`; [upkeep] is
-`pipeline.upkeep_settings`; [spark] holds Spark's, over conf/spark-defaults.conf.
+A section is a Struct: [group] has Kafka's broker settings (`coordinator.config`), [coordinator]
+this project's, [gateway] is `pipeline.gateway_settings`, [upkeep] `pipeline.upkeep_settings`;
+[spark] holds Spark's own, over conf/spark-defaults.conf. conf/coordinator.toml is
+the page that describes each setting: a test compares it with the Structs, and nothing reads it.
 A key may be written bare, `trigger.interval.ms = 500`, or quoted: TOML reads a bare key as nested
 tables, and `flatten` joins them again.
 """
@@ -10,15 +11,15 @@ tables, and `flatten` joins them again.
 from __future__ import annotations
 
 import tomllib
-from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 
 from group_coordinator.coordinator.config import (
     ConfigError,
+    GroupCoordinatorConfig,
     KafkaSettings,
     NonNegativeLong,
     PositiveLong,
@@ -26,11 +27,10 @@ from group_coordinator.coordinator.config import (
     typed,
 )
 from group_coordinator.pipeline.errors import WrongCall
+from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.upkeep_settings import UpkeepSettings
 
-SECTIONS = ("coordinator", "group", "gateway", "upkeep", "spark")
 Port = Annotated[int, Meta(ge=0, le=65_535)]
-_Section = TypeVar("_Section", bound=KafkaSettings)
 
 
 class SettingsError(WrongCall):
@@ -69,11 +69,11 @@ class CoordinatorSettings(KafkaSettings, frozen=True, kw_only=True):
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """All settings. `group` and `gateway` are untyped: those that use them type them."""
+    """All settings, a field for each section."""
 
     coordinator: CoordinatorSettings = CoordinatorSettings()
-    group: dict[str, Any] = {}
-    gateway: dict[str, Any] = {}
+    group: GroupCoordinatorConfig = GroupCoordinatorConfig()
+    gateway: GatewaySettings = GatewaySettings()
     upkeep: UpkeepSettings = UpkeepSettings()
     spark: dict[str, str] = {}
 
@@ -100,18 +100,17 @@ class Settings(Struct, frozen=True, kw_only=True):
         )
 
 
+# Each section, and what types it.
+SECTIONS = {each.name: each.type for each in msgspec.structs.fields(Settings)}
+
+
 def load_settings(path: str | Path | None = None) -> Settings:
-    """Read conf/coordinator.toml, overridden by the file `path`.
+    """The defaults, overridden by the file `path`.
 
     Raises SettingsError for a file that cannot be read or is not TOML, and for an unknown section,
-    an unknown key of [coordinator] or [upkeep], or an invalid value of one.
+    an unknown key, or an invalid value.
     """
-    packaged = resources.files("group_coordinator.conf").joinpath("coordinator.toml")
-    sections = read_sections(packaged.read_text("utf-8"), "conf/coordinator.toml")
-    if path is not None:
-        for name, values in read_user_file(path).items():
-            sections[name] |= values
-    return to_settings(sections)
+    return Settings() if path is None else to_settings(read_user_file(path))
 
 
 def read_user_file(path: str | Path) -> dict[str, dict[str, Any]]:
@@ -124,25 +123,17 @@ def read_user_file(path: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def to_settings(sections: dict[str, dict[str, Any]]) -> Settings:
-    """Type the flattened sections. Raises SettingsError."""
-    coordinator = typed_section("coordinator", sections["coordinator"], CoordinatorSettings)
-    upkeep = typed_section("upkeep", sections["upkeep"], UpkeepSettings)
-    spark = {key: _spark_text(value) for key, value in sections["spark"].items()}
-    return Settings(
-        coordinator=coordinator,
-        group=sections["group"],
-        gateway=sections["gateway"],
-        upkeep=upkeep,
-        spark=spark,
-    )
+    """Type the flattened sections. Raises SettingsError, which names the section and the key."""
+    return Settings(**{name: _typed(name, values) for name, values in sections.items()})
 
 
-def typed_section(name: str, values: dict[str, Any], struct: type[_Section]) -> _Section:
-    """Type the flattened values of a section. Raises SettingsError, which names the key."""
+def _typed(section: str, values: dict[str, Any]) -> Any:
+    if section == "spark":
+        return {key: _spark_text(value) for key, value in values.items()}
     try:
-        return typed(struct, values)
+        return typed(SECTIONS[section], values)
     except ConfigError as error:
-        raise SettingsError(f"[{name}] {error}") from error
+        raise SettingsError(f"[{section}] {error}") from error
 
 
 def read_sections(text: str, origin: str) -> dict[str, dict[str, Any]]:

@@ -18,15 +18,15 @@ import typer
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.cli.options import Config, LogForm, OwnRoot, Verbose
 from group_coordinator.pipeline.errors import CannotListen, WrongCall, address
-from group_coordinator.pipeline.gateway.listeners import ALL_ADDRESSES
 from group_coordinator.pipeline.hosts import is_loopback
+from group_coordinator.pipeline.listeners import ALL_ADDRESSES
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 
 if TYPE_CHECKING:
     from group_coordinator.coordinator.config import GroupCoordinatorConfig
-    from group_coordinator.pipeline.gateway.listeners import Listener
     from group_coordinator.pipeline.gateway.refusals import RefusalCounts
-    from group_coordinator.pipeline.gateway.settings import GatewaySettings
+    from group_coordinator.pipeline.gateway_settings import GatewaySettings
+    from group_coordinator.pipeline.listeners import Listener
 
 log = logging.getLogger(__name__)
 
@@ -105,18 +105,15 @@ def gateway(
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Serve unmodified Kafka clients: the root's coordinator decides their requests."""
-    from group_coordinator.coordinator.config import parse_config
     from group_coordinator.pipeline.gateway.refusals import RefusalCounts
-    from group_coordinator.pipeline.gateway.settings import gateway_settings
     from group_coordinator.pipeline.settings import load_settings
 
     ProcessLog(log_format, verbose)
-    loaded = load_settings(config)
-    settings, group = gateway_settings(loaded), parse_config(loaded.group)
-    listeners = read_listeners(settings, listen, advertise)
+    settings = load_settings(config)
+    listeners = read_listeners(settings.gateway, listen, advertise)
     refused = RefusalCounts()
     with _telling(refused, metrics, metrics_host or ()):
-        asyncio.run(_serve(root, listeners, settings, group, refused, until_eof))
+        asyncio.run(_serve(root, listeners, settings.gateway, settings.group, refused, until_eof))
 
 
 @contextmanager
@@ -210,7 +207,7 @@ def _collect_seldom() -> None:
 
 def who_may(settings: GatewaySettings, listener: Listener) -> list[tuple[int, str]]:
     """What to say at the start of who may use a listener, each with its level."""
-    from group_coordinator.pipeline.gateway.security.mechanisms import PLAIN
+    from group_coordinator.pipeline.gateway_settings import PLAIN
     from group_coordinator.schemas.acls import ANONYMOUS
 
     if listener.asks_who:

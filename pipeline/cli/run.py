@@ -55,14 +55,13 @@ def run(
     ] = True,
 ) -> None:
     """Run the coordinator in the foreground, on a local Spark."""
-    from group_coordinator.pipeline.gateway.settings import gateway_settings
     from group_coordinator.pipeline.node.preflight import check_start
     from group_coordinator.pipeline.settings import load_settings
 
     settings = load_settings(config).with_node_id(node_id)
-    check_start(root, settings)
+    check_start(root)
     if gateway is not None:
-        if gateway_settings(settings).named_listeners:
+        if settings.gateway.named_listeners:
             raise WrongCall(
                 "--gateway has one listener: run the command `gateway` for those in [gateway]"
             )

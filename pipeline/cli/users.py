@@ -29,11 +29,11 @@ def users_add(
 ) -> None:
     """Add a user, or give one another password, which is read from a prompt or standard input."""
     from group_coordinator.pipeline.gateway.security.users import (
-        HASHES,
         UsersError,
         add_user,
         new_credential,
     )
+    from group_coordinator.pipeline.gateway_settings import HASHES
 
     wanted = mechanism or list(HASHES)
     for each in wanted:

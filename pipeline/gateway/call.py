@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
     from group_coordinator.pipeline.gateway.producing import Producing
     from group_coordinator.pipeline.gateway.refusals import RefusalCounts, Refusals
-    from group_coordinator.pipeline.gateway.settings import GatewaySettings
     from group_coordinator.pipeline.gateway.topics import Topics
+    from group_coordinator.pipeline.gateway_settings import GatewaySettings
 
 # How long an operator's request may take: request.timeout.ms of Kafka's admin client.
 ADMIN_TIMEOUT_MS = 30_000

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, cast
 
 from group_coordinator.pipeline.gateway.incoming import Incoming
 from group_coordinator.pipeline.gateway.polls import Sent
-from group_coordinator.pipeline.gateway.room import FREE_BYTES
 from group_coordinator.pipeline.gateway.wire import InvalidFrame, Refused, frame_size
+from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from group_coordinator.schemas.apis import APIS
 
 if TYPE_CHECKING:

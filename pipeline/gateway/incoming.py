@@ -12,8 +12,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, cast
 
-from group_coordinator.pipeline.gateway.room import FREE_BYTES
 from group_coordinator.pipeline.gateway.wire import InvalidFrame, frame_size
+from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable

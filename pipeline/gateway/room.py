@@ -1,9 +1,9 @@
 """Room for requests: those that find none wait for it, first come, first served.
 
 A gateway has room for so many requests in flight, and for so many bytes of large ones. Only
-requests of more than `FREE_BYTES` take room in memory. So a heartbeat never waits for the large
-requests of others, nor for those who send one slowly. One client address has a share of the room at
-most, so it cannot have all others wait. For the tasks of one event loop.
+requests of more than `gateway_settings.FREE_BYTES` take room in memory. So a heartbeat never waits
+for the large requests of others, nor for those who send one slowly. One client address has a share
+of the room at most, so it cannot have all others wait. For the tasks of one event loop.
 
 Source: Apache Kafka, queued.max.requests; SimpleMemoryPool and queued.max.request.bytes (KIP-72).
 """
@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-FREE_BYTES = 65_536
 
 
 class Room:

@@ -18,7 +18,6 @@ from group_coordinator.pipeline.gateway.brokers import LOOK_EVERY_S, Brokers, cl
 from group_coordinator.pipeline.gateway.call import Services
 from group_coordinator.pipeline.gateway.connection import LOG_IN_S, Connection
 from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink
-from group_coordinator.pipeline.gateway.listeners import Endpoint, Listener
 from group_coordinator.pipeline.gateway.listening import Listening, bind
 from group_coordinator.pipeline.gateway.places import NoPlace, Places
 from group_coordinator.pipeline.gateway.polls import Polls
@@ -28,8 +27,9 @@ from group_coordinator.pipeline.gateway.security.tls import client_speaks, serve
 from group_coordinator.pipeline.gateway.security.users import Users
 from group_coordinator.pipeline.gateway.seldom import Seldom
 from group_coordinator.pipeline.gateway.session import Repeated, Session
-from group_coordinator.pipeline.gateway.settings import GatewaySettings
 from group_coordinator.pipeline.gateway.topics import Topics
+from group_coordinator.pipeline.gateway_settings import GatewaySettings
+from group_coordinator.pipeline.listeners import Endpoint, Listener
 
 if TYPE_CHECKING:
     import socket

@@ -12,7 +12,6 @@ from group_coordinator.pipeline.gateway.apis import APIS
 from group_coordinator.pipeline.gateway.apis.api_versions import supported
 from group_coordinator.pipeline.gateway.authenticator import Authenticator, check_allowed
 from group_coordinator.pipeline.gateway.call import Call
-from group_coordinator.pipeline.gateway.room import FREE_BYTES
 from group_coordinator.pipeline.gateway.wire import (
     API_VERSIONS,
     InvalidFrame,
@@ -21,6 +20,7 @@ from group_coordinator.pipeline.gateway.wire import (
     read_header,
     response_frame,
 )
+from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from group_coordinator.schemas.acls import ANONYMOUS
 from group_coordinator.schemas.errors import ErrorCode
 

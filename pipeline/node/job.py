@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from group_coordinator.coordinator.config import parse_config
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import WrongCall
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog, default_file
@@ -193,7 +192,7 @@ def _see_lease(root: str, settings: Settings, stop: _Stop) -> SeenLease:
     """The node's lease before there is a JVM: whoever renews it meanwhile is alive."""
     with stop.held():
         from group_coordinator.pipeline.ownership.same_node import see_lease
-    timeout_ms = parse_config(settings.group).offsets_commit_timeout_ms
+    timeout_ms = settings.group.offsets_commit_timeout_ms
     return see_lease(root, settings.coordinator.node_id, timeout_ms)
 
 
@@ -275,7 +274,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         settings = load_settings(options.config).with_node_id(options.node_id)
-        check_start(options.root, settings)
+        check_start(options.root)
     except (WrongCall, OSError) as error:
         print(f"group-coordinator: {error}", file=sys.stderr)
         return 2 if isinstance(error, WrongCall) else 1

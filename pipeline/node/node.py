@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from group_coordinator.coordinator.config import parse_config
 from group_coordinator.coordinator.group.coordinator import Node
 from group_coordinator.coordinator.ownership import (
     CLAIMED,
@@ -94,7 +93,7 @@ class CoordinatorNode:
         self, engine: StreamEngine, root: str, settings: Settings, seen: SeenLease | None = None
     ) -> None:
         self._root = root
-        self._config = parse_config(settings.group)
+        self._config = settings.group
         self._num_partitions = self._config.offsets_topic_num_partitions
         ours = settings.coordinator
         self.node = Node(ours.node_id, ours.advertised_host, ours.advertised_port)

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from group_coordinator.coordinator.config import ConfigError, parse_config
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.errors import WrongCall
-from group_coordinator.pipeline.settings import SettingsError
 from group_coordinator.pipeline.tables.store import check_release
 
-if TYPE_CHECKING:
-    from group_coordinator.pipeline.settings import Settings
 
-
-def check_start(root: str, settings: Settings) -> None:
-    """Raise WrongCall for a root that cannot be one, SettingsError for a wrong [group] setting.
-
-    Raises LaterRelease for a root that a later release keeps for itself.
+def check_start(root: str) -> None:
+    """Raise WrongCall for a root that cannot be one, LaterRelease for one of a later release.
 
     A root that is not there yet is made, but not the folder that it is to lie in: that would hide
     a typing error, or a disk that is not mounted. A root in a store is written to
     (`pipeline.delta.store_check`); raises OSError if that cannot be done.
     """
-    try:
-        parse_config(settings.group)
-    except ConfigError as error:
-        raise SettingsError(f"[group] {error}") from error
     folder = local_folder(root)
     if folder is None:
         # Of a root in a local folder nobody waits for the import of a store's client.

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from group_coordinator.coordinator.config import parse_config
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, PartitionState
@@ -98,7 +97,7 @@ class NodeQuery:
         self._engine = engine
         self._root = root
         self._ours = settings.coordinator
-        self._config = parse_config(settings.group)
+        self._config = settings.group
         self._num_partitions = self._config.offsets_topic_num_partitions
         self._node = node
         self._epoch = epoch

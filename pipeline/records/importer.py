@@ -16,7 +16,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from group_coordinator.coordinator.config import parse_config
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
@@ -68,7 +67,7 @@ def import_(
     Running coordinators release their partitions for the time of the import, in which requests
     wait, and then load them with the imported records (`pipeline.ownership.hold`).
     """
-    num_partitions = parse_config(settings.group).offsets_topic_num_partitions
+    num_partitions = settings.group.offsets_topic_num_partitions
     lease_ms = settings.coordinator.lease_ms
     tally = Tally()
     progress = Progress(say, "imported")

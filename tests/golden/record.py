@@ -8,7 +8,6 @@ import msgspec
 from deltalake import DeltaTable
 from msgspec import Struct
 
-from group_coordinator.coordinator.config import parse_config
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.control import is_control
 from group_coordinator.coordinator.group.coordinator import Node
@@ -102,7 +101,7 @@ def machine(group_id: str, state: bytes, start_later: bool = False) -> BatchMach
     It is of the same start of the coordinator, or of a later one.
     """
     snapshot = decode(state)
-    config = parse_config(settings().group)
+    config = settings().group
     partition = partition_for(group_id, config.offsets_topic_num_partitions)
     assert snapshot.claim_epoch is not None
     return BatchMachine(
@@ -156,7 +155,7 @@ def answers_of(group_id: str, state: bytes, now: int, start_later: bool = False)
 def loaded(root: str, scratch: Path) -> dict[str, bytes]:
     """The state of every group of a root as today's release restores it from the offsets topic."""
     bootstrap = prepare_bootstrap(root, str(scratch / "bootstrap"))
-    restorer = BatchMachine(BatchSettings(parse_config(settings().group)))
+    restorer = BatchMachine(BatchSettings(settings().group))
     states = {}
     for row in DeltaTable(bootstrap.uri).to_pyarrow_table().to_pylist():
         event = row["event"][KEY_WIDTH:]

@@ -1,19 +1,27 @@
-"""Settings: the packaged file is the default, a user's file overrides it, mistakes are named."""
+"""Settings: a user's file overrides defaults, mistakes are named, and one page describes all."""
 
 from __future__ import annotations
 
+import re
+from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from group_coordinator.coordinator.config import GroupCoordinatorConfig, parse_config
+from group_coordinator.coordinator.config import names_of
 from group_coordinator.pipeline.session.spark_settings import spark_settings
 from group_coordinator.pipeline.settings import (
     CoordinatorSettings,
     Settings,
     SettingsError,
     load_settings,
+    read_user_file,
 )
+from group_coordinator.pipeline.topics import TopicConfig
+from tests.pages import TOP
+
+PAGE = TOP / "conf" / "coordinator.toml"
 
 
 def write(folder: Path, text: str) -> Path:
@@ -22,11 +30,24 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_the_packaged_file_says_the_defaults():
-    settings = load_settings()
-    assert settings.coordinator == CoordinatorSettings()
-    assert parse_config(settings.group) == GroupCoordinatorConfig()
-    assert settings.spark == {}
+def test_the_page_has_every_setting_with_its_default() -> None:
+    assert read_user_file(PAGE) == msgspec.to_builtins(Settings())
+    assert load_settings(PAGE) == load_settings() == Settings()
+
+
+def test_the_page_says_something_of_every_setting() -> None:
+    """Of those that stand one under the other together."""
+    for above, line in pairwise(PAGE.read_text("utf-8").splitlines()):
+        if " = " in line and not line.startswith("#"):
+            assert above.startswith("#") or " = " in above, line
+
+
+def test_the_page_names_no_setting_that_there_is_not() -> None:
+    lines = PAGE.read_text("utf-8").splitlines()
+    known = {name for section in msgspec.to_builtins(Settings()).values() for name in section}
+    known |= {*names_of(TopicConfig), "spark.driver.memory", "defaults.conf"}
+    comments = "\n".join(line for line in lines if line.startswith("#"))
+    assert set(re.findall(r"[a-z_]+(?:\.[a-z_]+)+", comments)) - known == set()
 
 
 def test_a_file_overrides_single_keys_bare_or_quoted(tmp_path):
@@ -43,7 +64,7 @@ def test_a_file_overrides_single_keys_bare_or_quoted(tmp_path):
     assert settings.coordinator.trigger_interval_ms == 250
     assert settings.coordinator.node_id == 7
     assert settings.coordinator.state_store == "rocksdb"
-    assert parse_config(settings.group).group_initial_rebalance_delay_ms == 0
+    assert settings.group.group_initial_rebalance_delay_ms == 0
     assert settings.spark == {"spark.ui.enabled": "true"}
 
 
@@ -51,11 +72,17 @@ def test_a_value_may_be_text_in_every_section(tmp_path):
     text = """
         [coordinator]
         trigger.interval.ms = "250"
+        [group]
+        group.max.size = "7"
+        [gateway]
+        max.connections = "3"
         [upkeep]
         min.cleanable.dirty.ratio = "0.25"
         log.cleaner.enable = "false"
         """
     settings = load_settings(write(tmp_path, text))
+    assert settings.group.group_max_size == 7
+    assert settings.gateway.max_connections == 3
     assert settings.coordinator.trigger_interval_ms == 250
     assert settings.upkeep.min_cleanable_dirty_ratio == 0.25
     assert settings.upkeep.log_cleaner_enable is False

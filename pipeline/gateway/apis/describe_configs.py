@@ -13,7 +13,7 @@ import msgspec
 
 from group_coordinator.coordinator.authorization import CLUSTER, DESCRIBE_CONFIGS, TOPIC
 from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.topics import TopicConfig, decode_config
 from group_coordinator.schemas.acls import CLUSTER_NAME
 from group_coordinator.schemas.errors import ErrorCode

@@ -11,14 +11,13 @@ import secrets
 from base64 import b64decode, b64encode
 from typing import TYPE_CHECKING, Protocol
 
-from group_coordinator.pipeline.gateway.security.users import HASHES, Credential, hash_of
+from group_coordinator.pipeline.gateway.security.users import Credential, hash_of
+from group_coordinator.pipeline.gateway_settings import HASHES, PLAIN
 from group_coordinator.pipeline.quoting import quoted_name
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.security.users import Users
 
-PLAIN = "PLAIN"
-MECHANISMS = (PLAIN, *HASHES)
 _NONCE_BYTES = 24
 
 

@@ -26,6 +26,7 @@ from msgspec import Struct
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.security.kept_secret import secret_beside
+from group_coordinator.pipeline.gateway_settings import HASHES
 from group_coordinator.pipeline.tables.private_file import changing, write_private
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The hash of each SCRAM mechanism, and the fewest and most iterations that Kafka takes.
-HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+# The fewest and most iterations that Kafka takes.
 LEAST_ITERATIONS = 4096
 MOST_ITERATIONS = 16_384
 _SALT_BYTES = 24

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
 from group_coordinator.pipeline.node.preflight import check_start
-from group_coordinator.pipeline.settings import load_settings
 from group_coordinator.pipeline.tables.columns import FORMAT_PROPERTY, LaterRelease
 from tests.roots import make_tables
 
@@ -31,7 +30,7 @@ def files(root: str) -> list[Path]:
 
 def test_run_refuses_it_before_spark_starts(later: str) -> None:
     with pytest.raises(LaterRelease, match=r"group_events table at .* has format 2"):
-        check_start(later, load_settings(None))
+        check_start(later)
 
 
 @pytest.mark.parametrize(

@@ -122,16 +122,15 @@ def test_a_root_in_a_folder_that_is_not_there(refused, tmp_path: Path) -> None:
         ("[coordinator]\nlease.ms = -1", "[coordinator] Expected `int` >= 1000 - at `$.lease.ms`"),
         ("[upkeep]\nretain.interval.ms = -1", "`int` >= 1 - at `$.retain.interval.ms`"),
         ("[coordinator]\nadvertised.port = 990000", "<= 65535 - at `$.advertised.port`"),
+        (
+            "[gateway]\nmax.conections = 1",
+            "[gateway] unknown setting 'max.conections'; did you mean 'max.connections'?",
+        ),
         ("a b", "is not TOML"),
     ],
 )
 def test_a_setting_that_is_none(refused, settings: str, line: str) -> None:
     assert line in refused(settings=settings)
-
-
-def test_a_setting_of_the_gateway_if_there_is_to_be_one(refused) -> None:
-    line = refused("--gateway", "localhost:0", settings="[gateway]\nmax.conections = 1")
-    assert line == "[gateway] unknown setting 'max.conections'; did you mean 'max.connections'?"
 
 
 def test_a_gateway_beside_it_has_one_listener(refused) -> None:

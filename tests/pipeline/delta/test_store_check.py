@@ -15,7 +15,6 @@ from group_coordinator.pipeline.delta.store_check import UnfitStore, check_store
 from group_coordinator.pipeline.errors import WrongCall
 from group_coordinator.pipeline.node import preflight
 from group_coordinator.pipeline.node.preflight import check_start
-from group_coordinator.pipeline.settings import load_settings
 from group_coordinator.pipeline.tables import store
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.schemas.tables import REQUESTS
@@ -71,7 +70,7 @@ def test_a_coordinator_is_refused_such_a_root_before_spark_starts(monkeypatch):
     asked: list[str] = []
     monkeypatch.setattr(store_check, "check_store", asked.append)
     monkeypatch.setattr(preflight, "check_release", lambda _root: None)
-    check_start("s3a://bucket/groups/", load_settings(None))
+    check_start("s3a://bucket/groups/")
     assert asked == ["s3a://bucket/groups"]
 
 

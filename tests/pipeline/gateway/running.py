@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from group_coordinator.coordinator.signatures import RequestKey
 from group_coordinator.pipeline.gateway.brokers import Broker, Brokers
 from group_coordinator.pipeline.gateway.server import running_gateway
-from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from tests.pipeline.small import SmallCoordinator
 
 START_S = 30.0

@@ -13,10 +13,11 @@ from group_coordinator.pipeline.gateway import connection, incoming
 from group_coordinator.pipeline.gateway.connection import Connection
 from group_coordinator.pipeline.gateway.places import ClientAddress
 from group_coordinator.pipeline.gateway.polls import Polls
-from group_coordinator.pipeline.gateway.room import FREE_BYTES, Room, Share
+from group_coordinator.pipeline.gateway.room import Room, Share
 from group_coordinator.pipeline.gateway.seldom import Seldom
 from group_coordinator.pipeline.gateway.session import Session
 from group_coordinator.pipeline.gateway.wire import Refused
+from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from tests.pipeline.gateway.connecting import Begun, Socket, framed
 from tests.waiting import LIMIT_S
 

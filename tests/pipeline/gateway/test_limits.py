@@ -29,7 +29,7 @@ from kafka.protocol.metadata import (
 
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.room import Room
-from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.tables.acls import AclWatcher
 from group_coordinator.pipeline.tables.store import open_table
 from group_coordinator.schemas.tables import REQUESTS

@@ -24,9 +24,9 @@ from group_coordinator.pipeline.cli.gateway import who_may
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.errors import CannotListen, WrongCall
 from group_coordinator.pipeline.gateway.brokers import Broker, Brokers
-from group_coordinator.pipeline.gateway.listeners import Endpoint, Listener, read_listeners
-from group_coordinator.pipeline.gateway.settings import GatewaySettings, gateway_settings
-from group_coordinator.pipeline.settings import Settings, SettingsError
+from group_coordinator.pipeline.gateway_settings import GatewaySettings
+from group_coordinator.pipeline.listeners import Endpoint, Listener, read_listeners
+from group_coordinator.pipeline.settings import SettingsError, to_settings
 from group_coordinator.pipeline.tables.store import read_table, table_uri
 from group_coordinator.pipeline.tables.topics import create_topic
 from group_coordinator.schemas.rows import GatewayEvent, GatewayListener
@@ -79,7 +79,7 @@ def test_listeners_have_names_protocols_and_addresses() -> None:
 )
 def test_what_cannot_be_is_named(settings: dict[str, Any], why: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        gateway_settings(Settings(gateway=settings))
+        to_settings({"gateway": settings})
     assert why in str(refused.value)
 
 

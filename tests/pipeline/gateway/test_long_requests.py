@@ -31,9 +31,9 @@ from group_coordinator.pipeline.gateway import answering, session
 from group_coordinator.pipeline.gateway.apis import fetch
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.call import Call
-from group_coordinator.pipeline.gateway.room import FREE_BYTES
 from group_coordinator.pipeline.gateway.topic_logs import TopicLogs
 from group_coordinator.pipeline.gateway.topics import MOST_AT_ONCE, Topics
+from group_coordinator.pipeline.gateway_settings import FREE_BYTES
 from group_coordinator.pipeline.tables.topics import delete_topic
 from group_coordinator.pipeline.topics import LogAppender, NewBatch, create_log_topic
 from group_coordinator.schemas.errors import ErrorCode

@@ -32,7 +32,7 @@ from group_coordinator.pipeline.gateway.apis import fetch
 from group_coordinator.pipeline.gateway.brokers import Broker
 from group_coordinator.pipeline.gateway.producer_ids import ProducerIds
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
-from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.tables.topics import create_topic
 from group_coordinator.pipeline.topics import LogAppender, Record, TableTopics, create_log_topic
 from group_coordinator.pipeline.topics.definition import Definitions

@@ -14,7 +14,7 @@ import pytest
 from group_coordinator.pipeline.gateway import server
 from group_coordinator.pipeline.gateway.room import Room
 from group_coordinator.pipeline.gateway.server import Gateway
-from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from tests.waiting import LIMIT_S
 
 _WAIT_S = 10.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.node.node import CoordinatorNode
 from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
@@ -45,5 +46,5 @@ def look(nodes: dict[int, CoordinatorNode]) -> None:
 def node_settings(node_id: int) -> Settings:
     return Settings(
         coordinator=CoordinatorSettings(node_id=node_id),
-        group={"offsets.topic.num.partitions": PARTITIONS},
+        group=GroupCoordinatorConfig(offsets_topic_num_partitions=PARTITIONS),
     )

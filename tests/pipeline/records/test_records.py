@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.coordinator.group.group import Group
 from group_coordinator.coordinator.group.log import replay
 from group_coordinator.coordinator.group.partition import partition_for
@@ -260,7 +261,12 @@ def test_imported_records_come_after_those_that_are_there(root: str, tmp_path: P
 
 def test_the_partition_follows_from_the_settings(root: str, tmp_path: Path) -> None:
     file = write_lines(tmp_path / "in.jsonl", raw(offset("some-group", 3), 0))
-    import_(root, file, Settings(group={"offsets.topic.num.partitions": 7}), say=quiet)
+    import_(
+        root,
+        file,
+        Settings(group=GroupCoordinatorConfig(offsets_topic_num_partitions=7)),
+        say=quiet,
+    )
     assert rows(root)[0]["partition"] == partition_for("some-group", 7)
 
 

@@ -21,6 +21,7 @@ from deltalake import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline.client import RequestClient
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
@@ -102,7 +103,9 @@ def golden_root(folder: Path, release: str) -> str:
 def written_root(spark: SparkSession, folder: Path) -> str:
     """A root with every kind of table, which a coordinator on Spark has just written."""
     root = str(folder / "root")
-    group = {"offsets.topic.num.partitions": 4, "group.initial.rebalance.delay.ms": 0}
+    group = GroupCoordinatorConfig(
+        offsets_topic_num_partitions=4, group_initial_rebalance_delay_ms=0
+    )
     settings = Settings(coordinator=load_settings().coordinator, group=group)
     node = start(SparkEngine(spark, root, settings.coordinator), root, settings)
     try:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from group_coordinator.coordinator.config import GroupCoordinatorConfig
 from group_coordinator.pipeline import background, clock
 from group_coordinator.pipeline.delta import log_trim, writer
 from group_coordinator.pipeline.delta.commit import Changes
@@ -251,13 +252,13 @@ class Simulation:
             segment_bytes=200_000,
             segment_ms=20_000,
         )
-        group = {
-            "offsets.topic.num.partitions": PARTITIONS,
-            "group.min.session.timeout.ms": 1_000,
-            "group.initial.rebalance.delay.ms": 300,
-            "group.max.size": 100 if self._retuned % 2 == 0 else 2,
-            "offset.metadata.max.bytes": 4096 if self._retuned % 2 == 0 else 0,
-        }
+        group = GroupCoordinatorConfig(
+            offsets_topic_num_partitions=PARTITIONS,
+            group_min_session_timeout_ms=1_000,
+            group_initial_rebalance_delay_ms=300,
+            group_max_size=100 if self._retuned % 2 == 0 else 2,
+            offset_metadata_max_bytes=4096 if self._retuned % 2 == 0 else 0,
+        )
         return Settings(coordinator=ours, group=group)
 
     def _begin_clients(self, chance: Random) -> None:

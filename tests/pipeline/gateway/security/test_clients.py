@@ -28,10 +28,9 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
-from group_coordinator.pipeline.gateway.security.mechanisms import MECHANISMS
 from group_coordinator.pipeline.gateway.security.tls import CertificateError, server_context
 from group_coordinator.pipeline.gateway.security.users import add_user, new_credential
-from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.gateway_settings import MECHANISMS, GatewaySettings
 from group_coordinator.pipeline.tables.topics import create_topic
 from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.gateway.raw import Client

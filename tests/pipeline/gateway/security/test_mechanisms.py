@@ -30,7 +30,6 @@ from group_coordinator.pipeline.gateway.security.mechanisms import (
     begin,
 )
 from group_coordinator.pipeline.gateway.security.users import (
-    HASHES,
     KEPT_S,
     Credential,
     Users,
@@ -43,6 +42,7 @@ from group_coordinator.pipeline.gateway.security.users import (
     remove_user,
 )
 from group_coordinator.pipeline.gateway.wire import InvalidFrame
+from group_coordinator.pipeline.gateway_settings import HASHES
 from group_coordinator.pipeline.tables import private_file
 from tests.clocks import AheadClocks
 from tests.examples import texts

@@ -31,14 +31,13 @@ from kafka.protocol.sasl import (
 
 from group_coordinator.pipeline.gateway import connection, incoming, server
 from group_coordinator.pipeline.gateway.brokers import Broker
-from group_coordinator.pipeline.gateway.security.mechanisms import MECHANISMS
 from group_coordinator.pipeline.gateway.security.users import (
     Credential,
     Users,
     add_user,
     new_credential,
 )
-from group_coordinator.pipeline.gateway.settings import GatewaySettings
+from group_coordinator.pipeline.gateway_settings import MECHANISMS, GatewaySettings
 from group_coordinator.schemas.errors import ErrorCode
 from tests.ends import check_end
 from tests.pipeline.gateway.raw import Client, heartbeat

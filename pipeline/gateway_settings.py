@@ -13,15 +13,14 @@ from group_coordinator.coordinator.config import (
     Positive,
     PositiveLong,
 )
-from group_coordinator.pipeline.gateway.listeners import (
-    PROTOCOLS,
-    Endpoint,
-    Listener,
-    read_listeners,
-)
-from group_coordinator.pipeline.gateway.room import FREE_BYTES
-from group_coordinator.pipeline.gateway.security.mechanisms import MECHANISMS
-from group_coordinator.pipeline.settings import Settings, typed_section
+from group_coordinator.pipeline.listeners import PROTOCOLS, Endpoint, Listener, read_listeners
+
+# SASL's mechanisms: PLAIN, and those of SCRAM with the hash of each.
+PLAIN = "PLAIN"
+HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+MECHANISMS = (PLAIN, *HASHES)
+# The largest frame that takes none of the room that all clients share, bytes.
+FREE_BYTES = 65_536
 
 
 class Tls(NamedTuple):
@@ -59,7 +58,6 @@ class GatewaySettings(KafkaSettings, frozen=True, kw_only=True):
     ssl_key_location: str = ""
 
     def __post_init__(self) -> None:
-        # A larger frame takes room that all clients share.
         received = min(self.sasl_server_max_receive_size, FREE_BYTES)
         force_setattr(self, "sasl_server_max_receive_size", received)
         for mechanism in self.mechanisms:
@@ -120,8 +118,3 @@ class GatewaySettings(KafkaSettings, frozen=True, kw_only=True):
             (True, True): "SASL_SSL",
         }
         return kinds[bool(self.users_file), self.tls is not None]
-
-
-def gateway_settings(settings: Settings) -> GatewaySettings:
-    """Type the section [gateway]. Raises SettingsError."""
-    return typed_section("gateway", settings.gateway, GatewaySettings)
