@@ -25,7 +25,7 @@ CASE WHEN next_ms > at_ms AND now_ms < next_ms
 CREATE MACRO number_at(blob_, place, bytes) AS
 CASE WHEN place + bytes <= octet_length(blob_) THEN blob_[place + 1 : place + bytes]::BIT::INTEGER END;
 
--- The length of an array, or of nullable bytes; null for one that the blob has no room for. Bytes that are null have -1.
+-- The length of an array, or of nullable bytes; null for one that the blob has no room for. Bytes that are null have one below 0.
 CREATE MACRO count_at(blob_, place) AS
 CASE WHEN number_at(blob_, place, 4) BETWEEN 0 AND octet_length(blob_) THEN number_at(blob_, place, 4) END;
 
@@ -63,7 +63,7 @@ CREATE MACRO decode_topic(blob_, start, name_bytes) AS {
 
 -- Whether there are nullable bytes at this place: those that the assignor added, after the topics.
 CREATE MACRO has_bytes_at(blob_, place) AS
-number_at(blob_, place, 4) = -1 OR place + 4 + count_at(blob_, place) <= octet_length(blob_);
+number_at(blob_, place, 4) < 0 OR place + 4 + count_at(blob_, place) <= octet_length(blob_);
 
 CREATE MACRO decode_topics(blob_, places) AS
 CASE WHEN number_at(blob_, 0, 2) <= 32767 AND has_bytes_at(blob_, places[-1])

@@ -7,7 +7,7 @@ from functools import cache
 
 import duckdb
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from group_coordinator.coordinator.consumer.protocol import (
@@ -62,6 +62,7 @@ def by_member(blob: bytes) -> list[tuple[str, int]] | None:
         return None
 
 
+@example([struct.pack(">hii", 0, 0, -(2**31))])
 @given(st.lists(BYTES, min_size=1, max_size=10))
 def test_any_bytes_are_decoded_as_their_member_decodes_them(blobs: list[bytes]) -> None:
     asked = "SELECT decode_assignment(unnest(?::BLOB[]))"
