@@ -25,7 +25,9 @@ class Reaction(Enum):
     FATAL = "an exception, for the user to act on"
 
 
+# A signed request that comes too late is answered REQUEST_TIMED_OUT. Kafka's have no deadline.
 _MOVED: dict[int, Reaction] = {
+    ErrorCode.REQUEST_TIMED_OUT: Reaction.FIND_COORDINATOR,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: Reaction.FIND_COORDINATOR,
     ErrorCode.NOT_COORDINATOR: Reaction.FIND_COORDINATOR,
 }
@@ -71,7 +73,6 @@ ON_HEARTBEAT: dict[int, Reaction] = {
 # a reset no commit is sent again.
 ON_OFFSET_COMMIT: dict[int, Reaction] = {
     **_MOVED,
-    ErrorCode.REQUEST_TIMED_OUT: Reaction.FIND_COORDINATOR,
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: Reaction.RETRY,
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: Reaction.RETRY,
     ErrorCode.REBALANCE_IN_PROGRESS: Reaction.REJOIN,

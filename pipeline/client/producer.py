@@ -145,6 +145,11 @@ class RequestProducer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def signs(self) -> bool:
+        """Whether requests are signed."""
+        return self._sender.signs
+
     # --- called by users of the producer --------------------------------------------------------
 
     def send(self, event: RequestEvent) -> Future[RequestEvent]:

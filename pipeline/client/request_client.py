@@ -17,10 +17,15 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from group_coordinator.pipeline.client.answer_rhythm import AnswerRhythm
+from group_coordinator.pipeline.client.coordinator_clocks import CoordinatorClocks
 from group_coordinator.pipeline.client.producer import RequestProducer
 from group_coordinator.pipeline.client.response_reader import ResponseReader
+from group_coordinator.pipeline.clock import since_boot_ms
 from group_coordinator.pipeline.errors import Failure
+from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
@@ -28,14 +33,28 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.client.response_reader import Waiter
 
 REQUEST_TIMEOUT_MS = 30_000
+# For how long a signed request may be decided: longer than its sender waits for the answer, or for
+# the first one of a silent coordinator to heartbeats that wait; shorter than coordinators remember
+# its id (request.dedup.window.ms).
+SIGNED_FOR_MS = 50_000
 
 
 class NoAnswer(Failure):
     """No answer to a request came in time."""
 
 
+def _changes(event: RequestEvent) -> bool:
+    """Whether a request does more than ask. A heartbeat does: its member lives on."""
+    api = DECIDED.get(event.api)
+    return api is not None and api.operation != "DESCRIBE"
+
+
 class RequestClient:
     """Sends requests to the coordinator of a root and returns its answers.
+
+    `clocks` are those of the coordinators that have answered. A request that is signed, and changes
+    something, is decided within `SIGNED_FOR_MS`, or answered REQUEST_TIMED_OUT: nobody who copies
+    its row has it decided once more. The first request of a group is not, unless it only asks.
 
     Raises SchemaMismatch and LaterRelease, and NoTables where no coordinator has run yet.
     """
@@ -43,12 +62,15 @@ class RequestClient:
     def __init__(self, root: str, settings: ProducerSettings | None = None) -> None:
         self._root = root
         self._rhythm = AnswerRhythm()
-        self._reader = ResponseReader(root, on_answers=self._answered)
+        self.clocks = CoordinatorClocks()
+        self._reader = ResponseReader(root, on_answers=self._answered, hear=self.clocks.hear)
         try:
             self._producer = RequestProducer(root, settings)
         except BaseException:
             self._reader.close()
             raise
+        # Whether requests are signed.
+        self.signs = self._producer.signs
 
     def __enter__(self) -> RequestClient:
         return self
@@ -101,6 +123,9 @@ class RequestClient:
         self._reader.close()
 
     def _send(self, event: RequestEvent) -> None:
+        if self.signs and event.deadline is None and _changes(event):
+            until = self.clocks.at(event.group_id, since_boot_ms() + SIGNED_FOR_MS)
+            event = replace(event, deadline=until)
         try:
             self._producer.submit(event, _Sent(self._reader, event.request_id))
         except BaseException:

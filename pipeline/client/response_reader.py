@@ -31,7 +31,7 @@ from group_coordinator.schemas.messages import Response
 from group_coordinator.schemas.tables import RESPONSES, from_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from group_coordinator.pipeline.delta.tail import Tail
     from group_coordinator.schemas.messages import RequestEvent
@@ -89,8 +89,8 @@ class ResponseReader:
     A poll of the table is one attempt to open a file. While a request waits, the reader polls every
     `shortest_ms`, and after polls without answers less and less often, down to every `longest_ms`;
     while none waits, every `idle_ms`. In an object store the first two are ten times as long, and
-    the last one four times. After answers were handed out, `on_answers` is called, in the reader's
-    thread. Raises NoTables.
+    the last one four times. Before answers are handed out, `hear` is called with them, and after it
+    `on_answers`, in the reader's thread. Raises NoTables.
     """
 
     def __init__(
@@ -100,9 +100,11 @@ class ResponseReader:
         longest_ms: float = 20,
         idle_ms: float = 500,
         on_answers: Callable[[], None] = lambda: None,
+        hear: Callable[[Sequence[Response]], None] = lambda _: None,
     ) -> None:
         self._root = root
         self._on_answers = on_answers
+        self._hear = hear
         self._uri = table_uri(root, RESPONSES)
         is_store = local_folder(self._uri) is None
         unit_s = (_STORE_FACTOR if is_store else 1) / 1000
@@ -287,6 +289,7 @@ class ResponseReader:
         wanted = pa.array(waiting, pa.string())
         ours = rows.filter(pc.is_in(rows.column("request_id"), value_set=wanted))
         responses = from_arrow(Response, ours)
+        self._hear(responses)
         with self._lock:
             waiters = [self._waiter_of(each) for each in responses]
         for waiter, response in zip(waiters, responses, strict=True):

@@ -29,6 +29,11 @@ class Sender:
         self._principal = principal or os.environ.get(PRINCIPAL)
         self._key = read_key(key_file) if key_file else None
 
+    @property
+    def signs(self) -> bool:
+        """Whether requests are signed."""
+        return self._key is not None
+
     def stamped(self, event: RequestEvent) -> RequestEvent:
         """The request as it is to be written."""
         if event.principal is None and self._principal is not None:

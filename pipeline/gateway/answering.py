@@ -131,7 +131,7 @@ class Answering:
                 until = self._call.sent_after + link.commit_timeout_ms
                 self._running = link.ask_in_time(event, until, self._decided, taken_in)
             else:
-                self._running = link.ask(event, self._decided, taken_in)
+                self._running = link.ask_unrepeated(event, self._decided, taken_in)
 
     async def _answered(self, answer: Callable[[Call, Any], Awaitable[Any]]) -> bytes | None:
         try:

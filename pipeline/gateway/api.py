@@ -23,7 +23,8 @@ class Decided(NamedTuple):
     `ask` makes the coordinator's request of a client's one, and `respond` the client's response of
     what was decided. No task is needed, which would cost as much as all the rest of a heartbeat.
     `in_time`: the request is decided within `offsets.commit.timeout.ms` after it was sent, or else
-    answered REQUEST_TIMED_OUT: its client may have turned to another gateway.
+    answered REQUEST_TIMED_OUT: its client may have turned to another gateway. Without it, it has a
+    deadline only where it is signed (`CoordinatorLink.ask_unrepeated`).
     """
 
     ask: Callable[[Call, Any], RequestEvent]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from group_coordinator.pipeline.client import (
+    SIGNED_FOR_MS,
     BufferExhausted,
     Failure,
     RequestTooLarge,
@@ -33,8 +34,6 @@ log = logging.getLogger(__name__)
 
 # How often a request is offered to a producer that has no room, s.
 _OFFER_EVERY_S = 0.02
-# Groups whose coordinators' clocks are known at once; beyond, they are asked for the time again.
-_MOST_CLOCKS = 131_072
 
 
 def new_request_id() -> str:
@@ -62,8 +61,6 @@ class CoordinatorLink:
         self.commit_timeout_ms = commit_timeout_ms
         self._client = client
         self._refusal_of = refusal_of
-        # By group: how far its coordinator's clock is ahead of `since_boot_ms`, at least, in ms.
-        self._clocks: dict[str, int] = {}
         self._loop = asyncio.get_running_loop()
         self._answered: deque[Asked] = deque()
         self._is_due = False
@@ -83,6 +80,17 @@ class CoordinatorLink:
         """
         return self._refuse(event, then, taken_in) or self._send(event, then, taken_in)
 
+    def ask_unrepeated(
+        self,
+        event: RequestEvent,
+        then: Callable[[Response], None],
+        taken_in: Callable[[], None] | None = None,
+    ) -> Sent:
+        """Send a request; one that is signed is decided within `SIGNED_FOR_MS`; else as `ask`."""
+        if not self._client.signs:
+            return self.ask(event, then, taken_in)
+        return self.ask_in_time(event, since_boot_ms() + SIGNED_FOR_MS, then, taken_in)
+
     def ask_in_time(
         self,
         event: RequestEvent,
@@ -93,17 +101,16 @@ class CoordinatorLink:
         """Send a request that is decided until then, or answered REQUEST_TIMED_OUT; else as `ask`.
 
         `until` is in ms of `since_boot_ms`. The deadline that the request carries is the time of
-        its group's coordinator, which the group's last answer told and `since_boot_ms` carried on.
-        A coordinator that has told none yet is asked first, by FindCoordinator, which changes
-        nothing. Its clock is ahead of what is known by what its answer took, never behind, unless
-        it was set back since: a request is decided later by so much then.
+        its group's coordinator, which the group's last answer told (`CoordinatorClocks`). A
+        coordinator that has told none yet is asked first, by FindCoordinator, which changes
+        nothing. Where its clock was set back since, the request is decided later by as much.
         """
         refused = self._refuse(event, then, taken_in)
         if refused is not None:
             return refused
-        clock = self._clocks.get(event.group_id)
-        if clock is not None:
-            return self._send(replace(event, deadline=clock + until), then, taken_in)
+        deadline = self._client.clocks.at(event.group_id, until)
+        if deadline is not None:
+            return self._send(replace(event, deadline=deadline), then, taken_in)
         question = RequestEvent(
             request_id=new_request_id(),
             group_id=event.group_id,
@@ -201,13 +208,9 @@ class CoordinatorLink:
 
     def _take(self) -> None:
         self._is_due = False
-        now = since_boot_ms()
         unanswered: dict[str, list[RequestEvent]] = {}
         while self._answered:
             asked = self._answered.popleft()
-            answer = asked.answer
-            if answer is not None and answer.responded_at is not None:
-                self._set_clock(answer.group_id, answer.responded_at - now)
             error = asked.complete()
             if error is not None:
                 unanswered.setdefault(str(error), []).append(asked.event)
@@ -215,11 +218,6 @@ class CoordinatorLink:
         for why, (first, *others) in unanswered.items():
             more = f" and {len(others):,} more" if others else ""
             log.warning("%s of group %r%s: %s", first.api, first.group_id, more, why)
-
-    def _set_clock(self, group_id: str, ahead_ms: int) -> None:
-        if len(self._clocks) >= _MOST_CLOCKS and group_id not in self._clocks:
-            self._clocks.clear()
-        self._clocks[group_id] = ahead_ms
 
 
 class Sent(Protocol):

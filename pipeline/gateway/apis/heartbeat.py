@@ -6,6 +6,7 @@ import struct
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.gateway.api import Api, Decided
+from group_coordinator.pipeline.gateway.coordinator_link import when_late
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.call import Call
@@ -29,7 +30,7 @@ def _ask(call: Call, request: GroupRequest) -> messages.RequestEvent:
 
 def _respond(_call: Call, _request: GroupRequest, decided: messages.Response) -> int:
     """The error code, which is all that a heartbeat is answered with."""
-    return decided.error_code
+    return when_late(decided.error_code)
 
 
 def _write(code: int, version: int) -> bytes:

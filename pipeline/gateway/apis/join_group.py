@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.gateway.api import Api, Decided
+from group_coordinator.pipeline.gateway.coordinator_link import when_late
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.kafka.structs import struct
 
@@ -25,7 +26,7 @@ def _respond(call: Call, request: GroupRequest, decided: messages.Response) -> A
     joined = decided.join_group or messages.JoinGroupResponse(member_id=request.body.member_id)
     name = joined.protocol_name
     return JoinGroupResponse(
-        error_code=decided.error_code,
+        error_code=when_late(decided.error_code),
         generation_id=joined.generation_id,
         protocol_type=joined.protocol_type,
         protocol_name=(name or "") if call.version < _NULL_PROTOCOL else name,

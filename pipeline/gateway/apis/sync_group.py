@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from group_coordinator.pipeline.gateway.api import Api, Decided
+from group_coordinator.pipeline.gateway.coordinator_link import when_late
 from group_coordinator.schemas import messages
 from group_coordinator.schemas.kafka.structs import struct
 
@@ -23,7 +24,7 @@ def _ask(call: Call, request: GroupRequest) -> messages.RequestEvent:
 def _respond(_call: Call, _request: GroupRequest, decided: messages.Response) -> Any:
     synced = decided.sync_group or messages.SyncGroupResponse()
     return SyncGroupResponse(
-        error_code=decided.error_code,
+        error_code=when_late(decided.error_code),
         protocol_type=synced.protocol_type,
         protocol_name=synced.protocol_name,
         assignment=synced.assignment,

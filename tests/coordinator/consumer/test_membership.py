@@ -215,7 +215,14 @@ def test_while_the_coordinator_loads_the_join_waits_for_the_backoff() -> None:
 
 @pytest.mark.parametrize("step", ["join_group", "sync_group"])
 @pytest.mark.parametrize(
-    "code", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE], ids=lambda c: c.name
+    "code",
+    [
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        # A signed request that was decided too late.
+        ErrorCode.REQUEST_TIMED_OUT,
+    ],
+    ids=lambda c: c.name,
 )
 def test_a_coordinator_that_moved_is_found_again(step: str, code: ErrorCode) -> None:
     one = Lone()

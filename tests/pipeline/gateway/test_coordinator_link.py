@@ -9,10 +9,18 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
-from group_coordinator.pipeline.client import RequestClient, RequestTooLarge, ResponsesLost
+from group_coordinator.pipeline.client import (
+    SIGNED_FOR_MS,
+    RequestClient,
+    RequestTooLarge,
+    ResponsesLost,
+    coordinator_clocks,
+)
+from group_coordinator.pipeline.client.coordinator_clocks import CoordinatorClocks
 from group_coordinator.pipeline.gateway import coordinator_link
 from group_coordinator.pipeline.gateway.call import Call, Services
 from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink, failed
+from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.schemas.errors import ErrorCode
 from group_coordinator.schemas.messages import HeartbeatRequest, RequestEvent, Response
 
@@ -22,8 +30,10 @@ COMMIT_TIMEOUT_MS = 5_000
 class Lost:
     """A client that hears nothing of what it sends, until it is told why."""
 
-    def __init__(self) -> None:
+    def __init__(self, signs: bool = False) -> None:
         self.waiting: list[Any] = []
+        self.clocks = CoordinatorClocks()
+        self.signs = signs
 
     def submit(self, _event: RequestEvent, waiter: Any) -> None:
         self.waiting.append(waiter)
@@ -35,7 +45,9 @@ class Lost:
         """Answer what was sent first; return it."""
         asked = self.waiting.pop(0)
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if responded_at is None else ErrorCode.NONE
-        asked.set_result(replace(failed(asked.event, code, ""), responded_at=responded_at))
+        answer = replace(failed(asked.event, code, ""), responded_at=responded_at)
+        self.clocks.hear([answer])
+        asked.set_result(answer)
         await asyncio.sleep(0)
         return asked.event
 
@@ -88,7 +100,8 @@ BOOTED, DECIDED = 7_000, 1_700_000_000_000
 
 @pytest.fixture(autouse=True)
 def booted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_link, "since_boot_ms", lambda: BOOTED)
+    for each in (coordinator_link, coordinator_clocks):
+        monkeypatch.setattr(each, "since_boot_ms", lambda: BOOTED)
 
 
 def test_a_deadline_is_by_the_clock_that_the_last_answer_of_the_group_told() -> None:
@@ -126,6 +139,24 @@ def test_a_coordinator_that_has_told_no_time_is_asked_for_it_first() -> None:
 
     asyncio.run(ask())
     assert [each.api for each in answers] == ["heartbeat"]
+
+
+@pytest.mark.parametrize("signs", [False, True])
+def test_what_is_signed_has_a_deadline_that_ends_before_its_id_is_forgotten(signs: bool) -> None:
+    """Whoever reads and writes `requests` would have it decided again after that."""
+
+    async def ask() -> list[RequestEvent]:
+        client = Lost(signs)
+        link = link_of(client)
+        for _ in range(2):
+            link.ask_unrepeated(heartbeat("g"), lambda _: None)
+        return [await client.answer(DECIDED) for _ in range(4 if signs else 2)]
+
+    *asked, first, second = asyncio.run(ask())
+    assert [each.api for each in asked] == ["find_coordinator"] * (2 if signs else 0)
+    deadline = DECIDED + SIGNED_FOR_MS if signs else None
+    assert [first.deadline, second.deadline] == [deadline] * 2
+    assert CoordinatorSettings().request_dedup_window_ms > SIGNED_FOR_MS
 
 
 def test_no_request_id_tells_another_one() -> None:
@@ -170,7 +201,7 @@ def test_without_a_coordinators_time_the_request_is_not_sent() -> None:
 
 
 def test_clocks_of_groups_that_are_too_many_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator_link, "_MOST_CLOCKS", 2)
+    monkeypatch.setattr(coordinator_clocks, "_MOST_CLOCKS", 2)
 
     async def ask() -> None:
         client = Lost()

@@ -1,0 +1,44 @@
+"""The clocks of groups' coordinators, as their answers tell them.
+
+A deadline is by the clock of the coordinator that decides, whatever the sender's says.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from group_coordinator.pipeline.clock import since_boot_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from group_coordinator.schemas.messages import Response
+
+# Groups whose coordinators' clocks are known at once; beyond, they are asked for the time again.
+_MOST_CLOCKS = 131_072
+
+
+class CoordinatorClocks:
+    """Carries on by `since_boot_ms` what each group's last answer told; for any thread.
+
+    A coordinator's clock is ahead of what is known by what its answer took, never behind, unless it
+    was set back since.
+    """
+
+    def __init__(self) -> None:
+        # By group: how far its coordinator's clock is ahead of `since_boot_ms`, at least, in ms.
+        self._ahead: dict[str, int] = {}
+
+    def hear(self, answers: Iterable[Response]) -> None:
+        """Take note of the times of answers."""
+        now = since_boot_ms()
+        for answer in answers:
+            if answer.responded_at is not None:
+                if len(self._ahead) >= _MOST_CLOCKS and answer.group_id not in self._ahead:
+                    self._ahead.clear()
+                self._ahead[answer.group_id] = answer.responded_at - now
+
+    def at(self, group_id: str, since_boot: int) -> int | None:
+        """A time of `since_boot_ms` by the clock of a group's coordinator; None: not known yet."""
+        ahead = self._ahead.get(group_id)
+        return None if ahead is None else ahead + since_boot
