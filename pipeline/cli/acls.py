@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from group_coordinator.schemas.acls import AclBinding
 
-acls_app = typer.Typer(help="Who may do what: Kafka's ACLs.", no_args_is_help=True)
+acls_app = typer.Typer(help="Say who may do what, by Kafka's ACLs.", no_args_is_help=True)
 
 Names = list[str] | None
 Topic = Annotated[Names, typer.Option("--topic", help="A topic; `*` is every one.")]

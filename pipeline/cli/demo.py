@@ -19,7 +19,7 @@ def demo(
         bool, typer.Option("--verbose", help="Tell of every group and each of its transitions.")
     ] = False,
 ) -> None:
-    """See it work: clients that were recorded at a real broker talk to a coordinator."""
+    """See it work, as clients that were recorded at a real broker talk to a coordinator."""
     from group_coordinator.pipeline.replay.demo import run_demo
 
     with interrupted_by_signals():

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.admin.described import GroupState, Member
 
-groups_app = typer.Typer(help="Consumer groups.", no_args_is_help=True)
+groups_app = typer.Typer(help="Ask about consumer groups, and delete them.", no_args_is_help=True)
 
 # Kafka's states of groups (Unknown: of a kind that this release does not know), and its types.
 STATES = ("PreparingRebalance", "CompletingRebalance", "Stable", "Empty", "Dead", "Unknown")
@@ -51,7 +51,7 @@ def groups_list(
     ] = None,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
-    """Every group, its state and its numbers."""
+    """List every group with its state and its numbers."""
     states = _one_of(state, STATES, "state")
     types = _one_of(type_, TYPES, "type")
     from group_coordinator.pipeline.admin.described import ListedGroup, list_groups
@@ -108,7 +108,7 @@ def groups_describe(
     ] = False,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
-    """Where groups stand and how far they are behind, who is in them, or what state they are in."""
+    """Show where groups stand and how far they are behind, their members, or their states."""
     if offsets + members + state > 1:
         raise typer.BadParameter("at most one of --offsets, --members and --state")
     named = named_groups(groups, group, all_groups)
@@ -195,7 +195,7 @@ def groups_delete(
 def groups_validate_regex(
     regex: Annotated[str, typer.Argument(help="A regular expression over topics' names.")],
 ) -> None:
-    """Whether a regular expression is one of RE2, which Kafka's brokers know."""
+    """Tell whether a regular expression is one of RE2, which Kafka's brokers know."""
     import duckdb
 
     # DuckDB's regular expressions are RE2's own.

@@ -9,7 +9,9 @@ import typer
 
 from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_rows
 
-keys_app = typer.Typer(help="The keys by which requests are signed.", no_args_is_help=True)
+keys_app = typer.Typer(
+    help="Make and remove the keys by which requests are signed.", no_args_is_help=True
+)
 
 File = Annotated[
     Path, typer.Option("--file", help="The coordinator's file (the setting requests.keys.file).")
@@ -40,7 +42,7 @@ def keys_add(
 
 @keys_app.command("list")
 def keys_list(file: File, format_: Format = OutputFormat.TABLE) -> None:
-    """Every key's name, and whose requests it signs."""
+    """List every key's name, and whose requests it signs."""
     from group_coordinator.pipeline.tables.request_keys import read_keys
 
     rows = [(key.name, key.principal) for key in read_keys(file)]

@@ -14,39 +14,30 @@ from typing import Any
 
 import typer
 
+from group_coordinator.pipeline.cli.help import WholeHelp
 from group_coordinator.pipeline.cli.without_pandas import hide_pandas
 from group_coordinator.pipeline.errors import Failure, WrongCall, in_words
 from group_coordinator.pipeline.logs import LogFormat, ProcessLog
 from group_coordinator.pipeline.quoting import quoted_lines
 
-# Each verb's module, and the function in it.
-_VERBS = {
-    "run": "run",
-    "package": "package",
-    "gateway": "gateway",
-    "metrics": "metrics",
-    "demo": "demo",
-    "simulate": "simulate",
-    "worker": "worker",
+# The verbs, and the groups of verbs, by what one wants to do.
+_PANELS = {
+    "Try it": ("demo", "simulate"),
+    "Run": ("run", "gateway", "metrics", "ui", "worker", "package"),
+    "Ask and change": ("sql", "watch", "report", "groups", "offsets", "topics", "partitions"),
+    "Look after the tables": ("compact", "retain", "repair", "records"),
+    "Say who may do what": ("acls", "users", "keys"),
+}
+# Each of these has a module of its name.
+_GROUPS = {"groups", "offsets", "partitions", "topics", "acls", "keys", "users", "records"}
+# The modules of verbs that have none of their name.
+_MODULES = {
     "compact": "upkeep",
     "retain": "upkeep",
     "repair": "upkeep",
-    "sql": "sql",
-    "ui": "ui",
     "report": "ui",
     "watch": "ui",
 }
-# Groups of verbs: each has a module of its name.
-_GROUPS = (
-    "groups",
-    "offsets",
-    "partitions",
-    "topics",
-    "acls",
-    "keys",
-    "users",
-    "records",
-)
 # These verbs start Spark, or ship what runs in it.
 _WITH_SPARK = {"run", "package", "demo"}
 # What the extra `coordinator` installs.
@@ -64,6 +55,7 @@ def make_app(verb: str | None = None) -> typer.Typer:
     """Return the command with one verb, or with all of them if there is no such verb."""
     made = typer.Typer(
         name="group-coordinator",
+        cls=WholeHelp,
         help="Kafka's consumer-group coordination for the lakehouse, on Spark and Delta.",
         no_args_is_help=True,
         add_completion=False,
@@ -71,14 +63,15 @@ def make_app(verb: str | None = None) -> typer.Typer:
         rich_markup_mode=None,
     )
     made.callback()(_options)
-    known = {*_VERBS, *_GROUPS}
+    known = {name for names in _PANELS.values() for name in names}
     chosen = {verb} if verb in known else known
-    for name, module in _VERBS.items():
-        if name in chosen:
-            made.command()(_of(module, name))
-    for name in _GROUPS:
-        if name in chosen:
-            made.add_typer(_of(name, f"{name}_app"), name=name)
+    for panel, names in _PANELS.items():
+        for name in filter(chosen.__contains__, names):
+            if name in _GROUPS:
+                group = _of(name, f"{name}_app")
+                made.add_typer(group, name=name, cls=WholeHelp, rich_help_panel=panel)
+            else:
+                made.command(rich_help_panel=panel)(_of(_MODULES.get(name, name), name))
     return made
 
 

@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
     from group_coordinator.pipeline.admin.plans import GroupPlan
 
-offsets_app = typer.Typer(help="Committed offsets.", no_args_is_help=True)
+offsets_app = typer.Typer(
+    help="Ask about committed offsets, put them elsewhere, and put them back.", no_args_is_help=True
+)
 
 _TIME = "YYYY-MM-DDTHH:MM:SS.sss, of UTC unless it ends with Z or +01:00."
 
@@ -169,7 +171,7 @@ def offsets_diff(
     to: Annotated[str | None, typer.Option("--to", help="The later time; now if left out.")] = None,
     format_: Format = OutputFormat.TABLE,
 ) -> None:
-    """Where a group stood at two times, and how far it went between them."""
+    """Show where a group stood at two times, and how far it went between them."""
     from group_coordinator.pipeline.admin.history import differences
     from group_coordinator.pipeline.admin.times import parse_time
     from group_coordinator.pipeline.clock import clock_ms
@@ -190,7 +192,7 @@ def offsets_diff(
 
 @offsets_app.command("show")
 def offsets_show(group: str, root: Root, format_: Format = OutputFormat.TABLE) -> None:
-    """The committed offsets of one group, with their metadata and why they are there."""
+    """Show the committed offsets of one group, with their metadata and why they are there."""
     from group_coordinator.pipeline.admin.plans import check_groups
     from group_coordinator.pipeline.monitor.catalog import Catalog
 

@@ -10,13 +10,13 @@ from group_coordinator.pipeline.cli.options import Root, progress
 from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_structs
 
 partitions_app = typer.Typer(
-    help="Offsets partitions and the coordinators that own them.", no_args_is_help=True
+    help="See which coordinator owns which offsets partition, and move one.", no_args_is_help=True
 )
 
 
 @partitions_app.command("list")
 def partitions_list(root: Root, format_: Format = OutputFormat.TABLE) -> None:
-    """Every offsets partition, the node that owns it, and whether that node is alive."""
+    """List every offsets partition, the node that owns it, and whether that node is alive."""
     from group_coordinator.pipeline.ownership.listing import PartitionRow, list_partitions
 
     print_structs(format_, PartitionRow, list_partitions(root))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.records.record_file import Tally
 
 records_app = typer.Typer(
-    help="The offsets topic as Kafka's own binary records.", no_args_is_help=True
+    help="Export and import the offsets topic as Kafka's own binary records.", no_args_is_help=True
 )
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from group_coordinator.pipeline.cli.options import OwnRoot, Root
-from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_result
+from group_coordinator.pipeline.cli.printing import (
+    Column,
+    Format,
+    OutputFormat,
+    print_result,
+    print_table,
+    tell,
+)
 from group_coordinator.pipeline.errors import Failure
 
-topics_app = typer.Typer(help="The catalogue of topics.", no_args_is_help=True)
+topics_app = typer.Typer(help="Create, change, describe and delete topics.", no_args_is_help=True)
 
 
 Partitions = Annotated[int, typer.Option("--partitions", help="How many partitions it has.")]
@@ -137,7 +144,7 @@ def topics_alter(name: str, root: OwnRoot, partitions: Partitions) -> None:
 
 @topics_app.command("list")
 def topics_list(root: Root, format_: Format = OutputFormat.TABLE) -> None:
-    """Every topic of the catalogue, its number of partitions, and its table if it has one."""
+    """List every topic of the catalogue, its number of partitions, and its table if it has one."""
     from group_coordinator.pipeline.monitor.catalog import LOGS, Catalog
 
     catalog = Catalog(root)
@@ -145,6 +152,53 @@ def topics_list(root: Root, format_: Format = OutputFormat.TABLE) -> None:
     print_result(format_, rows)
     if not catalog.has_table(LOGS["topics"]):
         typer.echo("there is no catalogue: every topic is taken", err=True)
+
+
+# Of each partition its ends, which are known of topics that are tables.
+_PARTITIONS = """
+SELECT topic, "partition", log_start_offset, log_end_offset, newest_record_at, unindexed_since
+FROM (
+    SELECT topic, CAST(unnest(generate_series(0, partitions - 1)) AS INTEGER) AS "partition"
+    FROM topics WHERE topic = ?
+) LEFT JOIN topic_ends USING (topic, "partition")
+ORDER BY "partition"
+"""
+# What a topic's columns are for, where a user's table is the topic.
+_COLUMNS = {
+    "key_column": "key",
+    "partition_column": "partition",
+    "value_column": "value",
+    "timestamp_column": "timestamp",
+}
+
+
+@topics_app.command("describe")
+def topics_describe(name: str, root: Root, format_: Format = OutputFormat.TABLE) -> None:
+    """Show a topic's partitions, where each begins and ends, and where its records are."""
+    from group_coordinator.pipeline.monitor.catalog import Catalog
+
+    catalog = Catalog(root)
+    found = catalog.query("SELECT * FROM topics WHERE topic = ?", [name]).as_dicts()
+    if not found:
+        raise Failure(f"there is no topic {name!r} in the catalogue of {root}")
+    result = catalog.query(_PARTITIONS, [name])
+    if format_ is OutputFormat.TABLE:
+        columns = [Column(each.upper().replace("_", "-")) for each in result.columns]
+        print_table(columns, result.rows)
+    else:
+        print_result(format_, result)
+    for line in _about(found[0]):
+        tell(line)
+
+
+def _about(topic: dict[str, Any]) -> list[str]:
+    """What a topic is beside its partitions, a line each."""
+    if topic["table"] is None:
+        return ["it has no table, so no end is known"]
+    if topic["config"] is not None:
+        return [f"its records are the rows of {topic['table']}", f"its configs: {topic['config']}"]
+    of = [f"its {what} is the column {topic[c]!r}" for c, what in _COLUMNS.items() if topic[c]]
+    return [f"its records are the rows of {topic['table']}", *of]
 
 
 @topics_app.command("delete")

@@ -10,7 +10,7 @@ import typer
 
 from group_coordinator.pipeline.cli.printing import Format, OutputFormat, print_rows
 
-users_app = typer.Typer(help="Who may log in to a gateway.", no_args_is_help=True)
+users_app = typer.Typer(help="Say who may log in to a gateway.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Option("--file", help="The file of users (the setting users.file).")]
 
@@ -53,7 +53,7 @@ def _password(name: str) -> str:
 
 @users_app.command("list")
 def users_list(file: File, format_: Format = OutputFormat.TABLE) -> None:
-    """Every user, and by which mechanisms it may log in."""
+    """List every user, and by which mechanisms it may log in."""
     from group_coordinator.pipeline.gateway.security.users import read_users
 
     found: dict[str, list[str]] = {}
