@@ -61,37 +61,18 @@ def groups_list(
     found = list_groups(catalog, states)
     if types:
         found = [each for each in found if each.type.lower() in types]
-    if format_ is not OutputFormat.TABLE:
-        print_structs(format_, ListedGroup, found)
-        return
     columns = [
-        Column("GROUP", 25),
-        Column("TYPE", 10),
-        Column("STATE", 20),
-        Column("PROTOCOL"),
-        Column("GENERATION", 10),
-        Column("#MEMBERS", 8),
-        Column("#OFFSETS", 8),
-        Column("SINCE", 23),
-        Column("REASON"),
+        Column("GROUP", 25, "group_id"),
+        Column("TYPE", 10, "type"),
+        Column("STATE", 20, "state"),
+        Column("PROTOCOL", 15, "protocol"),
+        Column("GENERATION", 10, "generation"),
+        Column("#MEMBERS", 8, "num_members"),
+        Column("#OFFSETS", 8, "num_offsets"),
+        Column("SINCE", 23, "since"),
+        Column("REASON", 15, "reason"),
     ]
-    print_table(
-        columns,
-        (
-            (
-                each.group_id,
-                each.type,
-                each.state,
-                each.protocol,
-                each.generation,
-                each.num_members,
-                each.num_offsets,
-                each.since,
-                each.reason,
-            )
-            for each in found
-        ),
-    )
+    print_structs(format_, ListedGroup, found, columns)
 
 
 @groups_app.command("describe")
@@ -175,11 +156,12 @@ def groups_delete(
     known = {each.group_id for each in every}
     errors = [f"there is no group {each!r} under {root}" for each in named if each not in known]
     chosen = [each for each in every if not named or each.group_id in named]
-    if format_ is not OutputFormat.TABLE:
-        print_structs(format_, ListedGroup, chosen)
-    else:
-        columns = [Column("GROUP", 25), Column("STATE", 20), Column("#OFFSETS", 8)]
-        print_table(columns, ((e.group_id, e.state, e.num_offsets) for e in chosen))
+    columns = [
+        Column("GROUP", 25, "group_id"),
+        Column("STATE", 20, "state"),
+        Column("#OFFSETS", 8, "num_offsets"),
+    ]
+    print_structs(format_, ListedGroup, chosen, columns)
     if execute:
         outcomes = delete_groups(root, [each.group_id for each in chosen], timeout / 1000)
         refused = [each.error for each in outcomes if each.error is not None]

@@ -43,10 +43,11 @@ Format = Annotated[
 
 
 class Column(NamedTuple):
-    """A column's heading, and the width that it has at least."""
+    """A column's heading, the width that it has at least, and the Struct's field that it shows."""
 
     name: str
     width: int = 15
+    field: str = ""
 
 
 # A cell of a table that has to be cut keeps so many characters at least.
@@ -92,10 +93,16 @@ def print_rows(
 
 
 def print_structs(
-    format_: OutputFormat, kind: type[msgspec.Struct], rows: Iterable[msgspec.Struct]
+    format_: OutputFormat,
+    kind: type[msgspec.Struct],
+    rows: Iterable[msgspec.Struct],
+    columns: Sequence[Column] | None = None,
 ) -> None:
-    """Print Structs of one type, a row each, in any format."""
-    print_rows(format_, kind.__struct_fields__, map(msgspec.structs.astuple, rows))
+    """Print Structs of one type, a row each, in any format; a table's columns may be chosen."""
+    if format_ is OutputFormat.TABLE and columns is not None:
+        print_table(columns, ([getattr(row, each.field) for each in columns] for row in rows))
+    else:
+        print_rows(format_, kind.__struct_fields__, map(msgspec.structs.astuple, rows))
 
 
 def print_result(format_: OutputFormat, result: Result) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from group_coordinator.pipeline.cli.options import Config, Json, OwnRoot
-from group_coordinator.pipeline.cli.printing import tell
+from group_coordinator.pipeline.cli.printing import encoded, tell
 from group_coordinator.pipeline.quoting import quoted
 
 if TYPE_CHECKING:
@@ -69,5 +68,5 @@ def records_import(
 def _show_tally(verb: str, tally: Tally, json: bool, note: str = "", err: bool = False) -> None:
     for name in tally.named:
         tell(f"skipped {quoted(name)}")
-    text = msgspec.json.encode(tally).decode() if json else f"{verb} {tally}{note}"
+    text = encoded(tally) if json else f"{verb} {tally}{note}"
     typer.echo(text, err=err)

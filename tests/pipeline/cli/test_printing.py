@@ -12,18 +12,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
-from group_coordinator.pipeline.cli import printing
+from group_coordinator.pipeline.cli import printing, records
 from group_coordinator.pipeline.cli.printing import (
     Column,
     OutputFormat,
     print_result,
     print_rows,
+    print_structs,
     print_table,
     tell,
 )
 from group_coordinator.pipeline.monitor.catalog import Result
 from group_coordinator.pipeline.quoting import quoted
+from group_coordinator.pipeline.records.record_file import Tally
 
 HOSTILE = "a\x1b[31m\r\nb\x9b2J\u202ec"
 LONG = "consumer-1-" + "0123456789abcdef" * 16
@@ -119,12 +122,33 @@ def test_no_control_byte_reaches_a_terminal(format_: OutputFormat, terminal: Ter
     assert len(terminal.getvalue().splitlines()) == (2 if format_ is JSON else 3)
 
 
+def test_a_table_of_structs_has_the_columns_that_are_chosen(pipe: io.StringIO) -> None:
+    class Shown(Struct):
+        group_id: str
+        lag: int
+        state: str
+
+    columns = [Column("STATE", 8, "state"), Column("GROUP", 5, "group_id")]
+    print_structs(TABLE, Shown, [Shown("g", 7, "Stable")], columns)
+    print_structs(CSV, Shown, [Shown("g", 7, "Stable")], columns)
+    assert pipe.getvalue() == "STATE    GROUP\nStable   g\ngroup_id,lag,state\ng,7,Stable\n"
+
+
 def test_no_control_byte_reaches_a_table_in_a_pipe_either(
     pipe: io.StringIO, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_result(TABLE, Result([HOSTILE], [(HOSTILE,)]))
     tell(f"group {HOSTILE}")
     assert is_safe(pipe.getvalue() + capsys.readouterr().err)
+
+
+def test_no_control_byte_reaches_what_is_said_of_records(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    records._show_tally("exported", Tally(named=[HOSTILE]), json=True)
+    said = capsys.readouterr()
+    assert json.loads(said.out)["named"] == [HOSTILE]
+    assert is_safe(said.out + said.err)
 
 
 @given(st.text())
