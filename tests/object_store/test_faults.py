@@ -23,6 +23,7 @@ from group_coordinator.pipeline.delta.checkpoint import checkpoint
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.store import Outcome
 from group_coordinator.pipeline.delta.store_check import (
     ClockSkew,
     UnfitStore,
@@ -88,11 +89,8 @@ def test_only_one_of_many_creates_a_key(uri):
         won: list[int] = []
 
         def create(me: int, key: str, won: list[int] = won) -> None:
-            try:
-                folder.create(key, str(me).encode())
-            except FileExistsError:
-                return
-            won.append(me)
+            if folder.create(key, str(me).encode()).outcome is Outcome.MADE:
+                won.append(me)
 
         threads = [threading.Thread(target=create, args=(me, f"key-{number}")) for me in range(8)]
         for thread in threads:
