@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from group_coordinator.pipeline.client import NoAnswer, ProducerSettings, RequestClient
+from group_coordinator.pipeline.client.coordinator_clocks import time_question
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.schemas.messages import FindCoordinatorRequest, RequestEvent, Response
+from group_coordinator.schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -74,13 +75,7 @@ def _ask_clocks(
 ) -> dict[str, int]:
     """Return the time of each group's coordinator, ms."""
     questions = [
-        RequestEvent(
-            f"admin/{uuid.uuid4()}",
-            each.group_id,
-            "find_coordinator",
-            client_id=each.client_id,
-            find_coordinator=FindCoordinatorRequest(),
-        )
+        time_question(each, f"admin/{uuid.uuid4()}")
         for each in {each.group_id: each for each in requests}.values()
     ]
     answers = [client.send(each) for each in questions]

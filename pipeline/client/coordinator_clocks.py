@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from group_coordinator.pipeline.clock import since_boot_ms
+from group_coordinator.schemas.messages import FindCoordinatorRequest, RequestEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,6 +17,19 @@ if TYPE_CHECKING:
 
 # Groups whose coordinators' clocks are known at once; beyond, they are asked for the time again.
 _MOST_CLOCKS = 131_072
+
+
+def time_question(event: RequestEvent, request_id: str) -> RequestEvent:
+    """The question for the time of the coordinator that decides a request; it changes nothing."""
+    return RequestEvent(
+        request_id=request_id,
+        group_id=event.group_id,
+        api="find_coordinator",
+        client_id=event.client_id,
+        client_host=event.client_host,
+        principal=event.principal,
+        find_coordinator=FindCoordinatorRequest(),
+    )
 
 
 class CoordinatorClocks:

@@ -13,6 +13,7 @@ algorithm, RFC 896, with an answer for an acknowledgement.)
 from __future__ import annotations
 
 import time
+import uuid
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TYPE_CHECKING
@@ -20,10 +21,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from group_coordinator.pipeline.client.answer_rhythm import AnswerRhythm
-from group_coordinator.pipeline.client.coordinator_clocks import CoordinatorClocks
+from group_coordinator.pipeline.client.coordinator_clocks import CoordinatorClocks, time_question
 from group_coordinator.pipeline.client.producer import RequestProducer
 from group_coordinator.pipeline.client.response_reader import ResponseReader
-from group_coordinator.pipeline.clock import since_boot_ms
+from group_coordinator.pipeline.clock import monotonic, since_boot_ms
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.schemas.apis import DECIDED
 from group_coordinator.schemas.messages import RequestEvent, Response
@@ -54,7 +55,8 @@ class RequestClient:
 
     `clocks` are those of the coordinators that have answered. A request that is signed, and changes
     something, is decided within `SIGNED_FOR_MS`, or answered REQUEST_TIMED_OUT: nobody who copies
-    its row has it decided once more. The first request of a group is not, unless it only asks.
+    its row has it decided once more. `send` and `submit` are told no time before they were answered
+    about the group: a request before that has no deadline.
 
     Raises SchemaMismatch and LaterRelease, and NoTables where no coordinator has run yet.
     """
@@ -102,10 +104,19 @@ class RequestClient:
         self._reader.forget(request_id)
 
     def ask(self, event: RequestEvent, timeout_ms: int = REQUEST_TIMEOUT_MS) -> Response:
-        """Send a request and return its answer. Raises NoAnswer, and what `send` raises."""
+        """Send a request and return its answer. Raises NoAnswer, and what `send` raises.
+
+        Where a deadline needs the coordinator's time, it is asked for first.
+        """
+        until = monotonic() + timeout_ms / 1000
+        if self._needs_deadline(event) and self.clocks.at(event.group_id, 0) is None:
+            self._ask(time_question(event, str(uuid.uuid4())), timeout_ms, until)
+        return self._ask(event, timeout_ms, until)
+
+    def _ask(self, event: RequestEvent, timeout_ms: int, until: float) -> Response:
         answer = self.send(event)
         try:
-            return answer.result(timeout_ms / 1000)
+            return answer.result(max(0.0, until - monotonic()))
         except FutureTimeout:
             answer.cancel()
             raise NoAnswer(
@@ -122,8 +133,11 @@ class RequestClient:
         self._producer.close()
         self._reader.close()
 
+    def _needs_deadline(self, event: RequestEvent) -> bool:
+        return self.signs and event.deadline is None and _changes(event)
+
     def _send(self, event: RequestEvent) -> None:
-        if self.signs and event.deadline is None and _changes(event):
+        if self._needs_deadline(event):
             until = self.clocks.at(event.group_id, since_boot_ms() + SIGNED_FOR_MS)
             event = replace(event, deadline=until)
         try:

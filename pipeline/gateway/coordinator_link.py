@@ -21,9 +21,10 @@ from group_coordinator.pipeline.client import (
     RequestTooLarge,
     UnwritableRequest,
 )
+from group_coordinator.pipeline.client.coordinator_clocks import time_question
 from group_coordinator.pipeline.clock import since_boot_ms
 from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
-from group_coordinator.schemas.messages import FindCoordinatorRequest, RequestEvent, Response
+from group_coordinator.schemas.messages import RequestEvent, Response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,16 +112,7 @@ class CoordinatorLink:
         deadline = self._client.clocks.at(event.group_id, until)
         if deadline is not None:
             return self._send(replace(event, deadline=deadline), then, taken_in)
-        question = RequestEvent(
-            request_id=new_request_id(),
-            group_id=event.group_id,
-            api="find_coordinator",
-            client_id=event.client_id,
-            client_host=event.client_host,
-            principal=event.principal,
-            find_coordinator=FindCoordinatorRequest(),
-        )
-
+        question = time_question(event, new_request_id())
         dating = _Dating()
 
         def told(response: Response) -> None:
