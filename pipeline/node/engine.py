@@ -104,13 +104,15 @@ class StreamEngine(Protocol):
     def begin(
         self,
         checkpoint: str,
+        planned: Planned | None,
         bootstrap: Bootstrap,
         selection: Selection,
         batch: BatchSettings,
         epoch: Epoch,
     ) -> RunningQuery:
-        """Begin a query at its streaming checkpoint, or at the bootstrap if that is new.
+        """Begin a query after the last batch that its streaming checkpoint has planned.
 
+        If `planned` is None, the checkpoint is new, and the query begins with the bootstrap.
         `selection` says whose requests are read at first, and `batch` what a batch is decided by. A
         batch that the streaming checkpoint had planned before keeps what it was planned with
         (`pipeline.stream.pinned_settings`). All writes are made under `epoch`.

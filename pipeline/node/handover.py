@@ -13,25 +13,22 @@ begins, which is told what it selects.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from group_coordinator.coordinator.group.control import UNLOAD_EVENT, WAKE_EVENT
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.log import is_table
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.node.bootstrap import (
     DEFAULTS,
     append_bootstrap,
     prepare_bootstrap,
-    prepared_bootstrap,
 )
 from group_coordinator.pipeline.node.load_events import groups_with_records
 from group_coordinator.pipeline.node.scan_engine import open_engine
 from group_coordinator.pipeline.stream.change import SelectionChange, change_row
-from group_coordinator.pipeline.stream.offset import Selection, offset_of
+from group_coordinator.pipeline.stream.offset import Selection
 from group_coordinator.pipeline.stream.packed import FIRST_KEY, PACKED_SCHEMA
 
 if TYPE_CHECKING:
@@ -43,31 +40,10 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.settings import CoordinatorSettings
     from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 
-log = logging.getLogger(__name__)
-
 # The transaction of a bootstrap's table whose version is the epoch of the newest claim in it.
 CLAIMS = "claims"
 # The group of the event that wakes the stream and changes nothing.
 START_GROUP = "__coordinator_start"
-
-
-def begun_with(
-    engine: StreamEngine, checkpoint: str, bootstrap_uri: str
-) -> tuple[Bootstrap, int] | None:
-    """Return the bootstrap that a streaming checkpoint began with, and the newest claim in it.
-
-    The claim is given by its epoch. None if the streaming checkpoint has not planned a batch, so
-    that its first batch may still begin with any bootstrap; or if its last batch was planned with
-    other sources than ours.
-    """
-    planned = engine.last_planned(checkpoint)
-    if planned is None or not is_table(bootstrap_uri):
-        return None
-    bootstrap = prepared_bootstrap(bootstrap_uri)
-    if bootstrap is None or offset_of(planned.offset) is None:
-        log.warning("the streaming checkpoint is none of ours: the tables bring groups back")
-        return None
-    return bootstrap, newest_claim(bootstrap_uri)
 
 
 def begin_afresh(

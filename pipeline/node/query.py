@@ -32,7 +32,6 @@ from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.node.handover import (
     begin_afresh,
-    begun_with,
     bootstrap_end,
     bring_in,
     give_up,
@@ -42,6 +41,7 @@ from group_coordinator.pipeline.node.handover import (
     wake,
 )
 from group_coordinator.pipeline.node.read_ahead import AheadOfClaims, ReadAhead
+from group_coordinator.pipeline.node.resumption import resumption
 from group_coordinator.pipeline.node.start_folder import (
     bootstrap_uri,
     stream_uri,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.node.engine import RunningQuery, StreamEngine
     from group_coordinator.pipeline.settings import CoordinatorSettings, Settings
     from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+    from group_coordinator.pipeline.stream.offset import Planned
 
 log = logging.getLogger(__name__)
 
@@ -139,13 +140,14 @@ class NodeQuery:
         """
         began = monotonic()
         kept = cluster.kept_by(self._node.node_id)
-        bootstrap = self._prepare(cluster, kept)
+        bootstrap, planned = self._prepare(cluster, kept)
         if unload:
             give_up(self._root, self._bootstrap, self._set_of(unload))
         wake(self._bootstrap)
         selection = select(self._bootstrap, kept, self._num_partitions)
+        settings = self._batch_settings(cluster)
         self.running = self._engine.begin(
-            self._checkpoint, bootstrap, selection, self._batch_settings(cluster), self._epoch
+            self._checkpoint, planned, bootstrap, selection, settings, self._epoch
         )
         self.served = frozenset(kept)
         if unload:
@@ -236,15 +238,18 @@ class NodeQuery:
         wanted = self._set_of(claimed)
         return bring_in(self._ahead.present(), self._bootstrap, wanted, epoch, run, kept)
 
-    def _prepare(self, cluster: ClusterState, kept: dict[int, PartitionState]) -> Bootstrap:
-        """Have the stream's bootstrap hold what this node's claims bring with them."""
+    def _prepare(
+        self, cluster: ClusterState, kept: dict[int, PartitionState]
+    ) -> tuple[Bootstrap, Planned | None]:
+        """Have the stream's bootstrap hold what this node's claims bring with them.
+
+        Returns it, and the batch that the query goes on from, None if it begins afresh.
+        """
         newest = max((state.epoch for state in kept.values()), default=NO_EPOCH)
-        begun = begun_with(self._engine, self._checkpoint, self._bootstrap)
-        owned = cluster.owned_by(self._node.node_id)
-        # What a checkpoint holds from before all claims is void.
-        oldest = min((state.epoch for state in owned.values()), default=0)
-        if not owned or begun is None or begun[1] < oldest:
-            return begin_afresh(
+        claims = [state.epoch for state in cluster.owned_by(self._node.node_id).values()]
+        left = resumption(self._engine, self._checkpoint, self._bootstrap, claims)
+        if left is None:
+            bootstrap = begin_afresh(
                 self._engine,
                 self._root,
                 self._checkpoint,
@@ -253,13 +258,13 @@ class NodeQuery:
                 newest,
                 self._ours,
             )
-        bootstrap, loaded = begun
-        new = frozenset(p for p, state in kept.items() if state.epoch > loaded)
+            return bootstrap, None
+        new = frozenset(p for p, state in kept.items() if state.epoch > left.claim)
         if new:
             with ReadAhead(self._root, self._ours) as ahead:
                 ahead.read_on()
                 bring_in(ahead, self._bootstrap, self._set_of(new), newest)
-        return bootstrap
+        return left.bootstrap, left.planned
 
     def _patience(self) -> Patience:
         return Patience(self._config.offsets_commit_timeout_ms)

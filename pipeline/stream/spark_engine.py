@@ -82,13 +82,15 @@ class SparkEngine:
     def begin(
         self,
         checkpoint: str,
+        planned: Planned | None,
         bootstrap: Bootstrap,
         selection: Selection,
         batch: BatchSettings,
         epoch: Epoch,
     ) -> Serving:
         """Begin a query; see `pipeline.node.engine.StreamEngine.begin`."""
-        sink, run = self._sink(checkpoint, bootstrap, replace(batch, keys=self._keys), epoch)
+        batch = replace(batch, keys=self._keys)
+        sink, run = self._sink(checkpoint, planned, bootstrap, batch, epoch)
         bootstrap_end = open_delta(bootstrap.uri).version() + 1
         events = read_events(
             self._spark,
@@ -105,10 +107,14 @@ class SparkEngine:
         return self.serving
 
     def _sink(
-        self, checkpoint: str, bootstrap: Bootstrap, batch: BatchSettings, epoch: Epoch
+        self,
+        checkpoint: str,
+        planned: Planned | None,
+        bootstrap: Bootstrap,
+        batch: BatchSettings,
+        epoch: Epoch,
     ) -> tuple[Sink, int]:
         """The sink of a run of the query, with what it needs, and the number of the run."""
-        planned = self.last_planned(checkpoint)
         offset_of_batch = functools.partial(planned_offset, self._spark, checkpoint)
         # Named after the streaming checkpoint, and where the bootstrap is: Python reaches that.
         beside = f"{bootstrap.uri.rpartition('/')[0]}/{checkpoint.rpartition('/')[2]}"

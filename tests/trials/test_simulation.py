@@ -25,7 +25,7 @@ from group_coordinator.pipeline.delta import appender
 from group_coordinator.pipeline.delta.commit import Bound, Commit
 from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log
 from group_coordinator.pipeline.delta.tail import Position, Tail
-from group_coordinator.pipeline.node import bootstrap, handover
+from group_coordinator.pipeline.node import bootstrap, resumption
 from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
 from group_coordinator.pipeline.stream.bootstrap import Bootstrap
 from group_coordinator.pipeline.stream.offset import Selection
@@ -316,7 +316,7 @@ CUT_OFF = Plan(
 
 def test_it_finds_that_a_first_batch_is_run_again_from_the_beginning_of_the_log(monkeypatch):
     """Spark asks the source where the first batch begins, and again when it is run again."""
-    monkeypatch.setattr(handover, "prepared_bootstrap", lambda uri: Bootstrap(uri, 0, 0))
+    monkeypatch.setattr(resumption, "prepared_bootstrap", lambda uri: Bootstrap(uri, 0, 0))
     assert "was answered twice" in broken(CUT_OFF).text
 
 

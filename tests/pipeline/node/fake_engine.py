@@ -70,6 +70,8 @@ class FakeEngine:
         self.planned = {} if planned is None else planned
         self.queries: list[FakeQuery] = []
         self.bootstraps: list[Bootstrap] = []
+        # The batch after which each query was begun.
+        self.gone_on_from: list[Planned | None] = []
         # Whether the queries that are begun from now on end no batch.
         self.hangs = False
 
@@ -97,6 +99,7 @@ class FakeEngine:
     def begin(
         self,
         checkpoint: str,
+        planned: Planned | None,
         bootstrap: Bootstrap,
         selection: Selection,
         batch: BatchSettings,
@@ -105,6 +108,7 @@ class FakeEngine:
         offset = Offset(Position(bootstrap.version), Position(0), len(self.queries), selection)
         self.planned[checkpoint] = Planned(7, msgspec.json.encode(offset).decode())
         self.bootstraps.append(bootstrap)
+        self.gone_on_from.append(planned)
         query = FakeQuery(len(self.queries), selection, batch)
         query.hangs = self.hangs
         self.queries.append(query)

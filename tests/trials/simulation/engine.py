@@ -465,6 +465,7 @@ class SimulatedEngine:
     def begin(
         self,
         checkpoint: str,
+        planned: Planned | None,
         bootstrap: Bootstrap,
         selection: Selection,
         batch: BatchSettings,
@@ -476,7 +477,6 @@ class SimulatedEngine:
             kept = StreamingCheckpoint(str(self.files.new_name()))
             self._checkpoints[checkpoint] = kept
         self.listener.on_query(kept.query_id, self.process, epoch)
-        planned = self.last_planned(checkpoint)
         pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch, kept.offset_of)
         looks = looks_after(planned, kept.text, self._settings.trigger_interval_ms, clock_ms())
         pace = Pace(looks, kept.time_of, kept.keep)

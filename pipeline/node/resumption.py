@@ -1,0 +1,81 @@
+"""What a start of a node goes on from: what the start before has left, or nothing.
+
+A start takes the folder that the one before has left (`pipeline.node.start_folder`). It goes on
+from the streaming checkpoint in it if all of this holds:
+
+* A batch was planned. Before that the first batch may begin with any bootstrap.
+* The bootstrap beside it says where the first batch began, and the last batch was planned with our
+  sources.
+* The bootstrap holds one of the node's present claims. If all of them are later, others have
+  decided for all of its partitions since.
+
+Then its last planned batch tells the rest: the settings that are pinned for it
+(`pipeline.stream.pinned_settings`) and the ticks that were kept after it
+(`pipeline.stream.kept_looks`). In all other cases the streaming checkpoint counts as lost, and the
+tables bring the groups back (`pipeline.node.bootstrap`).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from group_coordinator.pipeline.delta.log import is_table
+from group_coordinator.pipeline.node.bootstrap import prepared_bootstrap
+from group_coordinator.pipeline.node.handover import newest_claim
+from group_coordinator.pipeline.stream.offset import offset_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from group_coordinator.pipeline.node.engine import StreamEngine
+    from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+    from group_coordinator.pipeline.stream.offset import Planned
+
+log = logging.getLogger(__name__)
+
+
+class Resumption(Struct, frozen=True):
+    """A streaming checkpoint to go on from.
+
+    `planned` is the last batch that it has planned, `bootstrap` what its first batch began with,
+    and `claim` the epoch of the newest claim in that.
+    """
+
+    planned: Planned
+    bootstrap: Bootstrap
+    claim: int
+
+
+def resumption(
+    engine: StreamEngine, checkpoint: str, bootstrap_uri: str, claims: Collection[int]
+) -> Resumption | None:
+    """Return what a start goes on from, None if it begins afresh.
+
+    `claims` are the epochs of the claims of the node's partitions. The log says why a streaming
+    checkpoint counts as lost.
+    """
+    planned = engine.last_planned(checkpoint)
+    if planned is None or not is_table(bootstrap_uri):
+        return None
+    bootstrap = prepared_bootstrap(bootstrap_uri)
+    reason = why_lost(planned, bootstrap)
+    if reason is not None or bootstrap is None:
+        log.warning("the streaming checkpoint %s: the tables bring groups back", reason)
+        return None
+    found = Resumption(planned, bootstrap, newest_claim(bootstrap_uri))
+    return None if is_void(found, claims) else found
+
+
+def why_lost(planned: Planned, bootstrap: Bootstrap | None) -> str | None:
+    """Return why this release cannot go on from a streaming checkpoint; None if it can."""
+    if bootstrap is None or offset_of(planned.offset) is None:
+        return "is none of ours"
+    return None
+
+
+def is_void(found: Resumption, claims: Collection[int]) -> bool:
+    """Whether others have decided for all partitions since: all claims are later."""
+    return not claims or found.claim < min(claims)

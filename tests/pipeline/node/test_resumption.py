@@ -1,0 +1,111 @@
+"""What a start of a node goes on from, and when it begins afresh."""
+
+from __future__ import annotations
+
+import pytest
+from deltalake import write_deltalake
+
+from group_coordinator.coordinator.group.partition import PartitionSet
+from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
+from group_coordinator.pipeline.node.handover import CLAIMS, begin_afresh
+from group_coordinator.pipeline.node.node import start
+from group_coordinator.pipeline.node.resumption import (
+    Resumption,
+    is_void,
+    resumption,
+    why_lost,
+)
+from group_coordinator.pipeline.stream.bootstrap import Bootstrap
+from group_coordinator.pipeline.stream.offset import Planned
+from group_coordinator.pipeline.stream.packed import PACKED_SCHEMA
+from group_coordinator.pipeline.tables.request_log import RequestLog
+from tests.pipeline.node.fake_engine import FakeEngine
+from tests.pipeline.node.looks import node_settings
+from tests.pipeline.node.test_handover import bring
+from tests.pipeline.rows import heartbeat
+
+OURS = Planned(7, '{"bootstrap":[1,0],"requests":[7,0],"run":0,"selection":{}}')
+BEGAN = Bootstrap("bootstrap", 1, 1)
+
+
+# --- what is decided, without a table -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", ['{"sourceVersion":1}', '{"bootstrap":[1,0],"requests":[7,0]}'])
+def test_a_batch_of_another_source_is_none_of_ours(offset: str) -> None:
+    assert why_lost(Planned(7, offset), BEGAN) == "is none of ours"
+
+
+def test_nor_is_a_checkpoint_of_which_nobody_says_where_it_began() -> None:
+    assert why_lost(OURS, None) == "is none of ours"
+
+
+@pytest.mark.parametrize(
+    ("claims", "void"), [([], True), ([5, 6], True), ([4, 9], False), ([3], False)]
+)
+def test_what_was_decided_before_all_claims_is_void(claims: list[int], void: bool) -> None:
+    """The claim of the bootstrap has epoch 4: others have had every partition of a later one."""
+    assert is_void(Resumption(OURS, BEGAN, 4), claims) is void
+
+
+# --- what is found --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def uri(root: str) -> str:
+    return f"{root}/bootstrap"
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine({"checkpoint": OURS})
+
+
+def test_without_a_planned_batch_a_start_begins_afresh_and_says_nothing(
+    root: str, uri: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first batch may still begin with any bootstrap."""
+    prepare_bootstrap(root, uri, transactions={CLAIMS: 4})
+    assert resumption(FakeEngine(), "checkpoint", uri, [4]) is None
+    assert told(caplog) == []
+
+
+def test_without_a_bootstrap_a_start_begins_afresh(uri: str, engine: FakeEngine) -> None:
+    assert resumption(engine, "checkpoint", uri, [4]) is None
+
+
+def test_a_bootstrap_that_was_cut_off_is_none(
+    uri: str, engine: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_deltalake(uri, PACKED_SCHEMA.empty_table())
+    assert resumption(engine, "checkpoint", uri, [4]) is None
+    assert "none of ours" in told(caplog)[0]
+
+
+def test_a_first_batch_that_was_cut_off_begins_where_it_began(
+    root: str, uri: str, engine: FakeEngine
+) -> None:
+    """What was answered before it is not read again, though the log of requests still has it."""
+    RequestLog(root).append([heartbeat("answered", "g")])
+    began = begin_afresh(FakeEngine(), root, "checkpoint", uri, None, 4)
+    RequestLog(root).append([heartbeat("in the first batch", "g")])
+    bring(root, uri, PartitionSet({1}, 2), 9)
+    assert resumption(engine, "checkpoint", uri, [4, 9]) == Resumption(OURS, began, 9)
+    assert began.first_version == 2
+    assert resumption(engine, "checkpoint", uri, [12]) is None, "others had all partitions since"
+
+
+# --- a node ---------------------------------------------------------------------------------------
+
+
+def test_a_query_goes_on_from_the_batch_that_was_planned_last(root: str) -> None:
+    """With its pinned settings and its ticks, which are found by it."""
+    engine = FakeEngine()
+    start(engine, root, node_settings(1)).stop()
+    (planned,) = engine.planned.values()
+    start(engine, root, node_settings(1)).stop()
+    assert engine.gone_on_from == [None, planned]
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each for each in caplog.messages if "the tables bring groups back" in each]
