@@ -23,7 +23,6 @@ NEEDED = (
     "pyarrow",
     "google_crc32c",
     "obstore",
-    "kafka",
     "typer",
 )
 # The name under which executors unpack the archive, in the folder where their Python starts.

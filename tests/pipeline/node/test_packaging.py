@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
-from importlib.metadata import distribution
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from group_coordinator.pipeline.cli.main import make_app
+from group_coordinator.pipeline.extras import PROJECT
 from group_coordinator.pipeline.node import packaging, shipped
 from group_coordinator.pipeline.node.packaging import NotInstalled, write_package
 from tests.ends import check_end
@@ -128,3 +129,11 @@ def test_the_job_names_all_that_a_drivers_python_lacks_in_one_line(tmp_path: Pat
 def test_nothing_is_missing_here() -> None:
     assert shipped.missing_modules() is None
     assert "has no no_such_module" in str(shipped.missing_modules(["sys", "no_such_module"]))
+
+
+def test_what_is_looked_for_is_in_the_archive_or_is_spark_s() -> None:
+    """The look would else refuse every start on a cluster, for a package that nobody needs."""
+    packed = {PROJECT, *(each.name for each in packaging.distributions())}
+    of_module = packages_distributions()
+    looked_for = {name: {*of_module[name]} & packed for name in shipped.NEEDED}
+    assert [name for name, found in looked_for.items() if not found] == []
