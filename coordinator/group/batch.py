@@ -282,7 +282,7 @@ class GroupBatch:
         room = settings.dedup_max_ids - window.count
         requests = self._decode(events)
         done = recent.repeats([mark for request in requests for mark in request.marks])
-        if self._signatures is not None and any(each.signer is None for each in requests):
+        if self._signatures is not None and any(each.may_be_copied(self.now) for each in requests):
             done |= parked_marks(self.turn.group)
         fresh: list[int] = []
         kept: list[int] = []

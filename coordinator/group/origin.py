@@ -27,6 +27,14 @@ class Arrived(NamedTuple):
     signer: str | None = None
     problem: str | None = None
 
+    def may_be_copied(self, now: int) -> bool:
+        """Whether it may be a copy, so that an id counts though it is older than the window.
+
+        It is, where nobody has signed it, or its deadline is over: a join may wait for longer.
+        """
+        deadline = self.event.deadline if isinstance(self.event, RequestEvent) else None
+        return self.signer is None or (deadline is not None and now > deadline)
+
 
 def arrived(
     request_id: str, event: RequestEvent | Malformed, signatures: Signatures | None

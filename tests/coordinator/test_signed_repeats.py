@@ -111,6 +111,18 @@ def test_nor_is_that_of_a_request_that_is_parked_for_longer_than_the_window() ->
     assert answer.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
 
 
+def test_a_copy_of_a_join_that_is_still_parked_is_not_answered() -> None:
+    """Whoever waits would take REQUEST_TIMED_OUT for the answer to the join, and join again."""
+    stream = Signed()
+    member = next(iter(stream.batch(0, by(GATEWAY, join("j"))).responses)).join_group
+    assert member is not None
+    stream.batch(1, by(GATEWAY, sync("s", member.member_id)))
+    parked = by(GATEWAY, join("parked"), deadline=WINDOW_MS)
+    assert stream.batch(2, parked).responses == []
+    stream.batch(2 * WINDOW_MS, by(GATEWAY, commit("later", 5)))
+    assert stream.batch(3 * WINDOW_MS, parked).responses == []
+
+
 def test_a_signed_request_that_comes_again_is_known() -> None:
     stream = Signed()
     row = by(GATEWAY, commit("r", 5))
