@@ -1,7 +1,9 @@
 """The state of a group that the state store keeps between batches, as one value.
 
-The first byte is a version, which tells a later release how to read the rest, MessagePack. Fields
-are positional: a new field goes to the end and has a default, so that older states can be read.
+The first byte is a version, and the rest is MessagePack. Fields are positional: a new field goes to
+the end and has a default, so that older states of the version can be read. A release with another
+version reads none of them: its start loads the groups from their records
+(`pipeline.node.resumption`).
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from group_coordinator.coordinator.group.log_time import LogTime
 VERSION = 2
 
 
+_WAY_OUT = "delete the node's folder in _checkpoints under the root: the tables bring groups back"
+
+
 class UnknownSnapshot(ValueError):
-    """A state that this release cannot read."""
+    """A state that cannot be read: it is damaged, for a start has asked for its version."""
 
 
 class Snapshot(Struct, array_like=True):
@@ -70,11 +75,9 @@ def decode(state: bytes | None) -> Snapshot:
     if not state or state[0] != VERSION:
         found = state[0] if state else None
         raise UnknownSnapshot(
-            f"group state has version {found}, this release reads version {VERSION}: start the "
-            "release that wrote it, or delete the node's folder in _checkpoints under the root: "
-            "the tables bring its groups back"
+            f"group state has version {found}, this release reads version {VERSION}: {_WAY_OUT}"
         )
     try:
         return _decoder.decode(memoryview(state)[1:])
     except msgspec.MsgspecError as error:
-        raise UnknownSnapshot(f"group state cannot be read: {error}") from error
+        raise UnknownSnapshot(f"group state cannot be read, {error}: {_WAY_OUT}") from error

@@ -48,6 +48,9 @@ DEFAULTS = CoordinatorSettings()
 # The transactions of a bootstrap's table whose versions are those of its `Bootstrap`.
 _BEGINS = "begins"
 _REQUESTS_BEGIN = "requests-begin"
+_STATE_VERSION = "state-version"
+# That of the releases which did not say it.
+_FIRST_STATE_VERSION = 2
 
 
 def prepare_bootstrap(
@@ -69,7 +72,11 @@ def prepare_bootstrap(
         ahead.read_on()
         write_deltalake(uri, PACKED_SCHEMA.empty_table(), mode="overwrite", schema_mode="overwrite")
         bootstrap = Bootstrap(uri, open_delta(uri).version() + 1, ahead.version + 1)
-        begins = {_BEGINS: bootstrap.version, _REQUESTS_BEGIN: bootstrap.first_version}
+        begins = {
+            _BEGINS: bootstrap.version,
+            _REQUESTS_BEGIN: bootstrap.first_version,
+            _STATE_VERSION: bootstrap.state_version,
+        }
         append_bootstrap(ahead, uri, partition_set, begins | dict(transactions or {}))
     log.info("took over from the tables in %.1f s", monotonic() - began)
     return bootstrap
@@ -86,7 +93,8 @@ def prepared_bootstrap(uri: str) -> Bootstrap | None:
     first_version = handle.transaction_version(_REQUESTS_BEGIN)
     if version is None or first_version is None:
         return None
-    return Bootstrap(uri, version, first_version)
+    states = handle.transaction_version(_STATE_VERSION)
+    return Bootstrap(uri, version, first_version, states or _FIRST_STATE_VERSION)
 
 
 def append_bootstrap(

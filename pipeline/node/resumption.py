@@ -6,6 +6,7 @@ from the streaming checkpoint in it if all of this holds:
 * A batch was planned. Before that the first batch may begin with any bootstrap.
 * The bootstrap beside it says where the first batch began, and the last batch was planned with our
   sources.
+* It keeps the states of its groups in the version of this release (`coordinator.group.snapshot`).
 * The bootstrap holds one of the node's present claims. If all of them are later, others have
   decided for all of its partitions since.
 
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from group_coordinator.coordinator.group.snapshot import VERSION
 from group_coordinator.pipeline.delta.log import is_table
 from group_coordinator.pipeline.node.bootstrap import prepared_bootstrap
 from group_coordinator.pipeline.node.handover import newest_claim
@@ -73,6 +75,11 @@ def why_lost(planned: Planned, bootstrap: Bootstrap | None) -> str | None:
     """Return why this release cannot go on from a streaming checkpoint; None if it can."""
     if bootstrap is None or offset_of(planned.offset) is None:
         return "is none of ours"
+    if bootstrap.state_version != VERSION:
+        return (
+            f"has group states of version {bootstrap.state_version}, "
+            f"and this release reads version {VERSION}"
+        )
     return None
 
 

@@ -885,11 +885,12 @@ def test_a_snapshot_comes_back_the_same() -> None:
         (b"\x02", "cannot be read"),
     ],
 )
-def test_a_state_of_another_release_says_what_to_do(state: bytes, message: str) -> None:
+def test_a_state_that_is_damaged_says_what_is_wrong(state: bytes, message: str) -> None:
     with pytest.raises(UnknownSnapshot, match=message):
         BatchMachine(BatchSettings()).process(GROUP_ID, state, [], 0)
 
 
-def test_the_way_out_is_named() -> None:
+@pytest.mark.parametrize("state", [b"\x07", b"\x02\xc1"])
+def test_the_way_out_is_named(state: bytes) -> None:
     with pytest.raises(UnknownSnapshot, match="delete the node's folder in _checkpoints"):
-        decode(b"\x07")
+        decode(state)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from group_coordinator.coordinator.group.partition import PartitionSet
-from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap
+from group_coordinator.coordinator.group.snapshot import VERSION
+from group_coordinator.pipeline.delta.table_files import TableFiles
+from group_coordinator.pipeline.node import bootstrap as of_bootstrap
+from group_coordinator.pipeline.node.bootstrap import prepare_bootstrap, prepared_bootstrap
 from group_coordinator.pipeline.node.handover import CLAIMS, begin_afresh
 from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.node.resumption import (
@@ -38,6 +43,14 @@ def test_a_batch_of_another_source_is_none_of_ours(offset: str) -> None:
 
 def test_nor_is_a_checkpoint_of_which_nobody_says_where_it_began() -> None:
     assert why_lost(OURS, None) == "is none of ours"
+
+
+def test_states_of_this_release_are_gone_on_with_and_others_are_not() -> None:
+    assert why_lost(OURS, BEGAN) is None
+    for version in (VERSION - 1, VERSION + 1):
+        reason = why_lost(OURS, Bootstrap("bootstrap", 1, 1, version))
+        assert reason is not None
+        assert f"version {version}" in reason and f"version {VERSION}" in reason
 
 
 @pytest.mark.parametrize(
@@ -95,6 +108,16 @@ def test_a_first_batch_that_was_cut_off_begins_where_it_began(
     assert resumption(engine, "checkpoint", uri, [12]) is None, "others had all partitions since"
 
 
+def test_a_bootstrap_that_says_no_version_is_of_the_first_that_said_none(
+    root: str, uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(of_bootstrap, "_STATE_VERSION", "something-else")
+        prepare_bootstrap(root, uri)
+    found = prepared_bootstrap(uri)
+    assert found is not None and found.state_version == 2
+
+
 # --- a node ---------------------------------------------------------------------------------------
 
 
@@ -105,6 +128,28 @@ def test_a_query_goes_on_from_the_batch_that_was_planned_last(root: str) -> None
     (planned,) = engine.planned.values()
     start(engine, root, node_settings(1)).stop()
     assert engine.gone_on_from == [None, planned]
+
+
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+def test_states_of_another_version_count_as_a_lost_checkpoint(
+    root: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, version: int
+) -> None:
+    """Nobody is asked to delete anything."""
+    engine = FakeEngine()
+    start(engine, root, node_settings(1)).stop()
+    (first,) = engine.bootstraps
+    # As if a release that keeps such states had begun this streaming checkpoint.
+    TableFiles(DeltaTable(first.uri), tmp_path).rewrite([], [], {"state-version": version})
+    start(engine, root, node_settings(1)).stop()
+    second = engine.bootstraps[-1]
+    assert second.version > first.version, "the tables bring the groups back"
+    assert second.state_version == VERSION
+    (line,) = told(caplog)
+    assert f"version {version}" in line
+    start(engine, root, node_settings(1)).stop()
+    assert engine.bootstraps[-1].version == second.version, "which is gone on with"
+    assert len(told(caplog)) == 1
+    assert [batch is None for batch in engine.gone_on_from] == [True, True, False]
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
