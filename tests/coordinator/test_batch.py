@@ -655,6 +655,16 @@ def test_a_first_join_that_waits_outlives_a_restart() -> None:
     assert codes(output) == {"a2": 0, "b": 0}
 
 
+def test_an_id_that_was_given_out_outlives_a_restart() -> None:
+    stream = Stream()
+    stream.batch(0, join("first", version=4))
+    (member_id,) = stream.group.pending_joins
+    stream.restart()
+    assert codes(stream.batch(SESSION_MS + 600, join("second", member_id, version=4))) == {
+        "second": 0
+    }
+
+
 # --- clocks ---------------------------------------------------------------------------------------
 
 

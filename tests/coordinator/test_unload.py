@@ -64,3 +64,25 @@ def test_a_first_generation_that_was_never_synced_is_lost_on_the_way() -> None:
     ctx.load()
     assert ctx.state is GroupState.EMPTY
     assert ctx.heartbeat(leader).code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_who_waits_for_a_generation_that_was_never_synced_is_told_that_it_is_over() -> None:
+    """Its sync comes again to the group as it was stored: one generation before."""
+    ctx = Context()
+    leader, follower = ctx.stable_pair()
+    joins = [ctx.join(leader.member_id), ctx.join(follower.member_id)]
+    assert [join.generation for join in joins] == [2, 2]
+    assert ctx.sync(joins[1]).parked
+    ctx.unload()
+    ctx.load()
+    assert ctx.sync(joins[1]).code == ErrorCode.ILLEGAL_GENERATION
+    assert ctx.join(follower.member_id).generation == 1
+
+
+def test_an_id_that_was_given_out_and_not_used_is_unknown_to_the_new_coordinator() -> None:
+    ctx = Context()
+    first = ctx.join(version=4)
+    assert first.code == ErrorCode.MEMBER_ID_REQUIRED
+    ctx.unload()
+    ctx.load()
+    assert ctx.join(first.member_id, version=4).code == ErrorCode.UNKNOWN_MEMBER_ID
