@@ -24,7 +24,7 @@ _INTRODUCTION = """\
 Three trials look for a broken promise: a simulation of the whole system by seeds, coordinators on
 Spark that are killed under live clients, and malformed requests by the million. A short run of
 each is a test. This page has the figures of the last long run of each. A command's `--record`
-keeps its report in `tests/trials/results` and renders the page anew; `group-coordinator trial
+keeps its report in `tests/trials/results` and renders the page anew; `python -m tests.trials
 page` renders it alone. A trial that is interrupted (SIGINT or SIGTERM) reports on what it has
 done until then, and so does this page.
 """
