@@ -46,7 +46,7 @@ from group_coordinator.pipeline.client.producer import (
     UnwritableRequest,
 )
 from group_coordinator.pipeline.client.producer_settings import ProducerSettings, parse_producer
-from group_coordinator.pipeline.client.request_client import SIGNED_FOR_MS, NoAnswer, RequestClient
+from group_coordinator.pipeline.client.request_client import NoAnswer, RequestClient
 from group_coordinator.pipeline.client.response_reader import (
     NoTables,
     ResponseReader,
@@ -58,7 +58,6 @@ from group_coordinator.pipeline.tables.columns import LaterRelease, SchemaMismat
 from group_coordinator.pipeline.topics import CannotFollow, TableReplaced
 
 __all__ = [
-    "SIGNED_FOR_MS",
     "AutoOffsetReset",
     "BufferExhausted",
     "CannotFollow",

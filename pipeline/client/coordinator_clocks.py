@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
     from group_coordinator.schemas.messages import Response
 
+# For how long a signed request may be decided: longer than its sender waits for the answer, or for
+# the first one of a silent coordinator to heartbeats that wait; shorter than coordinators remember
+# its id (request.dedup.window.ms).
+SIGNED_FOR_MS = 50_000
 # Groups whose coordinators' clocks are known at once; beyond, they are asked for the time again.
 _MOST_CLOCKS = 131_072
 

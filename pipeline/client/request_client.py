@@ -21,7 +21,11 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from group_coordinator.pipeline.client.answer_rhythm import AnswerRhythm
-from group_coordinator.pipeline.client.coordinator_clocks import CoordinatorClocks, time_question
+from group_coordinator.pipeline.client.coordinator_clocks import (
+    SIGNED_FOR_MS,
+    CoordinatorClocks,
+    time_question,
+)
 from group_coordinator.pipeline.client.producer import RequestProducer
 from group_coordinator.pipeline.client.response_reader import ResponseReader
 from group_coordinator.pipeline.clock import monotonic, since_boot_ms
@@ -34,10 +38,6 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.client.response_reader import Waiter
 
 REQUEST_TIMEOUT_MS = 30_000
-# For how long a signed request may be decided: longer than its sender waits for the answer, or for
-# the first one of a silent coordinator to heartbeats that wait; shorter than coordinators remember
-# its id (request.dedup.window.ms).
-SIGNED_FOR_MS = 50_000
 
 
 class NoAnswer(Failure):

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec.structs import replace
 
 from group_coordinator.pipeline.client import (
-    SIGNED_FOR_MS,
     BufferExhausted,
     Failure,
     RequestTooLarge,
     UnwritableRequest,
 )
-from group_coordinator.pipeline.client.coordinator_clocks import time_question
+from group_coordinator.pipeline.client.coordinator_clocks import SIGNED_FOR_MS, time_question
 from group_coordinator.pipeline.clock import since_boot_ms
 from group_coordinator.schemas.errors import ERROR_NAMES, ErrorCode
 from group_coordinator.schemas.messages import RequestEvent, Response

@@ -10,13 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from group_coordinator.pipeline.client import (
-    SIGNED_FOR_MS,
     RequestClient,
     RequestTooLarge,
     ResponsesLost,
     coordinator_clocks,
 )
-from group_coordinator.pipeline.client.coordinator_clocks import CoordinatorClocks
+from group_coordinator.pipeline.client.coordinator_clocks import SIGNED_FOR_MS, CoordinatorClocks
 from group_coordinator.pipeline.gateway import coordinator_link
 from group_coordinator.pipeline.gateway.call import Call, Services
 from group_coordinator.pipeline.gateway.coordinator_link import CoordinatorLink, failed
