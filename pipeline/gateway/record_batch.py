@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import google_crc32c
 
+from group_coordinator.schemas.kafka import writing
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -100,13 +102,7 @@ def _headers(headers: Sequence[tuple[str, bytes | None]]) -> bytes:
 
 def _encode_varint(number: int) -> bytes:
     """A number of at most 64 bits in zigzag order, seven bits a byte, the lowest first."""
-    left = (number << 1) ^ (number >> 63)
-    encoded = bytearray()
-    while left > 0x7F:
-        encoded.append(left & 0x7F | 0x80)
-        left >>= 7
-    encoded.append(left)
-    return bytes(encoded)
+    return writing.varint((number << 1) ^ (number >> 63))
 
 
 # Lengths and deltas are nearly always small: a look-up takes a fifth of the computing.
