@@ -18,7 +18,7 @@ from inspect import Parameter, signature
 from typing import Any
 
 from group_coordinator.schemas.kafka.schema import BYTES, FIXED, TEXT, UUID, Field, covers, schema
-from group_coordinator.schemas.kafka.source import Source
+from group_coordinator.schemas.kafka.source import Compiler
 from group_coordinator.schemas.kafka.structs import GroupRequest, attribute, struct_within
 from group_coordinator.schemas.kafka.structs import struct as struct_of
 
@@ -41,7 +41,7 @@ def reader(name: str, version: int, strict: bool = False) -> Reader:
     `GroupRequest` if that is one of the project's and the request names its group. It raises
     InvalidMessage. Bytes after the message are passed over, unless `strict`.
     """
-    compiled: Reader = _Compiler(name, version).compile(strict)
+    compiled: Reader = _Compiler(name, version, _NAMES).compile(strict)
     return compiled
 
 
@@ -91,15 +91,7 @@ _NAMES: dict[str, Any] = {
 }
 
 
-class _Compiler:
-    def __init__(self, message: str, version: int) -> None:
-        self._message = message
-        self._version = version
-        self._flexible = schema(message).is_flexible(version)
-        self._source = Source(_NAMES)
-        # The fields of one size that are still to be unpacked: their variables and formats.
-        self._run: list[tuple[str, str]] = []
-
+class _Compiler(Compiler):
     def compile(self, strict: bool) -> Any:
         source, title = self._source, f"{self._message} version {self._version}"
         source.line("def read(frame, at):")

@@ -45,11 +45,6 @@ class Field(Struct, frozen=True, rename="camel"):
     default: str | int | bool = ""
 
     @property
-    def attribute(self) -> str:
-        """Its name in a Struct."""
-        return underscored(self.name)
-
-    @property
     def is_list(self) -> bool:
         """Whether it holds a list of `item_type`."""
         return self.type.startswith(LIST)

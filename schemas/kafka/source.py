@@ -1,8 +1,10 @@
-"""Python source that is written line by line, and made a function."""
+"""Python source that is written line by line, and made a function of a message."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from group_coordinator.schemas.kafka.schema import schema
 
 
 class Source:
@@ -39,3 +41,16 @@ class Source:
         names = dict(self._names)
         exec(compile("\n".join(self.lines), f"<{title}>", "exec"), names)
         return names[name]
+
+
+class Compiler:
+    """Has what is compiled of a message in one version, by a reader's or a writer's steps."""
+
+    def __init__(self, message: str, version: int, names: dict[str, Any]) -> None:
+        self._message = message
+        self._version = version
+        self._flexible = schema(message).is_flexible(version)
+        self._source = Source(names)
+        # The fields of one size that are still to be unpacked, or packed, in one step: the variable
+        # or the expression of each, and its format.
+        self._run: list[tuple[str, str]] = []

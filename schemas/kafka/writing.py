@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any
 
 from group_coordinator.schemas.kafka.schema import FIXED, TEXT, UUID, Field, covers, schema
-from group_coordinator.schemas.kafka.source import Source
+from group_coordinator.schemas.kafka.source import Compiler
 from group_coordinator.schemas.kafka.structs import attribute
 
 Writer = Callable[[Any], bytes]
@@ -55,14 +55,9 @@ _NAMES: dict[str, Any] = {
 }
 
 
-class _Compiler:
+class _Compiler(Compiler):
     def __init__(self, message: str, version: int) -> None:
-        self._message = message
-        self._version = version
-        self._flexible = schema(message).is_flexible(version)
-        self._source = Source(_NAMES)
-        # The fields of one size that are still to be packed: their expressions and formats.
-        self._run: list[tuple[str, str]] = []
+        super().__init__(message, version, _NAMES)
         self._parts = "parts"
 
     def compile(self) -> Any:
