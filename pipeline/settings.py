@@ -49,6 +49,7 @@ class CoordinatorSettings(KafkaSettings, frozen=True, kw_only=True):
     trigger_interval_ms: PositiveLong = 500
     trigger_max_interval_ms: PositiveLong = 10_000
     trigger_linger_ms: NonNegativeLong = 100
+    timer_tolerance_ms: NonNegativeLong = 2_000
     max_files_per_trigger: PositiveLong = 10_000
     max_bytes_per_trigger: PositiveLong = 33_554_432
     max_request_size: PositiveLong = 16_777_216

@@ -288,7 +288,7 @@ def batch_settings(
 ) -> BatchSettings:
     """The settings by which a machine on Spark decides."""
     # A batch that waits for requests is no silence, however long it may wait.
-    tolerance = BatchSettings().silence_tolerance_ms + ours.trigger_interval_ms
+    tolerance = ours.timer_tolerance_ms + ours.trigger_interval_ms
     return BatchSettings(
         config=config,
         node=node,

@@ -29,9 +29,14 @@ from tests.pipeline.node.fake_engine import FakeEngine, FakeQuery
 from tests.pipeline.node.looks import PARTITIONS, Clock, look, node_settings, until
 
 
-@pytest.mark.parametrize(("late_ms", "expires"), [(12_000, True), (12_001, False)])
-def test_a_timer_may_be_as_late_as_a_batch_waits_for_requests(late_ms: int, expires: bool):
-    ours = CoordinatorSettings(trigger_interval_ms=10_000)
+@pytest.mark.parametrize(
+    ("tolerance_ms", "late_ms", "expires"),
+    [(2000, 12_000, True), (2000, 12_001, False), (500, 10_500, True), (500, 10_501, False)],
+)
+def test_a_timer_may_be_as_late_as_a_batch_waits_and_the_tolerance(
+    tolerance_ms: int, late_ms: int, expires: bool
+):
+    ours = CoordinatorSettings(trigger_interval_ms=10_000, timer_tolerance_ms=tolerance_ms)
     config = GroupCoordinatorConfig(group_initial_rebalance_delay_ms=0)
     machine = BatchMachine(batch_settings(ours, config, Node(1, "localhost", 9092)))
     group = MachineGroup(machine, "g", 1)
