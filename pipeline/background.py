@@ -39,7 +39,7 @@ class CannotStart(Failure):
     """No thread can be started: the process ends, or it has as many as it may have."""
 
 
-class Worker(threading.Thread):
+class BackgroundThread(threading.Thread):
     """A thread that the process's end stops and waits for. `stop` asks it to end, at once."""
 
     def __init__(self, name: str, work: Work, stop: Work) -> None:
@@ -108,13 +108,13 @@ class _Threads:
 _background: Background = _Threads()
 
 
-def start(name: str, work: Work, stop: Work) -> Worker:
+def start(name: str, work: Work, stop: Work) -> BackgroundThread:
     """Start a thread of that name, which does the work until `stop` is called.
 
     `stop` only tells the work to end, and returns at once. It is called at the latest when the
     process ends, which waits for the work. Raises CannotStart.
     """
-    worker = Worker(name, work, stop)
+    worker = BackgroundThread(name, work, stop)
     with _lock:
         if _has_ended:
             raise CannotStart(f"no thread for {name}: the process ends")
@@ -166,7 +166,7 @@ def submit(pool: ThreadPoolExecutor, work: Callable[[], _T]) -> Future[_T]:
         return done
 
 
-def start_at_end_of(fd: int, name: str, work: Work) -> Worker:
+def start_at_end_of(fd: int, name: str, work: Work) -> BackgroundThread:
     """Do the work once what is read from a file descriptor ends. Raises CannotStart."""
     stop = Stop()
 
@@ -220,7 +220,7 @@ def use(background: Background) -> Iterator[None]:
 # --- the process's end ------------------------------------------------------------------------
 
 _lock = threading.Lock()
-_workers: list[Worker] = []
+_workers: list[BackgroundThread] = []
 _has_ended = False
 
 
@@ -251,7 +251,7 @@ def _end_all() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def _tell(worker: Worker) -> None:
+def _tell(worker: BackgroundThread) -> None:
     try:
         worker.stop()
     # The other threads must be told too.

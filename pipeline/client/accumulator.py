@@ -27,7 +27,7 @@ class Delivery(Protocol):
 
 
 @dataclass(eq=False)
-class Batch:
+class RequestBatch:
     """The requests of one commit, and who is told of each.
 
     `created` is when the first request came, ms of a steady clock; `size` is in bytes.
@@ -45,18 +45,18 @@ class Accumulator:
     def __init__(self, batch_size: int, linger_ms: int) -> None:
         self._batch_size = batch_size
         self._linger_ms = linger_ms
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[RequestBatch] = deque()
         self._latest = 0
         self._stamped = 0
 
-    def append(self, event: RequestEvent, size: int, now: float, wall_ms: int) -> Batch:
+    def append(self, event: RequestEvent, size: int, now: float, wall_ms: int) -> RequestBatch:
         """Take a request of `size` bytes; return its batch, in which it is the last.
 
         `now` is the steady clock, ms. `wall_ms` is the time of day, ms: a request without a
         `sent_at` is stamped with it. Whoever waits for its delivery is added to the batch.
         """
         if not self._batches or self._batches[-1].size + size > self._batch_size:
-            self._batches.append(Batch(now))
+            self._batches.append(RequestBatch(now))
             self._begin_stamps()
         batch = self._batches[-1]
         if event.sent_at is None:
@@ -73,7 +73,7 @@ class Accumulator:
         full = len(self._batches) > 1 or oldest.size >= self._batch_size
         return oldest.created if full else oldest.created + self._linger_ms
 
-    def take(self) -> Batch:
+    def take(self) -> RequestBatch:
         """Take out the oldest batch; no more requests are added to it."""
         return self._batches.popleft()
 

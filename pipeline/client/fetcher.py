@@ -57,7 +57,7 @@ _MOST_RECORDS = 50_000
 _PASSING = (OSError, DeltaError, pa.ArrowException)
 
 
-class _Asked(Struct, eq=False):
+class _QueuedQuestion(Struct, eq=False):
     """A question, the topics that it is about, and where its answer goes."""
 
     topics: Collection[str]
@@ -93,7 +93,7 @@ class Fetcher:
         self._arrived = arrived
         self._changed = threading.Condition(threading.Lock())
         self._buffer: FetchBuffer[Record] = FetchBuffer(settings)
-        self._questions: deque[_Asked] = deque()
+        self._questions: deque[_QueuedQuestion] = deque()
         self._stopping = False
         self._defect: Exception | None = None
         # The thread's own.
@@ -159,7 +159,7 @@ class Fetcher:
         with self._changed:
             if self._defect is not None:
                 raise self._defect
-            self._questions.append(_Asked(topics, question, answer))
+            self._questions.append(_QueuedQuestion(topics, question, answer))
             self._changed.notify()
         return answer
 
@@ -194,7 +194,9 @@ class Fetcher:
                 return
             tried = None if found else work
 
-    def _await_work(self, tried: _Work | None, pause_s: float | None) -> tuple[_Work, list[_Asked]]:
+    def _await_work(
+        self, tried: _Work | None, pause_s: float | None
+    ) -> tuple[_Work, list[_QueuedQuestion]]:
         """Return what is to be done and answered, once that is new or the pause is over."""
         with self._changed:
             self._changed.wait_for(
@@ -219,7 +221,7 @@ class Fetcher:
             self._questions.clear()
         self._arrived()
 
-    def _answer(self, asked: _Asked) -> None:
+    def _answer(self, asked: _QueuedQuestion) -> None:
         if not asked.answer.set_running_or_notify_cancel():
             return
         try:

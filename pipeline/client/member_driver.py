@@ -45,7 +45,7 @@ def now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
 
-class _Asked(Struct, eq=False):
+class _PendingRequest(Struct, eq=False):
     """A request without an answer yet, and when the consumer gives it up, ms."""
 
     future: Future[Response]
@@ -72,7 +72,7 @@ class MemberDriver:
         self._changed = threading.Condition(threading.Lock())
         self._changes = 0
         self._outbox: deque[RequestEvent] = deque()
-        self._asked: dict[str, _Asked] = {}
+        self._asked: dict[str, _PendingRequest] = {}
         # Since when requests have been waiting and none was answered, ms; None if none waits.
         self._silent_since: int | None = None
         self._trouble: Exception | None = None
@@ -214,7 +214,7 @@ class MemberDriver:
             self._note_trouble(request, error)
             return
         with self._changed:
-            self._asked[request.request_id] = _Asked(future, now_ms() + timeout_ms)
+            self._asked[request.request_id] = _PendingRequest(future, now_ms() + timeout_ms)
         future.add_done_callback(partial(self._answered, request))
 
     def _give_up_late(self) -> None:

@@ -33,7 +33,7 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.client.accumulator import Accumulator, Batch, Delivery
+from group_coordinator.pipeline.client.accumulator import Accumulator, Delivery, RequestBatch
 from group_coordinator.pipeline.client.pace import Pace
 from group_coordinator.pipeline.client.producer_settings import ProducerSettings
 from group_coordinator.pipeline.client.sender import Sender
@@ -84,7 +84,7 @@ class DeliveryTimeout(DeliveryFailed):
     """A request that could not be written within `delivery.timeout.ms`."""
 
 
-class _Written(Future[RequestEvent]):
+class _DeliveryFuture(Future[RequestEvent]):
     """The future of a request. It cannot be cancelled: the request is written with its batch."""
 
     def cancel(self) -> bool:
@@ -126,7 +126,7 @@ class RequestProducer:
         self._delivered = threading.Condition(self._lock)
         self._blocked: deque[object] = deque()
         self._used = 0
-        self._open: set[Batch] = set()
+        self._open: set[RequestBatch] = set()
         self._flushing = 0
         self._closed = False
         self._given_up = threading.Event()
@@ -161,7 +161,7 @@ class RequestProducer:
         be cancelled. Its callbacks run in the sender's thread and must be short: one that waits for
         another request would stop the sender for good.
         """
-        written = _Written()
+        written = _DeliveryFuture()
         self.submit(event, written)
         return written
 
@@ -307,7 +307,7 @@ class RequestProducer:
                 self._open.discard(batch)
                 self._delivered.notify_all()
 
-    def _next(self, lane: _Lane) -> Batch | None:
+    def _next(self, lane: _Lane) -> RequestBatch | None:
         """Wait for the next batch that is due; None when the producer is closed and empty."""
         with self._lock:
             while True:
@@ -324,7 +324,7 @@ class RequestProducer:
                     return lane.accumulator.take()
                 lane.wake.wait((ready_at - now) / 1000)
 
-    def _write(self, lane: _Lane, batch: Batch) -> None:
+    def _write(self, lane: _Lane, batch: RequestBatch) -> None:
         """Write a batch. Raises DeliveryFailed, and ProducerClosed after `close` timed out."""
         settings = self.settings
         rows = self._rows(batch)
@@ -356,13 +356,13 @@ class RequestProducer:
             self._given_up.wait(min(left, backoff_ms(settings, attempt)) / 1000)
         raise DeliveryFailed(self._described(batch, settings.retries + 1, last)) from last
 
-    def _described(self, batch: Batch, attempts: int, error: Exception | None) -> str:
+    def _described(self, batch: RequestBatch, attempts: int, error: Exception | None) -> str:
         why = "" if error is None else f": {' '.join(str(error).split())}"
         count = f"{len(batch.events)} request{'s' if len(batch.events) > 1 else ''}"
         tries = f"{attempts} attempt{'' if attempts == 1 else 's'}"
         return f"{count} could not be written to {self._uri} in {tries}{why}"
 
-    def _rows(self, batch: Batch) -> pa.Table:
+    def _rows(self, batch: RequestBatch) -> pa.Table:
         """The batch as rows; a request that no row can hold fails alone and is taken out."""
         try:
             return to_requests(batch.events)

@@ -54,7 +54,7 @@ class ProcessedRow(Struct, frozen=True):
     row: msgspec.Raw
 
 
-class Batch(Struct, frozen=True):
+class BatchReport(Struct, frozen=True):
     """The report of a batch: rows per partition, and how many rows the worker has still to do."""
 
     rows: int
@@ -67,7 +67,7 @@ class Batch(Struct, frozen=True):
         return f"{self.rows} rows ({parts}), {self.lag} to do"
 
 
-class Change(Struct, frozen=True):
+class AssignmentReport(Struct, frozen=True):
     """The report of partitions that were assigned, revoked or lost."""
 
     event: str
@@ -124,7 +124,7 @@ class Worker:
         batch_rows: int = DEFAULT_BATCH_ROWS,
         once: bool = False,
         settings: Mapping[str, Any] | None = None,
-        tell: Callable[[Batch | Change], None] = lambda _: None,
+        tell: Callable[[BatchReport | AssignmentReport], None] = lambda _: None,
     ) -> None:
         self._output, self._once, self._tell = output, once, tell
         self._stopping = SignalEvent()
@@ -176,7 +176,7 @@ class Worker:
         self._output(done)
         counts = {one.partition: len(records) for one, records in sorted(found.items())}
         lags = (self._member.current_lag(one) for one in self._member.assignment)
-        self._tell(Batch(len(done), counts, sum(lag for lag in lags if lag is not None)))
+        self._tell(BatchReport(len(done), counts, sum(lag for lag in lags if lag is not None)))
 
     def _is_at_end(self) -> bool:
         """Whether there is no row left in the worker's partitions, of which it has some."""
@@ -188,7 +188,7 @@ class Worker:
 
     def _changed(self, event: str, partitions: tuple[TopicPartition, ...]) -> None:
         numbers = [one.partition for one in partitions]
-        self._tell(Change(event, numbers, self._member.generation))
+        self._tell(AssignmentReport(event, numbers, self._member.generation))
 
 
 def run_worker(*where: str, **how: Any) -> None:

@@ -44,7 +44,7 @@ def interrupts_end(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
         if tell.fileno() >= 0:
             tell.send(_END)
 
-    def end(worker: background.Worker, before: int) -> None:
+    def end(worker: background.BackgroundThread, before: int) -> None:
         with interrupts_deferred():
             signal.set_wakeup_fd(before)
             stop()

@@ -155,7 +155,7 @@ class JvmLog:
     def __init__(self) -> None:
         self.cause: str | None = None
         self._tells = False
-        self._reader: background.Worker | None = None
+        self._reader: background.BackgroundThread | None = None
         self._folder: ScratchFolder | None = None
 
     def pipe(self) -> int:

@@ -74,7 +74,8 @@ def read_events(
 
     `bootstrap_end` is the version after the last one that the bootstrap's table has by now.
     `selection` says whose requests are wanted at first; `run` is the number of this run of the
-    query. `wake_file` is where the source is told when timers are due (`pipeline.stream.pace`).
+    query. `wake_file` is where the source is told when timers are due
+    (`pipeline.stream.timer_watch`).
     """
     spark.dataSource.register(EventSource)
     wanted = Input(

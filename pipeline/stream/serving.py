@@ -160,9 +160,9 @@ class Serving:
         while self.query.isActive and self._last_committed() == before and monotonic() < limit:
             sleep(0.002)
         self.query.stop()
-        if self.sink.pace is not None:
-            self.sink.pace.stopped()
-        self._end_pace()
+        if self.sink.timers is not None:
+            self.sink.timers.stopped()
+        self._end_timers()
 
     def abandon(self) -> None:
         """Stop the query even within a batch; nothing of it runs after that.
@@ -174,11 +174,11 @@ class Serving:
             self.query.stop()
         except (Py4JError, OSError) as gone:
             log.debug("the query ended with its JVM: %s", gone)
-        self._end_pace()
+        self._end_timers()
 
-    def _end_pace(self) -> None:
-        if self.sink.pace is not None:
-            self.sink.pace.end()
+    def _end_timers(self) -> None:
+        if self.sink.timers is not None:
+            self.sink.timers.end()
 
     def _last_committed(self) -> int:
         progress = self.query.lastProgress

@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 
     from group_coordinator.coordinator.group.batch import BatchSettings
     from group_coordinator.pipeline.settings import CoordinatorSettings
-    from group_coordinator.pipeline.stream.pace import Pace
     from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
+    from group_coordinator.pipeline.stream.timer_watch import TimerWatch
 
 _decode = msgspec.msgpack.Decoder(GroupOutput).decode
 # The rows at which a piece of a batch is ended.
@@ -55,7 +55,7 @@ _PIECE_ROWS = 50_000
 class Sink:
     """The function given to foreachBatch; keeps the offsets log's positions between batches.
 
-    `pace` is told of all timers; None: the source begins a batch every interval anyway. A commit
+    `timers` is told of all timers; None: the source begins a batch every interval anyway. A commit
     that fails is tried again as `config` says (offsets.commit.timeout.ms).
     """
 
@@ -66,10 +66,10 @@ class Sink:
         clock: Callable[[], int] = clock_ms,
         epoch: Epoch | None = None,
         pinned: PinnedSettings | None = None,
-        pace: Pace | None = None,
+        timers: TimerWatch | None = None,
         config: GroupCoordinatorConfig | None = None,
     ) -> None:
-        self.pace = pace
+        self.timers = timers
         self._timeout_ms = (config or GroupCoordinatorConfig()).offsets_commit_timeout_ms
         self._root = root
         self._epoch = epoch
@@ -96,11 +96,11 @@ class Sink:
             spark.sparkContext.setLocalProperty(SETTINGS_PROPERTY, self._pinned.of_batch(batch_id))
         blobs = frame.toArrow().column(0)
         outputs: Iterable[GroupOutput] = (_decode(blob.as_py()) for blob in blobs)
-        if self.pace is None:
+        if self.timers is None:
             self.write(outputs, app_id, batch_id)
         else:
-            self.write(self.pace.watch(outputs), app_id, batch_id)
-            self.pace.ended(batch_id)
+            self.write(self.timers.watch(outputs), app_id, batch_id)
+            self.timers.ended(batch_id)
         self.batches += 1
 
     def check_epoch(self) -> None:
@@ -123,8 +123,8 @@ class Sink:
 
     def wake(self) -> None:
         """Have a batch begin at once, even if there is nothing to decide."""
-        if self.pace is not None:
-            self.pace.wake()
+        if self.timers is not None:
+            self.timers.wake()
 
     def is_changed(self) -> bool:
         """Whether a batch was begun by the settings of the last `change`."""

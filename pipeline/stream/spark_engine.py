@@ -24,11 +24,11 @@ from group_coordinator.pipeline.session.checkpoint_location import hadoop_uri
 from group_coordinator.pipeline.stream.event_source import read_events
 from group_coordinator.pipeline.stream.kept_looks import NAME, looks_after
 from group_coordinator.pipeline.stream.offset import Planned
-from group_coordinator.pipeline.stream.pace import Pace
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
 from group_coordinator.pipeline.stream.serving import Serving, to_sink
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.stream.stateful import answer
+from group_coordinator.pipeline.stream.timer_watch import TimerWatch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,7 +100,7 @@ class SparkEngine:
             bootstrap_end,
             selection,
             run,
-            "" if sink.pace is None else sink.pace.path,
+            "" if sink.timers is None else sink.timers.path,
         )
         query = to_sink(answer(events, self._make_machine), sink, hadoop_uri(checkpoint))
         self.serving = Serving(query.start, sink, self._root, bootstrap_end, run)
@@ -122,10 +122,15 @@ class SparkEngine:
         kept = None if planned is None else text_kept(self._spark, checkpoint, NAME)
         looks = looks_after(planned, kept, self._settings.trigger_interval_ms, clock_ms())
         time_of_batch = functools.partial(planned_ms, self._spark, checkpoint)
-        pace = Pace(
+        timers = TimerWatch(
             looks, time_of_batch, functools.partial(keep_text, self._spark, checkpoint, NAME)
         )
         sink = Sink(
-            self._root, self._settings, epoch=epoch, pinned=pinned, pace=pace, config=batch.config
+            self._root,
+            self._settings,
+            epoch=epoch,
+            pinned=pinned,
+            timers=timers,
+            config=batch.config,
         )
         return sink, pinned.run

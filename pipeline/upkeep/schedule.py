@@ -43,7 +43,7 @@ class Upkeep:
         self._settings = settings
         self._clock = clock
         self._stopping = threading.Event()
-        self._thread: background.Worker | None = None
+        self._thread: background.BackgroundThread | None = None
         self._tasks: dict[str, tuple[int, Callable[[], None]]] = {
             "compaction": (settings.log_cleaner_backoff_ms, self._compact),
             "retention": (settings.retain_interval_ms, self._retain),

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from group_coordinator.pipeline.cli import main as cli
 from group_coordinator.pipeline.client import CannotFollow, worker
 from group_coordinator.pipeline.client.worker import (
-    Batch,
+    BatchReport,
     CommandFailed,
     ProcessedRow,
     Worker,
@@ -116,7 +116,7 @@ def test_one_worker_puts_out_every_row_in_order_once(root: str, table: str) -> N
         assert numbers(mine) == [n for n in range(60) if partition_of(n) == partition]
         assert [row.offset for row in mine] == list(range(len(mine)))
     assert bytes(desk.rows[0].row) == b'{"id":"id-%d","n":%d}' % (2 * tuple(numbers(desk.rows)[:1]))
-    batches = [said for said in desk.said if isinstance(said, Batch)]
+    batches = [said for said in desk.said if isinstance(said, BatchReport)]
     assert sum(batch.rows for batch in batches) == 60
     assert max(batch.rows for batch in batches) == 7
     assert batches[-1].lag == 0

@@ -111,12 +111,12 @@ def test_ctrl_c_while_a_query_begins_leaves_no_thread_behind(
     catalog = Catalog(log.root)
     start = background.start
 
-    def interrupted(*given: Any) -> background.Worker:
+    def interrupted(*given: Any) -> background.BackgroundThread:
         started.append(start(*given))
         signal.raise_signal(signal.SIGINT)
         return started[0]
 
-    started: list[background.Worker] = []
+    started: list[background.BackgroundThread] = []
     monkeypatch.setattr(background, "start", interrupted)
     with pytest.raises(KeyboardInterrupt):
         catalog.query("SELECT 1")

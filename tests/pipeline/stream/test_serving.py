@@ -10,10 +10,10 @@ import pytest
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.settings import CoordinatorSettings
-from group_coordinator.pipeline.stream.pace import Pace
 from group_coordinator.pipeline.stream.serving import QueryFailed, Serving
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.stream.timer_looks import TimerLooks
+from group_coordinator.pipeline.stream.timer_watch import TimerWatch
 from group_coordinator.pipeline.stream.wake_file import WakeFile
 
 LATE = "[STREAM_FAILED] Query x\nSparkException: Python worker failed to connect back."
@@ -97,27 +97,27 @@ class Idle:
 def test_an_idle_query_is_stopped_at_once_and_between_two_batches(root: str) -> None:
     """Its source may wait for `trigger.max.interval.ms`: a batch is had begin."""
     kept: list[str] = []
-    pace = Pace(TimerLooks(500), lambda _: 0, kept.append)
-    source = WakeFile.open(pace.path)
+    timers = TimerWatch(TimerLooks(500), lambda _: 0, kept.append)
+    source = WakeFile.open(timers.path)
     assert source is not None
     query: Any = Idle(source)
-    serving = Serving(lambda: query, Sink(root, CoordinatorSettings(), pace=pace), root, 0)
-    pace.ended(3)
+    serving = Serving(lambda: query, Sink(root, CoordinatorSettings(), timers=timers), root, 0)
+    timers.ended(3)
     standing = Standing()
     with clock.use(standing):
         serving.stop()
     assert standing.slept == 0, "no batch is waited for after the one that ended"
     assert query.stopped_after == 1
     assert len(kept) == 1, "the timers that the next run finds in the state"
-    assert WakeFile.open(pace.path) is None, "the file is gone with the query"
+    assert WakeFile.open(timers.path) is None, "the file is gone with the query"
 
 
 def test_a_change_has_a_batch_begin(root: str) -> None:
-    pace = Pace(TimerLooks(500), lambda _: 0)
-    source = WakeFile.open(pace.path)
+    timers = TimerWatch(TimerLooks(500), lambda _: 0)
+    source = WakeFile.open(timers.path)
     assert source is not None
     query: Any = Idle(source)
-    serving = Serving(lambda: query, Sink(root, CoordinatorSettings(), pace=pace), root, 0)
+    serving = Serving(lambda: query, Sink(root, CoordinatorSettings(), timers=timers), root, 0)
     serving.change(BatchSettings(), ())
     assert source.wakes == 1
     serving.abandon()

@@ -29,12 +29,12 @@ from group_coordinator.pipeline.stream.event_source import EventReader, Search
 from group_coordinator.pipeline.stream.event_tables import EventsGoneError, Input
 from group_coordinator.pipeline.stream.kept_looks import looks_after
 from group_coordinator.pipeline.stream.offset import Planned, Selection
-from group_coordinator.pipeline.stream.pace import Pace
 from group_coordinator.pipeline.stream.pinned_settings import PinnedSettings
 from group_coordinator.pipeline.stream.serving import Serving
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.pipeline.stream.stateful import SETTINGS_PROPERTY, GroupFunction
 from group_coordinator.pipeline.stream.timer_looks import NEVER_MS
+from group_coordinator.pipeline.stream.timer_watch import TimerWatch
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import REQUESTS
 from tests.trials.simulation.files import replaced
@@ -479,8 +479,8 @@ class SimulatedEngine:
         self.listener.on_query(kept.query_id, self.process, epoch)
         pinned = PinnedSettings(self._root, checkpoint, batch, planned, epoch, kept.offset_of)
         looks = looks_after(planned, kept.text, self._settings.trigger_interval_ms, clock_ms())
-        pace = Pace(looks, kept.time_of, kept.keep)
-        sink = Sink(self._root, self._settings, epoch=epoch, pinned=pinned, pace=pace)
+        timers = TimerWatch(looks, kept.time_of, kept.keep)
+        sink = Sink(self._root, self._settings, epoch=epoch, pinned=pinned, timers=timers)
         bootstrap_end = open_delta(bootstrap.uri).version() + 1
         wanted = Input(
             requests=table_uri(self._root, REQUESTS),
@@ -495,7 +495,7 @@ class SimulatedEngine:
             run=pinned.run,
             selection=selection,
             longest_wait_ms=self._settings.trigger_max_interval_ms,
-            wake_file=pace.path,
+            wake_file=timers.path,
             linger_ms=self._settings.trigger_linger_ms,
         )
         query: Any = SimulatedQuery(self, checkpoint, kept, wanted, BatchMachine, sink, looks)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.stream.timer_looks import TimerLooks
 
 
-class Pace:
+class TimerWatch:
     """Watches what the batches of one query put out; see `pipeline.stream.timer_looks`.
 
     `time_of_batch` returns the time of a planned batch, ms, as Spark's log of offsets has it. It is
