@@ -40,7 +40,6 @@ class Api:
     of its body; None where the client waits for none. What it returns is written by the message's
     schema, or by `own_write`, which gets it and the version. `takes_room`: an answer takes room for
     each group that it names, so the request takes none.
-    `repeats`: a client sends the same bytes again and again, but for the correlation id.
     `aside`: an answer may be long, so it is written in a thread, and the loop serves others.
     """
 
@@ -48,7 +47,6 @@ class Api:
     answer: Callable[[Call, Any], Awaitable[Any]] | Decided
     own_write: Callable[[Any, int], bytes] | None = None
     takes_room: bool = False
-    repeats: bool = False
     aside: bool = False
 
     @cached_property

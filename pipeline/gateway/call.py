@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace
-
 from group_coordinator.coordinator.authorization import host_of
 from group_coordinator.pipeline.clock import since_boot_ms
 from group_coordinator.pipeline.errors import Failure
@@ -166,7 +164,3 @@ class Call:
             principal=self.principal,
             **{api: body},
         )
-
-    def again(self, event: RequestEvent) -> RequestEvent:
-        """The same request to the coordinator, under an id of its own."""
-        return replace(event, request_id=new_request_id())

@@ -26,7 +26,7 @@ from group_coordinator.pipeline.gateway.refusals import RefusalCounts, Refusals
 from group_coordinator.pipeline.gateway.security.tls import client_speaks, server_context
 from group_coordinator.pipeline.gateway.security.users import Users
 from group_coordinator.pipeline.gateway.seldom import Seldom
-from group_coordinator.pipeline.gateway.session import Repeated, Session
+from group_coordinator.pipeline.gateway.session import Session
 from group_coordinator.pipeline.gateway.topics import Topics
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.listeners import Endpoint, Listener
@@ -51,11 +51,10 @@ _ARRIVAL_BYTES = 1 << 18
 
 
 class _Served(NamedTuple):
-    """A listener, what listens for it, and the requests that its clients send again and again."""
+    """A listener, and what listens for it."""
 
     listener: Listener
     listening: Listening
-    repeated: dict[tuple[str, str, bytes], Repeated]
 
 
 class Gateway:
@@ -86,7 +85,7 @@ class Gateway:
         """
         host, port = listener.address
         listening = await bind(host, port, self._lines)
-        self._served.append(_Served(listener, listening, {}))
+        self._served.append(_Served(listener, listening))
         return listener.advertised or Endpoint(host, listening.port)
 
     def listen(self) -> None:
@@ -111,7 +110,7 @@ class Gateway:
             return
         listener = served.listener
         users = self._users if listener.asks_who else None
-        session = Session(self._services, listener.name, users, served.repeated, host)
+        session = Session(self._services, listener.name, users, host)
         connection = Connection(
             session, self._arrivals, address, self.polls, self._lines, self._leave
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,16 +30,6 @@ if TYPE_CHECKING:
     from group_coordinator.pipeline.gateway.security.users import Users
 
 
-# How the frames of APIs that repeat begin.
-_REPEATING = tuple(api.row.frames_begin for api in APIS.values() if api.repeats)
-# Where a frame has what differs.
-_CORRELATION_ID = (4, 8)
-_NUMBER = struct.Struct(">i")
-# Longer frames, and more of them, would take more memory than it is worth.
-_REPEATED_BYTES = 512
-_MOST_REPEATED = 131_072
-
-
 class _Request(NamedTuple):
     """A request; `body` None: an ApiVersions of a version that is not known here."""
 
@@ -49,19 +38,8 @@ class _Request(NamedTuple):
     body: Any
 
 
-class Repeated(NamedTuple):
-    """A request that its client sends again, as it was read at first."""
-
-    api: Api
-    call: Call
-    body: Any
-
-
 class Session:
     """The requests of one connection to a listener. With `users` a client has to be one of them.
-
-    `repeated` are the requests that clients of the listener send again and again, by who sends them
-    and their bytes.
 
     `client_host` is the client's address. `largest_frame` is the largest frame that is read now,
     bytes: strangers may send small ones only.
@@ -72,12 +50,10 @@ class Session:
         services: Services,
         listener: str,
         users: Users | None,
-        repeated: dict[tuple[str, str, bytes], Repeated],
         client_host: str,
     ) -> None:
         self._services = services
         self._listener = listener
-        self._repeated = repeated
         settings = services.settings
         self._authenticator: Authenticator | None = None
         self._principal = ANONYMOUS
@@ -102,8 +78,6 @@ class Session:
         if self._authenticator is not None:
             answer = partial(self._authenticate, self._authenticator, frame)
             return asyncio.ensure_future(tell(answer, client))
-        if frame.startswith(_REPEATING) and len(frame) <= _REPEATED_BYTES:
-            return self._begin_repeated(frame, client)
         if len(frame) <= FREE_BYTES:
             return self._begin(_read(frame), sent_after, client)
         begin = partial(self._begin, sent_after=sent_after, client=client, aside=True)
@@ -117,22 +91,6 @@ class Session:
         call = self._call(request, sent_after)
         number = request.header.correlation_id
         return Answering(request.api, call, number, request.body, client, aside)
-
-    def _begin_repeated(self, frame: bytes, client: Client) -> Running:
-        """Begin to answer a frame that is read only the first time that its client sends it."""
-        repeated = self._repeated
-        begin, end = _CORRELATION_ID
-        key = self._client_host, self._principal, frame[:begin] + frame[end:]
-        known = repeated.get(key)
-        if known is None:
-            request = _read(frame)
-            # The same call serves each repetition, so none says when it was sent.
-            known = Repeated(request.api, self._call(request, 0), request.body)
-            if len(repeated) >= _MOST_REPEATED:
-                repeated.clear()
-            repeated[key] = known
-        number: int = _NUMBER.unpack_from(frame, begin)[0]
-        return Answering(known.api, known.call, number, known.body, client)
 
     async def _authenticate(self, authenticator: Authenticator, frame: bytes) -> bytes:
         if authenticator.takes_bare_tokens:

@@ -43,11 +43,10 @@ _RENAMED = {
 
 
 class GroupRequest(Struct, gc=False):
-    """A request of a group: what the coordinator is asked; `asked` is what it was asked."""
+    """A request of a group: what the coordinator is asked."""
 
     group_id: str
     body: Any
-    asked: messages.RequestEvent | None = None
 
 
 def attribute(message: str, field: Field) -> str:

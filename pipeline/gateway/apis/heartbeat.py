@@ -22,10 +22,7 @@ _THROTTLE_CODE_AND_NO_TAGS = struct.Struct(">ihx")
 
 
 def _ask(call: Call, request: GroupRequest) -> messages.RequestEvent:
-    if request.asked is None:
-        request.asked = call.event("heartbeat", request.group_id, request.body)
-        return request.asked
-    return call.again(request.asked)
+    return call.event("heartbeat", request.group_id, request.body)
 
 
 def _respond(_call: Call, _request: GroupRequest, decided: messages.Response) -> int:
@@ -41,4 +38,4 @@ def _write(code: int, version: int) -> bytes:
     return _CODE.pack(code)
 
 
-API = Api("Heartbeat", Decided(_ask, _respond), _write, repeats=True)
+API = Api("Heartbeat", Decided(_ask, _respond), _write)

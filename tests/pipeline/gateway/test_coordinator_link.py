@@ -165,8 +165,8 @@ def test_no_request_id_tells_another_one() -> None:
     async def ask() -> list[str]:
         link = link_of(client)
         call = Call(cast(Services, None), 4, None, "", "User:alice", 0, "PLAINTEXT")
-        first = call.event("heartbeat", "g", HeartbeatRequest(1, "m"))
-        events = [first, *(call.again(first) for _ in range(100))]
+        beat = HeartbeatRequest(1, "m")
+        events = [call.event("heartbeat", "g", beat) for _ in range(101)]
         for event in events:
             link.ask_in_time(event, BOOTED, lambda _: None)
         return [each.event.request_id for each in client.waiting] + [
