@@ -151,12 +151,13 @@ def bench_of_start(
 def bench_of_take_over(
     records: Annotated[int, typer.Option(help="Records of the offsets topic.")] = 1_000_000,
     groups: Annotated[int, typer.Option(help="Groups among them.")] = 10_000,
+    requests: Annotated[int, typer.Option(help="Answered requests beside them.")] = 0,
     json: Json = False,
 ) -> None:
-    """A start without a checkpoint, beside Spark starting, reading and grouping the same rows."""
+    """A start without and with a checkpoint, beside Spark reading and grouping the same rows."""
     from tests.bench.take_over import bench_take_over
 
-    show(bench_take_over(records, groups, progress), json)
+    show(bench_take_over(records, groups, requests, progress), json)
 
 
 @bench_app.command("nodes")

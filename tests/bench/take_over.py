@@ -1,9 +1,9 @@
-"""How long a start without a streaming checkpoint takes, beside Spark reading the same rows.
+"""How long a start takes, without and with its checkpoint, beside Spark reading the same rows.
 
 The time runs from the start of the process until it prints `ready`, and includes the start of
 Python and of the JVM and the first batch. Coordinator and floor are each started with the rows and
-with none; the difference is the cost of the rows. Every start is a process of its own, with its own
-peaks of memory.
+with none; the difference is the cost of the rows. Then the coordinator is killed, and started from
+its streaming checkpoint. Every start is a process of its own, with its own peaks of memory.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from typing import Annotated
 
 import pyarrow.compute as pc
 from msgspec import Struct
+from msgspec.structs import replace
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import ensure_tables, open_table
 from group_coordinator.schemas.tables import GROUP_EVENTS
+from tests.bench.answered_log import write_answered
 from tests.bench.memory import Memory, peaks_of
 from tests.bench.offsets_log import group_names, write_log
 from tests.bench.report import Aim, Column, Report
@@ -57,15 +59,17 @@ class TakeOverFigures(Report):
     groups_loaded: int
     coordinator: Start
     floor: Start
+    restart: Start
+    requests: int
     ratio: float
     ratio_rows: float | None
 
     def rows(self) -> list[Start]:
-        """Both processes."""
-        return [self.floor, self.coordinator]
+        """The floor, the coordinator without its checkpoint, and with it."""
+        return [self.floor, self.coordinator, self.restart]
 
     def ratios(self) -> dict[str, dict[str, float]]:
-        """The coordinator over the floor."""
+        """The coordinator without its checkpoint, over the floor."""
         of_rows = {} if self.ratio_rows is None else {"s, rows": self.ratio_rows}
         return {"ratio": {"s": self.ratio} | of_rows}
 
@@ -75,11 +79,15 @@ class TakeOverFigures(Report):
 
 
 def bench_take_over(
-    records: int = RECORDS, groups: int = GROUPS, say: Callable[[str], None] = print
+    records: int = RECORDS,
+    groups: int = GROUPS,
+    requests: int = 0,
+    say: Callable[[str], None] = print,
 ) -> TakeOverFigures:
     """Make a log, and start the floor and a coordinator on it; `say` hears of progress.
 
-    Raises Failure unless the coordinator has loaded every group.
+    `requests` is how many answered requests lie beside the log. Raises Failure unless the
+    coordinator has loaded every group.
     """
     with tempfile.TemporaryDirectory(prefix="bench-take-over-") as folder:
         here = Path(folder)
@@ -88,9 +96,13 @@ def bench_take_over(
             ensure_tables(str(root))
         say(f"making a log of {records:,} records of {groups:,} groups")
         offsets = write_log(str(full), records, groups, clock_ms())
+        if requests:
+            say(f"making {requests:,} requests that were answered")
+            write_answered(str(full), requests, group_names(groups), clock_ms())
         # The floor first: a coordinator would add rows to what the floor is to read.
         floor = _measure(FLOOR, empty, full, here, say)
         coordinator = _measure(COORDINATOR, empty, full, here, say)
+        restart = _measure(COORDINATOR, empty, full, here, say)
         loaded = loaded_groups(str(full))
     missing = set(group_names(groups)) - loaded
     if missing:
@@ -102,6 +114,8 @@ def bench_take_over(
         len(loaded),
         coordinator,
         floor,
+        replace(restart, process="coordinator, from its checkpoint"),
+        requests,
         coordinator.seconds / floor.seconds,
         coordinator.rows_seconds / floor.rows_seconds if floor.rows_seconds > 0 else None,
     )
@@ -133,4 +147,4 @@ def _start(module: str, root: Path, log: Path) -> tuple[float, Memory]:
         process.await_ready()
         return time.monotonic() - began, peaks_of(process.pid)
     finally:
-        process.stop()
+        process.kill()

@@ -12,6 +12,7 @@ from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables.store import ensure_tables, open_table
 from group_coordinator.schemas.tables import OFFSETS_TOPIC
 from tests.bench import take_over
+from tests.bench.answered_log import write_answered
 from tests.bench.memory import Memory
 from tests.bench.offsets_log import MEMBERS, group_names, write_log
 from tests.bench.take_over import bench_take_over
@@ -44,6 +45,16 @@ def test_fewer_than_two_records_a_group_are_refused(tmp_path: Path) -> None:
         write_log(str(tmp_path), 39, GROUPS, NOW)
 
 
+def test_each_request_of_the_log_was_answered(tmp_path: Path) -> None:
+    root = str(tmp_path)
+    write_answered(root, 50, group_names(GROUPS), NOW)
+    catalog = Catalog(root)
+    sql = "SELECT count(*), count(DISTINCT group_id), max(epoch_ms(responded_at)) FROM requests"
+    assert catalog.query(f"{sql} JOIN responses USING (request_id, group_id)").rows == [
+        (50, GROUPS, NOW - 1)
+    ]
+
+
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.timeout(600)
@@ -56,8 +67,8 @@ def test_every_group_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(take_over, "_start", start_with_rows)
     said: list[str] = []
-    figures = bench_take_over(RECORDS, GROUPS, said.append)
+    figures = bench_take_over(RECORDS, GROUPS, 1_000, said.append)
     assert figures.groups_loaded == GROUPS == len(group_names(GROUPS))
-    assert (figures.records, figures.groups) == (RECORDS, GROUPS)
+    assert (figures.records, figures.groups, figures.requests) == (RECORDS, GROUPS, 1_000)
     assert said[0] == "making a log of 2,000 records of 20 groups"
     assert figures.ratio > 0
