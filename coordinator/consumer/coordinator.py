@@ -1,5 +1,8 @@
 """The consumer coordinator: a user's call, a timer or an answer in; requests and events out.
 
+A consumer without a group, or that chooses its partitions itself (`assign`), is one too: it never
+joins, and without a group it makes no request at all.
+
 Pure: the time is an argument of every call; how to make request ids and randomness are arguments of
 the constructor. It is not thread-safe: the driver holds one lock around each call. Two threads may
 use it.
@@ -27,7 +30,11 @@ from group_coordinator.coordinator.consumer.autocommit import AutoCommit
 from group_coordinator.coordinator.consumer.backoff import Backoff, Jitter
 from group_coordinator.coordinator.consumer.calls import Calls, Operation
 from group_coordinator.coordinator.consumer.commit import Commits, Offsets
-from group_coordinator.coordinator.consumer.errors import ConsumerError, NoOffsetForPartitionError
+from group_coordinator.coordinator.consumer.errors import (
+    ConsumerError,
+    NoOffsetForPartitionError,
+    group_of,
+)
 from group_coordinator.coordinator.consumer.events import CommitDone, Event, Note
 from group_coordinator.coordinator.consumer.heartbeat import Heartbeat
 from group_coordinator.coordinator.consumer.lookup import CoordinatorLookup
@@ -47,7 +54,7 @@ from group_coordinator.schemas.messages import RequestEvent, Response
 
 
 class ConsumerCoordinator:
-    """One consumer of one group.
+    """One consumer, of one group or of none.
 
     `new_request_id` makes unique ids; `jitter` returns numbers in [0, 1). `subscription` holds the
     assigned partitions with their positions; seek, pause, resume and resets are called on it.
@@ -103,17 +110,40 @@ class ConsumerCoordinator:
     def subscribe(self, topics: Iterable[str] | re.Pattern[str]) -> None:
         """Subscribe to a list of topics, or to those whose whole names match a pattern.
 
-        Replaces the previous subscription; the next poll joins. Raises SubscriptionError.
+        Replaces the previous subscription; the next poll joins. Raises SubscriptionError, and
+        InvalidGroupIdError without a group.
         """
+        group_of(self.settings)
         if isinstance(topics, re.Pattern):
             self.subscription.subscribe_pattern(topics)
         else:
             self.subscription.subscribe([topics] if isinstance(topics, str) else topics)
         self._rebalance.subscription_changed()
 
+    def assign(self, now: int, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions in place of those before, without joining; none: unsubscribe.
+
+        The group takes no part in it, so no listener is called. With a group, positions begin at
+        its committed offsets, and are committed automatically before they are replaced. Raises
+        SubscriptionError, also while there is a subscription.
+        """
+        wanted = tuple(partitions)
+        if not wanted:
+            self.unsubscribe(now)
+            return
+        before = self.subscription.consumed()
+        self.subscription.assign_from_user(wanted)
+        # Kafka's consumer does so only if auto.commit.interval.ms is over, though no rebalance
+        # commits these later.
+        if before and self._auto_commit.is_enabled:
+            self._commits.commit_async(now, before)
+
     def unsubscribe(self, now: int) -> None:
         """Give up all partitions and leave; poll until `is_subscribed` is False."""
-        self._leave_by(now, self._unsubscribing)
+        if self.subscription.is_subscribed:
+            self._leave_by(now, self._unsubscribing)
+        else:
+            self.subscription.unsubscribe()
 
     def update_topics(self, topics: Mapping[str, int]) -> None:
         """Set the catalogue: every topic with its number of partitions.
@@ -140,8 +170,10 @@ class ConsumerCoordinator:
     def commit_async(self, now: int, offsets: Offsets | None = None) -> int:
         """Commit offsets, or all positions; a CommitDone with the id returned says how it ended.
 
-        Raises FencedInstanceIdError, and ValueError for an offset below 0.
+        Raises FencedInstanceIdError, InvalidGroupIdError without a group, and ValueError for an
+        offset below 0.
         """
+        group_of(self.settings)
         self._membership.raise_failure()
         self._commit_ids += 1
         wanted = self.subscription.consumed() if offsets is None else offsets
@@ -156,8 +188,10 @@ class ConsumerCoordinator:
         `tick` and `response` drive it, also while a listener runs. Its errors: CommitFailedError,
         RebalanceInProgressError, FencedInstanceIdError, GroupAuthorizationError,
         TopicAuthorizationError, OffsetMetadataTooLargeError, CoordinatorTimeoutError. Asynchronous
-        commits made earlier end before it does: hand out `completed_commits` first.
+        commits made earlier end before it does: hand out `completed_commits` first. Raises
+        InvalidGroupIdError without a group.
         """
+        group_of(self.settings)
         self._membership.raise_failure()
         wanted = self.subscription.consumed() if offsets is None else offsets
         return self._commits.commit_sync(now, wanted, self._timeout(timeout_ms))
@@ -174,8 +208,10 @@ class ConsumerCoordinator:
         """Fetch the group's committed offsets of partitions, None for one without an offset.
 
         `tick` and `response` drive it. Its errors: CoordinatorTimeoutError,
-        GroupAuthorizationError, TopicAuthorizationError, UnknownTopicOrPartitionError.
+        GroupAuthorizationError, TopicAuthorizationError, UnknownTopicOrPartitionError. Raises
+        InvalidGroupIdError without a group.
         """
+        group_of(self.settings)
         return self._fetches.fetch(now, partitions, self._timeout(timeout_ms))
 
     def _timeout(self, timeout_ms: int | None) -> int:
@@ -236,13 +272,12 @@ class ConsumerCoordinator:
         while True:
             if self._rebalance.needed(now):
                 now = yield from self._rebalance.run(now)
-            if self.subscription.is_subscribed:
-                self._refresh_positions(now)
+            self._refresh_positions(now)
             self._auto_commit.poll(now)
             now = yield Wait(self._auto_commit.deadline)
 
     def _refresh_positions(self, now: int) -> None:
-        """Start from the committed offsets where a position is not known."""
+        """Start where a position is not known: from the committed offset, if there is a group."""
         subscription = self.subscription
         if self._refreshing is not None:
             assignment_id, fetch = self._refreshing
@@ -250,16 +285,20 @@ class ConsumerCoordinator:
                 return
             self._refreshing = None
             if assignment_id == subscription.assignment_id:
-                reset = self.settings.auto_offset_reset
-                without_offset = subscription.refresh(fetch.result(), reset)
-                if without_offset:
-                    names = ", ".join(f"{topic}-{number}" for topic, number in without_offset)
-                    raise NoOffsetForPartitionError(
-                        f"nothing is committed for {names}, and auto.offset.reset is 'none'"
-                    )
+                self._start_from(fetch.result())
         wanted = subscription.initializing
-        if wanted:
+        if wanted and self.settings.group_id is None:
+            self._start_from(dict.fromkeys(wanted))
+        elif wanted:
             self._refreshing = (subscription.assignment_id, self._fetches.fetch(now, wanted))
+
+    def _start_from(self, committed: Committed) -> None:
+        without_offset = self.subscription.refresh(committed, self.settings.auto_offset_reset)
+        if without_offset:
+            names = ", ".join(f"{topic}-{number}" for topic, number in without_offset)
+            raise NoOffsetForPartitionError(
+                f"nothing is committed for {names}, and auto.offset.reset is 'none'"
+            )
 
     # --- leaving --------------------------------------------------------------------------------
 
@@ -293,7 +332,7 @@ class ConsumerCoordinator:
                 self._notes.append(Note(now, "warning", text))
         while self._commits.pending and now < ends_at:
             now = yield Wait(ends_at)
-        if self.settings.internal_leave_group_on_close:
+        if self.settings.internal_leave_group_on_close and self.is_subscribed:
             reason = "the consumer is being closed"
             now = yield from self._rebalance.drop(now, reason)
             self._membership.leave(now, reason, operation)
@@ -354,7 +393,7 @@ class ConsumerCoordinator:
 
     @property
     def is_subscribed(self) -> bool:
-        """Whether there is a subscription."""
+        """Whether the group is to assign partitions."""
         return self.subscription.is_subscribed
 
     @property

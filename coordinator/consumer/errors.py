@@ -64,7 +64,7 @@ class InvalidSessionTimeoutError(ConsumerError):
 
 
 class InvalidGroupIdError(ConsumerError):
-    """The coordinator does not accept the group's name."""
+    """The coordinator does not accept the group's name, or the consumer has no group."""
 
 
 class GroupAuthorizationError(ConsumerError):
@@ -156,6 +156,16 @@ _FATAL: dict[int, tuple[type[ConsumerError], str]] = {
         "a topic or partition does not exist",
     ),
 }
+
+
+def group_of(settings: ConsumerSettings) -> str:
+    """The group's name. Raises InvalidGroupIdError without one."""
+    if settings.group_id is None:
+        raise InvalidGroupIdError(
+            "To use the group management or offset commit APIs, you must provide a valid group.id "
+            "in the consumer configuration"
+        )
+    return settings.group_id
 
 
 def name_of(code: int) -> str:

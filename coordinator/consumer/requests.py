@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from group_coordinator.coordinator.consumer.errors import group_of
 from group_coordinator.coordinator.consumer.settings import ConsumerSettings
 from group_coordinator.schemas.messages import RequestEvent, Response
 
@@ -38,10 +39,13 @@ class Requests:
     def send(
         self, now: int, api: str, body: Struct, handler: Handler, timeout_ms: int | None = None
     ) -> None:
-        """Send a request; its answer is waited for `timeout_ms`, by default request.timeout.ms."""
+        """Send a request; its answer is waited for `timeout_ms`, by default request.timeout.ms.
+
+        Raises InvalidGroupIdError without a group: no coordinator is asked anything then.
+        """
         request = RequestEvent(
             request_id=self._new_request_id(),
-            group_id=self._settings.group_id,
+            group_id=group_of(self._settings),
             api=api,
             client_id=self._settings.client_id,
             **{api: body},  # type: ignore[arg-type]

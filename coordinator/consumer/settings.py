@@ -44,10 +44,11 @@ class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
     """Settings of one consumer. Times in ms.
 
     `max_poll_interval_ms` is also the rebalance timeout that JoinGroup carries. Raises ConfigError,
-    naming the setting, without a group_id and for values that contradict each other.
+    naming the setting, for values that contradict each other. Without a group (`group_id` None)
+    nothing is committed.
     """
 
-    group_id: str = ""
+    group_id: str | None = None
     group_instance_id: str | None = None
     client_id: str = ""
     client_rack: str = ""
@@ -70,8 +71,12 @@ class ConsumerSettings(KafkaSettings, frozen=True, kw_only=True):
     internal_leave_group_on_close: bool = True
 
     def __post_init__(self) -> None:
-        if not self.group_id:
-            raise ConfigError("group.id is not set, or empty")
+        if self.group_id == "":
+            raise ConfigError("group.id must not be empty; leave it out for none")
+        if self.group_id is None and self.enable_auto_commit:
+            raise ConfigError(
+                "enable.auto.commit cannot be set to true when default group id (null) is used"
+            )
         if self.group_instance_id == "":
             raise ConfigError("group.instance.id must not be empty; leave it out for none")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
@@ -125,9 +130,12 @@ def _check_assignors(names: tuple[str, ...]) -> None:
 def parse_settings(settings: Mapping[str, Any]) -> ConsumerSettings:
     """Read settings from Kafka's names; the assignors may be one text with commas.
 
-    They are called by their names or by Kafka's Java classes. Raises ConfigError as `typed`.
+    They are called by their names or by Kafka's Java classes. Without a group.id,
+    enable.auto.commit is false by default. Raises ConfigError as `typed`.
     """
     given = dict(settings)
+    if given.get("group.id") is None:
+        given.setdefault("enable.auto.commit", False)
     strategy = given.get("partition.assignment.strategy")
     if strategy is not None:
         given["partition.assignment.strategy"] = _assignor_names(strategy)

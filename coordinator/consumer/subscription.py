@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from enum import Enum
 
 from group_coordinator.coordinator.consumer.positions import (
     OffsetAndMetadata,
@@ -18,45 +19,74 @@ class SubscriptionError(ValueError):
     """A call that the present subscription or assignment does not allow."""
 
 
-class SubscriptionState:
-    """Topics or a pattern, the group's topics, and the assigned partitions with their positions.
+class SubscriptionType(Enum):
+    """Who chooses the partitions: nobody, the group by topics or a pattern, or the user."""
 
-    `topics` are the topics subscribed to; for a pattern, the catalogue's topics that it matches.
-    `group_topics` are those of all members, which the leader watches. `assignment_id` changes with
-    every assignment, so that a fetch of offsets for an earlier one is recognised.
+    NONE = "none"
+    AUTO_TOPICS = "topics"
+    AUTO_PATTERN = "pattern"
+    USER_ASSIGNED = "partitions"
+
+
+class SubscriptionState:
+    """Topics, a pattern or partitions, and the assigned partitions with their positions.
+
+    `mode` changes only from and to NONE. `topics` are the topics subscribed to; for a pattern, the
+    catalogue's topics that it matches. `group_topics` are those of all members, which the leader
+    watches. `assignment_id` changes with every assignment, so that a fetch of offsets for an
+    earlier one is recognised.
     """
 
     def __init__(self) -> None:
+        self.mode = SubscriptionType.NONE
         self.topics: frozenset[str] = frozenset()
         self.pattern: re.Pattern[str] | None = None
         self.group_topics: frozenset[str] = frozenset()
         self.assignment: dict[TopicPartition, Position] = {}
         self.assignment_id = 0
-        self._subscribed = False
 
     # --- subscribing ----------------------------------------------------------------------------
 
     @property
     def is_subscribed(self) -> bool:
         """Whether the group is to assign partitions."""
-        return self._subscribed
+        return self.mode in (SubscriptionType.AUTO_TOPICS, SubscriptionType.AUTO_PATTERN)
 
     def subscribe(self, topics: Iterable[str]) -> None:
         """Subscribe to a list of topics in place of the previous list. Raises SubscriptionError."""
         wanted = frozenset(topics)
         if not wanted or "" in wanted:
             raise SubscriptionError("subscribe() needs topic names; unsubscribe() takes them away")
-        if self.pattern is not None:
-            raise SubscriptionError("subscribed to a pattern already: unsubscribe() first")
-        self._subscribed = True
+        self._set_mode(SubscriptionType.AUTO_TOPICS)
         self.topics = wanted
 
     def subscribe_pattern(self, pattern: re.Pattern[str]) -> None:
-        """Subscribe to every topic whose whole name matches; `match` finds them."""
-        if self._subscribed and self.pattern is None:
-            raise SubscriptionError("subscribed to a list of topics already: unsubscribe() first")
-        self._subscribed = True
+        """Subscribe to every topic whose whole name matches; `match` finds them.
+
+        Raises SubscriptionError.
+        """
+        self._set_mode(SubscriptionType.AUTO_PATTERN)
         self.pattern = pattern
+
+    def assign_from_user(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions and no others, whatever the group does. Raises SubscriptionError.
+
+        A partition that stays assigned keeps its position.
+        """
+        wanted = tuple(partitions)
+        for one in wanted:
+            if not one.topic or one.partition < 0:
+                raise SubscriptionError(f"there is no partition {one.partition} of {one.topic!r}")
+        self._set_mode(SubscriptionType.USER_ASSIGNED)
+        self.assign(wanted)
+
+    def _set_mode(self, mode: SubscriptionType) -> None:
+        if self.mode not in (SubscriptionType.NONE, mode):
+            raise SubscriptionError(
+                "Subscription to topics, partitions and pattern are mutually exclusive: "
+                f"unsubscribe() from the {self.mode.value} first"
+            )
+        self.mode = mode
 
     def match(self, catalogue: Iterable[str]) -> None:
         """Set `topics` to those of the catalogue that the pattern, if any, matches."""
@@ -66,7 +96,7 @@ class SubscriptionState:
 
     def unsubscribe(self) -> None:
         """Forget the subscription and the assignment."""
-        self._subscribed = False
+        self.mode = SubscriptionType.NONE
         self.topics = self.group_topics = frozenset()
         self.pattern = None
         self.assignment = {}

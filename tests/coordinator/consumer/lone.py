@@ -60,7 +60,8 @@ class Lone:
             jitter=lambda: 0.5,
             now=0,
         )
-        self.consumer.subscribe(topics)
+        if topics is not None:
+            self.consumer.subscribe(topics)
         if catalogue is not None:
             self.consumer.update_topics(catalogue)
         self.unanswered: list[m.RequestEvent] = []
@@ -118,6 +119,7 @@ class Lone:
     def find(self) -> None:
         """The coordinator is found."""
         self.poll()
+        self.consumer.tick(self.now)
         self.answer(self.sent("find_coordinator"), body=m.FindCoordinatorResponse(0, 1, "host", 9))
 
     def answer_join(

@@ -102,9 +102,13 @@ def test_assignors_without_a_protocol_in_common(monkeypatch: pytest.MonkeyPatch)
         parse_settings(given)
 
 
-def test_a_group_id_is_needed() -> None:
-    with pytest.raises(ConfigError, match=r"group\.id is not set"):
-        parse_settings({})
+def test_a_consumer_without_a_group_commits_nothing_automatically() -> None:
+    settings = parse_settings({})
+    assert (settings.group_id, settings.enable_auto_commit) == (None, False)
+    assert parse_settings({"group.id": None, "enable.auto.commit": "false"}) == settings
+    match = r"enable\.auto\.commit cannot be set to true when default group id \(null\) is used"
+    with pytest.raises(ConfigError, match=match):
+        parse_settings({"enable.auto.commit": "true"})
     with pytest.raises(ConfigError, match=r"unknown setting 'groupid'; did you mean 'group\.id'"):
         parse_settings({"groupid": "g"})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -22,15 +23,43 @@ def assigned(*partitions: TopicPartition) -> SubscriptionState:
     return state
 
 
-def test_a_list_and_a_pattern_exclude_each_other() -> None:
+_WAYS: dict[str, Callable[[SubscriptionState], None]] = {
+    "topics": lambda state: state.subscribe(["t"]),
+    "pattern": lambda state: state.subscribe_pattern(re.compile("t")),
+    "partitions": lambda state: state.assign_from_user([T0]),
+}
+
+
+@pytest.mark.parametrize("first", _WAYS)
+@pytest.mark.parametrize("second", _WAYS)
+def test_topics_a_pattern_and_partitions_exclude_each_other(first: str, second: str) -> None:
     state = SubscriptionState()
-    state.subscribe(["t"])
-    with pytest.raises(SubscriptionError, match="list of topics"):
-        state.subscribe_pattern(re.compile("t"))
-    state.unsubscribe()
-    state.subscribe_pattern(re.compile("t"))
-    with pytest.raises(SubscriptionError, match="pattern"):
-        state.subscribe(["t"])
+    _WAYS[first](state)
+    _WAYS[first](state)
+    if first != second:
+        before = state.topics, state.pattern, state.assigned, state.mode
+        match = "^Subscription to topics, partitions and pattern are mutually exclusive"
+        with pytest.raises(SubscriptionError, match=match):
+            _WAYS[second](state)
+        assert (state.topics, state.pattern, state.assigned, state.mode) == before
+        state.unsubscribe()
+    _WAYS[second](state)
+    assert state.is_subscribed == (second != "partitions")
+
+
+def test_partitions_of_the_users_own_replace_all_and_those_that_stay_keep_where_they_are() -> None:
+    state = SubscriptionState()
+    state.assign_from_user([T0, T1])
+    state.seek(T0, 4)
+    state.assign_from_user([U0, T0])
+    assert state.assigned == (T0, U0)
+    assert (state.position(T0), state.initializing) == (4, (U0,))
+
+
+@pytest.mark.parametrize("wrong", [("", 0), ("t", -1)])
+def test_partitions_of_the_users_own_have_a_topic_and_a_number(wrong: tuple[str, int]) -> None:
+    with pytest.raises(SubscriptionError, match="no partition"):
+        SubscriptionState().assign_from_user([T0, TopicPartition(*wrong)])
 
 
 @pytest.mark.parametrize("topics", [[], [""]])

@@ -225,10 +225,11 @@ class Load:
     # --- members ----------------------------------------------------------------------------------
 
     def _member(self, group: int, random: Random) -> None:
+        group_id = f"members-{group}"
         while not self._stopping.is_set():
             with GroupMember(
                 self._root,
-                f"members-{group}",
+                group_id,
                 {TOPIC: PARTITIONS},
                 client=self._client,
                 session_timeout_ms=SESSION_MS,
@@ -236,21 +237,20 @@ class Load:
                 default_api_timeout_ms=_ANSWER_MS,
             ) as member:
                 self.book.count("members")
-                self._work(member, monotonic() + random.uniform(*_STAY_S))
+                self._work(member, group_id, monotonic() + random.uniform(*_STAY_S))
 
-    def _work(self, member: GroupMember, until: float) -> None:
+    def _work(self, member: GroupMember, group_id: str, until: float) -> None:
         while not self._stopping.is_set() and monotonic() < until:
             try:
                 work = member.poll_positions(200)
                 with self._gate.at_work() as working:
                     if working and work:
-                        self._commit(member, work)
+                        self._commit(member, group_id, work)
             except _USUAL as error:
                 self.book.count(type(error).__name__)
             sleep(_PAUSE_S)
 
-    def _commit(self, member: GroupMember, work: dict[TopicPartition, int]) -> None:
-        group_id = member.settings.group_id
+    def _commit(self, member: GroupMember, group_id: str, work: dict[TopicPartition, int]) -> None:
         offsets = {partition: position + 1 for partition, position in work.items()}
         for partition, offset in offsets.items():
             self.book.ask(Key(group_id, partition.topic, partition.partition), offset)
