@@ -1,0 +1,68 @@
+"""Which figures of the pages are older than the last change of the product.
+
+    python -m tests.figures
+
+A figure stands beside its date and its commit, as in "23 November 2026, bbb3eed". For each of them
+a line tells the page, the commit, and how many later commits have changed the product.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.pages import PAGES, TOP
+
+PRODUCT = ("coordinator", "pipeline", "schemas", "conf")
+_FIGURE = re.compile(r"\b\d{1,2} [A-Z][a-z]+ \d{4}, ([0-9a-f]{7})\b")
+
+
+class Figure(NamedTuple):
+    """Where a figure stands, `line` from 1, and the commit that it was measured at."""
+
+    page: Path
+    line: int
+    commit: str
+
+
+def figures(pages: Sequence[Path] = PAGES) -> Iterator[Figure]:
+    """Yield the dated figures of the pages, in their order."""
+    for page in pages:
+        for number, line in enumerate(page.read_text("utf-8").splitlines(), 1):
+            for commit in _FIGURE.findall(line):
+                yield Figure(page, number, commit)
+
+
+@cache
+def changes_since(commit: str, repository: Path = TOP) -> int:
+    """Return how many commits after this one have changed the product.
+
+    Raises LookupError for a commit that the repository's history does not have.
+    """
+    found = subprocess.run(
+        ["git", "rev-list", "--count", f"{commit}..HEAD", "--", *PRODUCT],
+        cwd=repository,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if found.returncode:
+        raise LookupError(f"{commit}: {found.stderr.strip()}")
+    return int(found.stdout)
+
+
+def main() -> None:
+    """Print each figure of the pages with its age in commits."""
+    for figure in figures():
+        place = f"{figure.page.relative_to(TOP)}:{figure.line}"
+        changes = changes_since(figure.commit)
+        age = f"{changes} later commits changed the product" if changes else "of this product"
+        print(f"{place}: {figure.commit}: {age}")
+
+
+if __name__ == "__main__":
+    main()

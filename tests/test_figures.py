@@ -1,0 +1,47 @@
+"""The pages' figures carry the commit that they were measured at."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.figures import PRODUCT, Figure, changes_since, figures
+from tests.pages import TOP
+
+
+def _git(repository: Path, *words: str) -> str:
+    command = ["git", "-c", "user.name=n", "-c", "user.email=e@x", *words]
+    return subprocess.run(
+        command, cwd=repository, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def test_a_figure_tells_how_many_commits_have_changed_the_product_since(tmp_path: Path) -> None:
+    _git(tmp_path, "init", "-q")
+    commits = []
+    for number, folder in enumerate((PRODUCT[0], "tests", PRODUCT[1], PRODUCT[1])):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "file").write_text(str(number))
+        _git(tmp_path, "add", "-A")
+        _git(tmp_path, "commit", "-qm", "one")
+        commits.append(_git(tmp_path, "rev-parse", "--short=7", "HEAD"))
+    assert [changes_since(each, tmp_path) for each in commits] == [2, 2, 1, 0]
+    with pytest.raises(LookupError, match="0000000"):
+        changes_since("0000000", tmp_path)
+
+
+def test_a_figure_is_found_by_its_date_and_commit(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# P\n\n**Fast** (`x`, 3 May 2026, 0123abc; and 4 May 2026, 89abcde): 5 ms.\n")
+    assert list(figures([page])) == [Figure(page, 3, "0123abc"), Figure(page, 3, "89abcde")]
+
+
+def test_each_commit_of_the_pages_is_in_the_history() -> None:
+    if _git(TOP, "rev-parse", "--is-shallow-repository") != "false":
+        pytest.skip("a shallow clone has no history to look at")
+    found = list(figures())
+    assert found
+    for figure in found:
+        changes_since(figure.commit)
