@@ -11,10 +11,15 @@ from typing import NamedTuple
 
 import google_crc32c
 
-from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.batch_records import PIECE_BYTES, TooMany, Torn, take_apart
 from group_coordinator.pipeline.gateway.compression import Oversized, Undecodable, decompress
-from group_coordinator.pipeline.topics import NewBatch, TopicConfig
+from group_coordinator.pipeline.topics import (
+    NewBatch,
+    Refused,
+    TopicConfig,
+    check_size,
+    check_times,
+)
 from group_coordinator.schemas.errors import ErrorCode
 
 _HEAD = struct.Struct(">qiibI")
@@ -30,16 +35,6 @@ _WITH_ZSTD = 7
 _NONE = -1
 # What is decompressed of a request at most, bytes: fetch.max.bytes of a consumer by default.
 MOST_BYTES = 52_428_800
-# Times that a column of microseconds holds, ms.
-_MOST_TIME = 2**63 // 1000 - 1
-
-
-class Refused(Failure):
-    """A batch that is not taken; `code` is Kafka's."""
-
-    def __init__(self, code: ErrorCode, why: str) -> None:
-        super().__init__(why)
-        self.code = code
 
 
 class Budget:
@@ -62,6 +57,13 @@ class Opened(NamedTuple):
 
     batch: NewBatch
     size: int
+
+
+def producer_of(data: bytes | None) -> int:
+    """The producer id that a record batch says it is of, -1 where it says none."""
+    if not data or len(data) < _RECORDS_AT:
+        return _NONE
+    return int(_COVERED.unpack_from(data, _HEAD.size)[4])
 
 
 def read_batch(
@@ -89,11 +91,7 @@ def read_batch(
         raise Refused(ErrorCode.CORRUPT_MESSAGE, f"a batch of {len(data)} bytes says {size}")
     if size < len(data):
         raise Refused(ErrorCode.INVALID_RECORD, "a partition is sent one batch at a time")
-    if size > config.max_message_bytes:
-        raise Refused(
-            ErrorCode.MESSAGE_TOO_LARGE,
-            f"a batch of {size} bytes: max.message.bytes is {config.max_message_bytes}",
-        )
+    check_size(size, config)
     view = memoryview(data)
     if google_crc32c.value(data[_HEAD.size :]) != crc:
         raise Refused(ErrorCode.CORRUPT_MESSAGE, "the batch's checksum is wrong")
@@ -133,20 +131,9 @@ def read_batch(
     except TooMany as error:
         raise Refused(ErrorCode.MESSAGE_TOO_LARGE, str(error)) from error
     batch.producer_id, batch.producer_epoch, batch.first_sequence = producer_id, epoch, sequence
-    if config.message_timestamp_type == "CreateTime":
-        _check_times(batch.timestamps, now_ms + config.message_timestamp_after_max_ms)
+    check_times(min(batch.timestamps), max(batch.timestamps), config, now_ms)
     return Opened(batch, len(records) + pieces * PIECE_BYTES)
 
 
 def _old_format(magic: int) -> Refused:
     return Refused(ErrorCode.INVALID_RECORD, f"message format {magic}: only 2 is taken")
-
-
-def _check_times(times: list[int], latest: int) -> None:
-    if max(times) > latest:
-        raise Refused(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"a record's timestamp, {max(times)}, is beyond message.timestamp.after.max.ms",
-        )
-    if min(times) < -_MOST_TIME:
-        raise Refused(ErrorCode.INVALID_TIMESTAMP, f"there is no time {min(times)}")

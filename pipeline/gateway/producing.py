@@ -13,13 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from deltalake.exceptions import DeltaError
-
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.errors import Failure, first_line
-from group_coordinator.pipeline.gateway.produced_batch import Refused, read_batch
-from group_coordinator.pipeline.gateway.producer_ids import ProducerIds
-from group_coordinator.pipeline.topics import Appended, LogAppender, NewBatch, decode_config
+from group_coordinator.pipeline.gateway.produced_batch import producer_of, read_batch
+from group_coordinator.pipeline.topics import (
+    Appended,
+    NewBatch,
+    OneCommit,
+    ProducerIds,
+    Refused,
+    TopicWriter,
+)
 from group_coordinator.schemas.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -51,10 +54,6 @@ class Produced(NamedTuple):
     data: bytes | None
     version: int
     budget: Budget
-
-
-class NotWritten(Failure):
-    """The records may be in the table or not: the store failed. A client sends them again."""
 
 
 def waiting_size(data: bytes | None) -> int:
@@ -165,7 +164,7 @@ class _Writer:
         tell: Callable[[str], None],
     ) -> None:
         self.topic = topic
-        self._config = decode_config(topic.config or "{}")
+        self._writer = TopicWriter(topic)
         self._threads = threads
         self._linger_s = linger_s
         self._settle = settle
@@ -173,7 +172,6 @@ class _Writer:
         self._waiting: deque[_Waiting] = deque()
         self._arrived = asyncio.Event()
         self._stopping = False
-        self._appender: LogAppender | None = None
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def append(self, waiting: _Waiting) -> None:
@@ -214,16 +212,19 @@ class _Writer:
         """Append the first batches, one at least; return what became of each of them."""
         opened = self._open(waiting)
         batches = [each for each in opened if isinstance(each, NewBatch)]
-        outcomes = iter(self._write(batches) if batches else ())
+        outcomes = iter(self._writer.append(batches) if batches else ())
         return [next(outcomes) if isinstance(each, NewBatch) else each for each in opened]
 
     def _open(self, waiting: Sequence[Produced]) -> list[NewBatch | Refused]:
         now = clock_ms()
         found: list[NewBatch | Refused] = []
+        commit = OneCommit()
         size = 0
         for partition, data, version, budget in waiting:
+            if not commit.takes(partition, producer_of(data)):
+                break
             try:
-                opened = read_batch(partition, data, version, self._config, now, budget)
+                opened = read_batch(partition, data, version, self._writer.config, now, budget)
             except Refused as refused:
                 found.append(refused)
                 continue
@@ -237,16 +238,3 @@ class _Writer:
             if size >= _MOST_BYTES:
                 break
         return found
-
-    def _write(self, batches: list[NewBatch]) -> list[Outcome]:
-        try:
-            if self._appender is None:
-                is_append_time = self._config.message_timestamp_type == "LogAppendTime"
-                self._appender = LogAppender(self.topic, is_append_time)
-            return self._appender.append(batches)
-        except Exception as error:
-            if not isinstance(error, (OSError, DeltaError, Failure)):
-                log.exception("topic %s cannot be written", self.topic.topic)
-            else:
-                log.warning("topic %s: %s", self.topic.topic, first_line(error))
-            return [NotWritten(first_line(error))] * len(batches)

@@ -1,9 +1,9 @@
 """Delta tables as topics: a row is a record, with a partition and an offset that never change.
 
 There are two kinds. A user's table is followed, and an index says where its rows are (`indexer`,
-`index`, `table_reader`). A topic's own table, which gateways append to, has the offset in each row,
-and its own log is the index (`log_appender`, `segments`, `log_reader`). Both are read by
-`TableTopics`.
+`index`, `table_reader`). A topic's own table, which gateways and producers append to, has the
+offset in each row, and its own log is the index (`topic_writer`, `segments`, `log_reader`). Both
+are read by `TableTopics`.
 
 Packages above may import the names below, and no module behind them; this package imports
 `pipeline.tables` and `pipeline.delta`. Nothing here knows groups, members or connections, and
@@ -26,12 +26,16 @@ from group_coordinator.pipeline.topics.definition import (
 from group_coordinator.pipeline.topics.errors import (
     CannotFollow,
     InvalidTable,
+    NotWritten,
     OffsetOutOfRange,
+    Refused,
     TableReplaced,
     UnknownTopicOrPartition,
 )
-from group_coordinator.pipeline.topics.log_appender import Appended, LogAppender, NewBatch, Outcome
+from group_coordinator.pipeline.topics.log_appender import Appended, LogAppender, Outcome
 from group_coordinator.pipeline.topics.log_reader import plain_rows
+from group_coordinator.pipeline.topics.new_batch import NewBatch
+from group_coordinator.pipeline.topics.producer_ids import ProducerIds
 from group_coordinator.pipeline.topics.producer_state import (
     InvalidProducerEpoch,
     OutOfOrderSequence,
@@ -46,6 +50,12 @@ from group_coordinator.pipeline.topics.segments import (
 )
 from group_coordinator.pipeline.topics.table_topics import TableTopics
 from group_coordinator.pipeline.topics.topic_config import InvalidConfig, TopicConfig, decode_config
+from group_coordinator.pipeline.topics.topic_writer import (
+    OneCommit,
+    TopicWriter,
+    check_size,
+    check_times,
+)
 
 __all__ = [
     "LOG_APPEND_TIME",
@@ -56,18 +66,25 @@ __all__ = [
     "InvalidTable",
     "LogAppender",
     "NewBatch",
+    "NotWritten",
     "OffsetOutOfRange",
+    "OneCommit",
     "OutOfOrderSequence",
     "Outcome",
     "PartitionSegments",
+    "ProducerIds",
     "Record",
+    "Refused",
     "Segment",
     "Segments",
     "TableReplaced",
     "TableTopics",
     "TopicConfig",
+    "TopicWriter",
     "UnknownTopicOrPartition",
     "check_log_topic",
+    "check_size",
+    "check_times",
     "create_log_topic",
     "create_table_topic",
     "decode_config",

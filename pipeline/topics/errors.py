@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from group_coordinator.pipeline.errors import Failure
+
+if TYPE_CHECKING:
+    from group_coordinator.schemas.errors import ErrorCode
 
 
 class InvalidTable(Failure):
@@ -30,6 +35,22 @@ class UnknownTopicOrPartition(Failure):
 
 class OffsetOutOfRange(Failure):
     """The offset is not between the partition's log start and log end. Kafka's error 1."""
+
+
+class AppendTimeout(Failure):
+    """Records were not appended in time, because other writers were faster each time."""
+
+
+class NotWritten(Failure):
+    """The records may be in the table or not: the store failed. A producer sends them again."""
+
+
+class Refused(Failure):
+    """A batch that is not taken; `code` is Kafka's."""
+
+    def __init__(self, code: ErrorCode, why: str) -> None:
+        super().__init__(why)
+        self.code = code
 
 
 def check_range(topic: str, partition: int, offset: int, log_start: int, log_end: int) -> None:

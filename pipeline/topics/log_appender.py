@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
 from msgspec import Struct
@@ -36,23 +38,22 @@ from group_coordinator.pipeline.delta.stores import open_store
 from group_coordinator.pipeline.delta.table import back_off
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.segment_stats import log_end_id
-from group_coordinator.pipeline.topics.errors import UnknownTopicOrPartition
+from group_coordinator.pipeline.topics.errors import AppendTimeout, UnknownTopicOrPartition
+from group_coordinator.pipeline.topics.new_batch import to_rows
 from group_coordinator.pipeline.topics.producer_state import (
     NO_PRODUCER,
     InvalidProducerEpoch,
     OutOfOrderSequence,
     ProducerBatch,
     Producers,
-    last_sequence,
     merged,
 )
-from group_coordinator.pipeline.topics.record import CREATE_TIME, LOG_APPEND_TIME
 from group_coordinator.pipeline.topics.segments import DELETED, Segments, encode_segment_stats
-from group_coordinator.schemas.tables import TIMESTAMP, TOPIC_RECORDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from group_coordinator.pipeline.topics.new_batch import NewBatch
     from group_coordinator.schemas.rows import TopicTable
 
 log = logging.getLogger(__name__)
@@ -62,34 +63,11 @@ log = logging.getLogger(__name__)
 MOST_COMMITS = 36_000
 # How long it is tried to find out whether a commit stands, s.
 _SETTLE_S = 10.0
-_HEADERS = TOPIC_RECORDS.schema.field("headers").type
 # Of how many producers' partitions it is remembered what could not be written.
 _MOST_UNWRITTEN = 10_000
 # Columns of which a dictionary is shorter, and those whose bounds a reader looks up.
 _REPEATING = ["topic", "timestampType", "key"]
 _BOUNDED = ["offset", "timestamp"]
-_Headers = tuple[tuple[str, "bytes | None"], ...]
-
-
-class NewBatch(Struct):
-    """Records of one producer for one partition, in their order; `timestamps` in ms.
-
-    `headers` None: no record has any. `producer_id` -1: the producer is not idempotent.
-    """
-
-    partition: int
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    timestamps: list[int]
-    headers: list[_Headers] | None = None
-    producer_id: int = NO_PRODUCER
-    producer_epoch: int = -1
-    first_sequence: int = -1
-
-    @property
-    def last_sequence(self) -> int:
-        """The sequence of its last record."""
-        return last_sequence(self.first_sequence, len(self.values))
 
 
 class Appended(Struct, frozen=True):
@@ -160,11 +138,12 @@ def _series(batch: NewBatch) -> tuple[int, int, int]:
 
 
 class _Written(Struct, frozen=True):
-    """A file that no commit names yet, and the offset of its first record."""
+    """A file that no commit names yet, the offset of its first record, and their append time."""
 
     base: int
     file: DataFile
     begun: Freshness
+    append_time: int | None
 
 
 class LogAppender:
@@ -185,17 +164,18 @@ class LogAppender:
         # Whether a commit of the append under way may be in the table, or come to be.
         self._may_stand = False
 
-    def append(self, batches: Sequence[NewBatch]) -> list[Outcome]:
+    def append(self, batches: Sequence[NewBatch], until: float = inf) -> list[Outcome]:
         """Append in one commit; return each batch's outcome, once the commit stands.
 
         A repeated batch of an idempotent producer has the outcome of the first one. Of a topic that
         is deleted, UnknownTopicOrPartition is the outcome of all batches. Raises CommitStateUnknown
         where it cannot be found out whether the commit stands, and another OSError, DeltaError or
-        Failure where nothing was written. Of a producer that the log does not know, no batch is
+        Failure where nothing was written: AppendTimeout where other writers were faster until
+        `until`, s of `clock.monotonic`. Of a producer that the log does not know, no batch is
         written then before the one that failed is sent again.
         """
         try:
-            outcomes = self._append(batches)
+            outcomes = self._append(batches, until)
         except (OSError, DeltaError, Failure):
             self._note_unwritten(batches)
             raise
@@ -212,7 +192,7 @@ class LogAppender:
         for series in list(self._unwritten)[:-_MOST_UNWRITTEN]:
             del self._unwritten[series]
 
-    def _append(self, batches: Sequence[NewBatch]) -> list[Outcome]:
+    def _append(self, batches: Sequence[NewBatch], until: float) -> list[Outcome]:
         now = clock_ms() if self._is_append_time else None
         written: dict[int, _Written] = {}
         self._may_stand = False
@@ -236,6 +216,10 @@ class LogAppender:
                 self._write(plan, written, now)
                 if not written or self._commit(plan, written):
                     break
+                if monotonic() >= until:
+                    raise AppendTimeout(
+                        f"others appended to {self._topic.topic!r}, {attempt + 1} times first"
+                    )
             except CommitStateUnknown:
                 raise
             except (OSError, DeltaError, Failure):
@@ -248,12 +232,16 @@ class LogAppender:
         except (OSError, DeltaError, Failure) as error:
             # The commit stands. What it did is read by the next append.
             log.warning("%s is read again: %s", self._topic.table, error)
-        return [self._outcome(*each, now) for each in zip(batches, plan.outcomes, strict=True)]
+        times = {number: each.append_time for number, each in written.items()}
+        return [
+            self._outcome(*each, times.get(each[0].partition, now))
+            for each in zip(batches, plan.outcomes, strict=True)
+        ]
 
-    def _outcome(self, batch: NewBatch, found: int | Failure, now: int | None) -> Outcome:
+    def _outcome(self, batch: NewBatch, found: int | Failure, append_time: int | None) -> Outcome:
         if isinstance(found, Failure):
             return found
-        return Appended(found, self._segments.partition(batch.partition).log_start, now)
+        return Appended(found, self._segments.partition(batch.partition).log_start, append_time)
 
     # --- files ------------------------------------------------------------------------------------
 
@@ -273,12 +261,11 @@ class LogAppender:
         self, partition: int, placed: list[tuple[NewBatch, int]], now: int | None
     ) -> _Written:
         begun = Freshness.of_now()
-        batches = [batch for batch, _ in placed]
         base = placed[0][1]
-        times = [time for batch in batches for time in batch.timestamps]
         if now is not None:
-            times = [now] * len(times)
-        rows = self._rows(batches, base, times, now is not None)
+            # The last writer's clock may be ahead of this one's.
+            now = max(now, self._segments.partition(partition).latest_timestamp)
+        rows, times = to_rows(self._topic.topic, [batch for batch, _ in placed], base, now)
         values: dict[str, str | None] = {"partition": str(partition)}
         path = new_path(values, "snappy")
         sink = pa.BufferOutputStream()
@@ -303,27 +290,11 @@ class LogAppender:
             for batch, batch_base in placed
             if batch.producer_id != NO_PRODUCER
         ]
-        bounds = (base, base + len(times), min(times), max(times))
+        span = pc.min_max(times).as_py()
+        bounds = (base, base + len(times), span["min"], span["max"])
         stats = encode_segment_stats(len(times), bounds, merged(known))
         file = DataFile(path, content.size, modified_ms, len(times), values, stats)
-        return _Written(base, file, begun)
-
-    def _rows(
-        self, batches: list[NewBatch], base: int, times: list[int], is_append_time: bool
-    ) -> pa.Table:
-        count = len(times)
-        columns = {
-            "key": pa.array([key for batch in batches for key in batch.keys], pa.binary()),
-            "value": pa.array([value for batch in batches for value in batch.values], pa.binary()),
-            "topic": pa.repeat(pa.scalar(self._topic.topic, pa.string()), count),
-            "offset": pa.array(range(base, base + count), pa.int64()),
-            "timestamp": pa.array(times, pa.timestamp("ms", "UTC")).cast(TIMESTAMP),
-            "timestampType": pa.repeat(
-                pa.scalar(LOG_APPEND_TIME if is_append_time else CREATE_TIME, pa.int32()), count
-            ),
-            "headers": _headers(batches, count),
-        }
-        return pa.table(columns)
+        return _Written(base, file, begun, now)
 
     def _discard(self, written: Mapping[int, _Written]) -> None:
         """Delete files that no commit names; VACUUM deletes what is left behind."""
@@ -412,14 +383,3 @@ def _keep_short(table: str, version: int, known: Mapping[int, bytes]) -> None:
         trim_log(table, version - MOST_COMMITS)
     except (OSError, DeltaError, LogGone) as error:
         log.warning("the log of %s was not trimmed: %s", table, error)
-
-
-def _headers(batches: Sequence[NewBatch], count: int) -> pa.Array:
-    """The column of the headers: null for a record without any, as in Spark's Kafka source."""
-    if all(batch.headers is None for batch in batches):
-        return pa.nulls(count, _HEADERS)
-    found: list[list[dict[str, object]] | None] = []
-    for batch in batches:
-        for each in batch.headers or [()] * len(batch.values):
-            found.append([{"key": key, "value": value} for key, value in each] or None)
-    return pa.array(found, _HEADERS)

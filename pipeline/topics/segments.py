@@ -97,6 +97,8 @@ class PartitionSegments:
         self.log_end = 0
         self.segments: list[Segment] = []
         self.producers = Producers()
+        # The latest timestamp that was seen, of segments that are gone, too.
+        self.latest_timestamp = -1
         # Whether segments have overlapped, so that an earlier one may end after a later one.
         self._overlap = False
 
@@ -140,6 +142,7 @@ class PartitionSegments:
         self._overlap |= any(each.base < segment.end for each in after)
         self.segments.insert(place, segment)
         self.log_end = max(self.log_end, segment.end)
+        self.latest_timestamp = max(self.latest_timestamp, segment.max_timestamp)
 
     def drop(self, path: str, base: int) -> None:
         """Remove the segment of a file."""

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 from group_coordinator.coordinator.authorization import TOPIC, WRITE
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.gateway.api import Api
-from group_coordinator.pipeline.gateway.produced_batch import Budget, Refused
-from group_coordinator.pipeline.gateway.producing import NotWritten, Produced, waiting_size
+from group_coordinator.pipeline.gateway.produced_batch import Budget
+from group_coordinator.pipeline.gateway.producing import Produced, waiting_size
 from group_coordinator.pipeline.gateway.wire import InvalidFrame
 from group_coordinator.pipeline.topics import (
     Appended,
     InvalidProducerEpoch,
+    NotWritten,
     OutOfOrderSequence,
+    Refused,
     UnknownTopicOrPartition,
 )
 from group_coordinator.schemas.errors import ErrorCode

@@ -30,11 +30,16 @@ from group_coordinator.pipeline.admin.changes import delete_topic
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.gateway.apis import fetch
 from group_coordinator.pipeline.gateway.brokers import Broker
-from group_coordinator.pipeline.gateway.producer_ids import ProducerIds
 from group_coordinator.pipeline.gateway.record_batch import encode_batch
 from group_coordinator.pipeline.gateway_settings import GatewaySettings
 from group_coordinator.pipeline.tables.topics import create_topic
-from group_coordinator.pipeline.topics import LogAppender, Record, TableTopics, create_log_topic
+from group_coordinator.pipeline.topics import (
+    LogAppender,
+    ProducerIds,
+    Record,
+    TableTopics,
+    create_log_topic,
+)
 from group_coordinator.pipeline.topics.definition import Definitions
 from group_coordinator.schemas.errors import ErrorCode
 from tests.pipeline.gateway.raw import connected, heartbeat
@@ -278,8 +283,8 @@ def test_a_batch_whose_acknowledgement_was_lost_is_written_once(
     append = LogAppender.append
     killed: list[int] = []
 
-    def dies(self: LogAppender, batches: Any) -> Any:
-        outcomes = append(self, batches)
+    def dies(self: LogAppender, *args: Any) -> Any:
+        outcomes = append(self, *args)
         if not killed:
             killed.append(len(outcomes))
             raise OSError("killed after the commit")
@@ -313,10 +318,10 @@ def test_who_finds_no_room_behind_what_waits_is_disconnected_and_sends_again(
     create_log_topic(root, "hangs", 1)
     append, begun, goes_on = LogAppender.append, threading.Event(), threading.Event()
 
-    def hangs(self: LogAppender, batches: Any) -> Any:
+    def hangs(self: LogAppender, *args: Any) -> Any:
         begun.set()
         assert goes_on.wait(30)
-        return append(self, batches)
+        return append(self, *args)
 
     monkeypatch.setattr(LogAppender, "append", hangs)
     settings = GatewaySettings(queued_max_request_bytes=1)

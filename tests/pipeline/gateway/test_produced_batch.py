@@ -15,14 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from group_coordinator.pipeline.gateway.produced_batch import (
-    MOST_BYTES,
-    Budget,
-    Refused,
-    read_batch,
-)
+from group_coordinator.pipeline.gateway.produced_batch import MOST_BYTES, Budget, read_batch
 from group_coordinator.pipeline.gateway.record_batch import encode_batch, varint
-from group_coordinator.pipeline.topics import NewBatch, Record, TopicConfig
+from group_coordinator.pipeline.topics import NewBatch, Record, Refused, TopicConfig
 from group_coordinator.schemas.errors import ErrorCode
 from tests.examples import texts
 

@@ -97,11 +97,11 @@ class Slow:
         self.batches: list[int] = []
         append = LogAppender.append
 
-        def slow(appender: LogAppender, batches: Sequence[NewBatch]) -> list[Outcome]:
+        def slow(appender: LogAppender, batches: Sequence[NewBatch], until: float) -> list[Outcome]:
             self.batches.append(len(batches))
             self.begun.set()
             assert self.go.wait(LIMIT_S)
-            return append(appender, batches)
+            return append(appender, batches, until)
 
         monkeypatch.setattr(LogAppender, "append", slow)
 
@@ -272,3 +272,19 @@ def test_what_follows_a_first_batch_that_could_not_be_written_waits_for_it(
         return [await gateway.sends(number) for number in (0, 1, 0, 1)]
 
     assert told(root, story) == [FAILED, OUT_OF_ORDER, (0, 0), (0, 1)]
+
+
+def test_a_commit_has_five_batches_of_a_producer_and_partition(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or the log would not know the first of six again, if their client sent them once more."""
+    slow = Slow(monkeypatch)
+
+    async def story(gateway: Gateway) -> Any:
+        requests = [gateway.sends(number) for number in range(7)]
+        await slow.holds()
+        slow.go.set()
+        return await asyncio.gather(*requests)
+
+    assert told(root, story) == [(0, number) for number in range(7)]
+    assert slow.batches == [5, 2]

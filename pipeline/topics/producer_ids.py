@@ -1,7 +1,7 @@
-"""Ids of idempotent producers, each given once over all gateways of a root and all their starts.
+"""Ids of idempotent producers, each given once over all gateways and producers of a root.
 
-A gateway takes a block of ids by being the first to write the block's number, as a version of one
-application in the transaction identifiers of the `gateways` table.
+A gateway, or a producer, takes a block of ids by being the first to write the block's number, as a
+version of one application in the transaction identifiers of the `gateways` table.
 
 Source: Apache Kafka, ProducerIdManager, whose blocks have 1000 ids, too.
 """

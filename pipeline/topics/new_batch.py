@@ -1,0 +1,93 @@
+"""The records that a producer appends, and the rows of a topic's own table that they become."""
+
+from __future__ import annotations
+
+from itertools import chain, groupby
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from msgspec import Struct
+
+from group_coordinator.pipeline.topics.producer_state import NO_PRODUCER, last_sequence
+from group_coordinator.pipeline.topics.record import CREATE_TIME, LOG_APPEND_TIME
+from group_coordinator.schemas.tables import TIMESTAMP, TOPIC_RECORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+Headers = tuple[tuple[str, "bytes | None"], ...]
+HEADERS = TOPIC_RECORDS.schema.field("headers").type
+
+
+class NewBatch(Struct):
+    """Records of one producer for one partition, in their order; `timestamps` in ms.
+
+    A column is a list, or an Arrow array: of binary, of int64 for the timestamps, and of `HEADERS`.
+    `headers` None: no record has any. `producer_id` -1: the producer is not idempotent.
+    """
+
+    partition: int
+    keys: list[bytes | None] | pa.Array
+    values: list[bytes | None] | pa.Array
+    timestamps: list[int] | pa.Array
+    headers: list[Headers] | pa.Array | None = None
+    producer_id: int = NO_PRODUCER
+    producer_epoch: int = -1
+    first_sequence: int = -1
+
+    @property
+    def last_sequence(self) -> int:
+        """The sequence of its last record."""
+        return last_sequence(self.first_sequence, len(self.values))
+
+
+def to_rows(
+    topic: str, batches: Sequence[NewBatch], base: int, append_time: int | None
+) -> tuple[pa.Table, pa.ChunkedArray]:
+    """Return the rows of one partition's batches, the first at offset `base`, and their times.
+
+    `append_time`: the timestamp of all, ms, where it is not the producers'. The times are in ms.
+    """
+    count = sum(len(batch.values) for batch in batches)
+    if append_time is None:
+        times = _column((batch.timestamps for batch in batches), pa.int64())
+    else:
+        times = pa.chunked_array([pa.repeat(pa.scalar(append_time, pa.int64()), count)])
+    kind = CREATE_TIME if append_time is None else LOG_APPEND_TIME
+    columns = {
+        "key": _column((batch.keys for batch in batches), pa.binary()),
+        "value": _column((batch.values for batch in batches), pa.binary()),
+        "topic": pa.repeat(pa.scalar(topic, pa.string()), count),
+        "offset": pa.array(range(base, base + count), pa.int64()),
+        "timestamp": times.cast(pa.timestamp("ms", "UTC")).cast(TIMESTAMP),
+        "timestampType": pa.repeat(pa.scalar(kind, pa.int32()), count),
+        "headers": _headers(batches, count),
+    }
+    return pa.table(columns), times
+
+
+def _column(parts: Iterable[Any], kind: pa.DataType) -> pa.ChunkedArray:
+    """One column of the batches' parts, be they lists or arrays; neighbouring lists are a chunk."""
+    chunks: list[pa.Array] = []
+    for are_lists, run in groupby(parts, lambda part: isinstance(part, list)):
+        if are_lists:
+            chunks.append(pa.array(list(chain.from_iterable(run)), kind))
+        else:
+            chunks.extend(run)
+    return pa.chunked_array(chunks, kind)
+
+
+def _headers(batches: Sequence[NewBatch], count: int) -> pa.Array | pa.ChunkedArray:
+    """The column of the headers: null for a record without any, as in Spark's Kafka source."""
+    if all(batch.headers is None for batch in batches):
+        return pa.nulls(count, HEADERS)
+    return pa.chunked_array([_headers_of(batch) for batch in batches], HEADERS)
+
+
+def _headers_of(batch: NewBatch) -> pa.Array:
+    if batch.headers is None:
+        return pa.nulls(len(batch.values), HEADERS)
+    if isinstance(batch.headers, pa.Array):
+        return batch.headers
+    rows = [[{"key": key, "value": value} for key, value in each] or None for each in batch.headers]
+    return pa.array(rows, HEADERS)

@@ -1,0 +1,98 @@
+"""The one writer of a topic's own table, a gateway's and a producer's: what is taken, and how.
+
+Source of what is refused: Apache Kafka, LogValidator.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from math import inf
+from typing import TYPE_CHECKING
+
+from deltalake.exceptions import DeltaError
+
+from group_coordinator.pipeline.errors import Failure, first_line
+from group_coordinator.pipeline.topics.errors import NotWritten, Refused
+from group_coordinator.pipeline.topics.log_appender import LogAppender
+from group_coordinator.pipeline.topics.producer_state import BATCHES_KEPT, NO_PRODUCER
+from group_coordinator.pipeline.topics.topic_config import decode_config
+from group_coordinator.schemas.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from group_coordinator.pipeline.topics.log_appender import Outcome
+    from group_coordinator.pipeline.topics.new_batch import NewBatch
+    from group_coordinator.pipeline.topics.topic_config import TopicConfig
+    from group_coordinator.schemas.rows import TopicTable
+
+log = logging.getLogger(__name__)
+
+# Times that a column of microseconds holds, ms.
+_MOST_TIME = 2**63 // 1000 - 1
+
+
+class TopicWriter:
+    """Appends to one topic with a table of its own; for one thread at a time."""
+
+    def __init__(self, topic: TopicTable) -> None:
+        self.topic = topic
+        self.config = decode_config(topic.config or "{}")
+        self._appender: LogAppender | None = None
+
+    def append(self, batches: Sequence[NewBatch], until: float = inf) -> list[Outcome]:
+        """Append in one commit; return each batch's outcome, as `LogAppender.append` does.
+
+        What that raises, NotWritten is here the outcome of all batches, whose message says why.
+        """
+        try:
+            if self._appender is None:
+                is_append_time = self.config.message_timestamp_type == "LogAppendTime"
+                self._appender = LogAppender(self.topic, is_append_time)
+            return self._appender.append(batches, until)
+        except Exception as error:
+            if not isinstance(error, (OSError, DeltaError, Failure)):
+                log.exception("topic %s cannot be written", self.topic.topic)
+            else:
+                log.warning("topic %s: %s", self.topic.topic, first_line(error))
+            return [NotWritten(first_line(error))] * len(batches)
+
+
+class OneCommit:
+    """Which batches may be one commit: at most BATCHES_KEPT of a producer and partition.
+
+    Of more the log would not know the first ones again when they are repeated.
+    """
+
+    def __init__(self) -> None:
+        self._counts: Counter[tuple[int, int]] = Counter()
+
+    def takes(self, partition: int, producer_id: int) -> bool:
+        """Whether another batch may be in the commit, behind those that it took before."""
+        if producer_id == NO_PRODUCER:
+            return True
+        self._counts[partition, producer_id] += 1
+        return self._counts[partition, producer_id] <= BATCHES_KEPT
+
+
+def check_size(size: int, config: TopicConfig) -> None:
+    """Raise Refused for a record batch of more bytes than the topic takes."""
+    if size > config.max_message_bytes:
+        raise Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {size} bytes: max.message.bytes is {config.max_message_bytes}",
+        )
+
+
+def check_times(least: int, latest: int, config: TopicConfig, now_ms: int) -> None:
+    """Raise Refused for records with timestamps, ms, that the topic does not take at `now_ms`."""
+    if config.message_timestamp_type != "CreateTime":
+        return
+    if latest > now_ms + config.message_timestamp_after_max_ms:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"a record's timestamp, {latest}, is beyond message.timestamp.after.max.ms",
+        )
+    if least < -_MOST_TIME:
+        raise Refused(ErrorCode.INVALID_TIMESTAMP, f"there is no time {least}")
