@@ -16,13 +16,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import Freshness
-from group_coordinator.pipeline.delta.commit import COMMITTABLE_S, Bound, Changes, Move
-from group_coordinator.pipeline.delta.data_files import DataFile, new_path
-from group_coordinator.pipeline.delta.layout import LayOut, Layout, write_parquet
+from group_coordinator.pipeline.delta.commit import Bound, Changes, Move
+from group_coordinator.pipeline.delta.data_files import (
+    COMMITTABLE_S,
+    DataFile,
+    LayOut,
+    Layout,
+    write_rows,
+)
 from group_coordinator.pipeline.delta.protocol import check_writable
 from group_coordinator.pipeline.delta.stores import open_store
 from group_coordinator.pipeline.delta.writer import TooOld, Writer
@@ -30,6 +33,8 @@ from group_coordinator.pipeline.delta.writer import TooOld, Writer
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
+
+    import pyarrow as pa
 
     from group_coordinator.pipeline.delta.epoch import Epoch
 
@@ -47,7 +52,7 @@ class Appender:
 
     With an `epoch` it appends only while the table records no later epoch of that node. With
     `flushed` an append to a disk has outlived a loss of power when it returns. `lay_out` says how
-    rows become a file (`pipeline.delta.layout`).
+    rows become a file (`pipeline.delta.data_files`).
 
     Raises deltalake's TableNotFoundError when it is made, and UnsupportedTable, also by any append,
     if the table asks for more than is written here (`pipeline.delta.protocol`).
@@ -78,7 +83,6 @@ class Appender:
         table or not: repeated under the same application and version it is not written twice. An
         append that raised NotFlushed is the last one: each later one raises it, too.
         """
-        self._writer.check_flushed()
         while True:
             try:
                 return self._append(rows, app_id, version)
@@ -111,9 +115,7 @@ class Appender:
         return None if snapshot.features else snapshot.state.files.keys()
 
     def _append(self, rows: pa.Table | None, app_id: str | None, version: int) -> bool:
-        found: Mapping[str, int | None] = self._writer.snapshot.versions(
-            [] if app_id is None else [app_id]
-        )
+        found = self._writer.versions([] if app_id is None else [app_id])
         if _is_written(found, app_id, version):
             return False
         begun = Freshness.of_now()
@@ -156,15 +158,8 @@ class Appender:
     def _write(self, rows: pa.Table) -> DataFile:
         """Write the rows, which are of one partition, as a file that is not yet the table's."""
         names = self._writer.snapshot.state.partition_by
-        values: dict[str, str | None] = {name: str(rows.column(name)[0].as_py()) for name in names}
-        path = new_path(values, "snappy")
-        layout = self._lay_out(rows)
-        buffer = pa.BufferOutputStream()
-        write_parquet(buffer, layout, names)
-        content = buffer.getvalue()
-        modified_ms = self._store.write(path, content, self._flushed)
-        tags = dict(layout.tags)
-        return DataFile(path, content.size, modified_ms, rows.num_rows, values, tags=tags)
+        values = {name: str(rows.column(name)[0].as_py()) for name in names}
+        return write_rows(self._store, self._lay_out(rows), values, self._flushed)
 
 
 def _is_written(found: Mapping[str, int | None], app_id: str | None, version: int) -> bool:

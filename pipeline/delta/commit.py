@@ -1,33 +1,120 @@
-"""What one commit does to a table: files in, files out, transaction identifiers moved.
+"""A commit: what it does to a table, and its content, one action of JSON a line.
 
 A commit says which versions of transaction identifiers it stands behind, and is created only after
 a version at which they are as it says. Nobody else compares values: another engine's append moves
 an identifier whatever it was.
+
+A commit is read into `Action`, which has only the fields that somebody here needs. Neither Arrow
+nor delta-rs is imported: commands that only ask DuckDB read logs by this too. Source: Delta's
+PROTOCOL.md, "Actions".
 """
 
 from __future__ import annotations
 
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.actions import COMMIT_ID, ENGINE, EXPECTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from group_coordinator.pipeline.delta.data_files import DataFile
 
+ENGINE = "group-coordinator"
+# The field of commitInfo that says which version each transaction identifier had before the commit,
+# null for one that was never set. The commit stands only behind these versions.
+EXPECTED = "expectedVersions"
 
-# A data file that no commit names yet may be committed until it is so old, s. VACUUM takes whole
-# hours, and spares younger files: of a writer that stood still for longer, as on a laptop that
-# slept, the file may be gone, and a table of which a file is gone cannot be read.
-COMMITTABLE_S = 1_800.0
 
+class NotWhole(OSError):
+    """A file of a table of which a part was read: a later read may find the rest."""
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+class _NamedFile(Struct, frozen=True, rename="camel"):
+    path: str
+
+    @property
+    def file(self) -> str:
+        """The path below the table's root."""
+        return unquote(self.path)
+
+
+class AddedFile(_NamedFile, frozen=True):
+    """A file that a commit adds; `path` is as the log has it, encoded as a URL. Times in ms.
+
+    `size`, bytes, is None where another engine has left it out: it is not known, and not 0. `stats`
+    is JSON. `tags`: what else its writer says of it (`pipeline.delta.data_files.Layout`).
+    """
+
+    size: int | None = None
+    modification_time: int = 0
+    partition_values: dict[str, str | None] = {}
+    data_change: bool = True
+    stats: str | None = None
+    tags: dict[str, str | None] | None = None
+    deletion_vector: dict[str, Any] | None = None
+
+
+class RemovedFile(_NamedFile, frozen=True):
+    """A file that a commit removes."""
+
+    data_change: bool = True
+
+
+class Transaction(Struct, frozen=True, rename="camel"):
+    """The version to which an application has come."""
+
+    app_id: str
+    version: int
+
+
+class Action(Struct, rename="camel"):
+    """One line of a commit; exactly one field is set, or none for an action that is not needed."""
+
+    add: AddedFile | None = None
+    remove: RemovedFile | None = None
+    txn: Transaction | None = None
+    # Verbatim: a description that was read and written anew is another one to Spark.
+    meta_data: dict[str, Any] | None = None
+    protocol: dict[str, Any] | None = None
+    # Of any type: another engine may mean something else by the names.
+    commit_info: Any = None
+
+
+_decode_action = msgspec.json.Decoder(Action).decode
 _encode = msgspec.json.Encoder().encode
+
+
+def parse_commit(content: bytes) -> list[Action]:
+    """Return the actions of a commit's content.
+
+    Raises NotWhole for content that is cut off. At a line's end that is told by the number that our
+    commits have of their actions; of other engines' commits, and of earlier releases', it is not
+    known.
+    """
+    lines = [line for line in content.splitlines() if line]
+    if not lines:
+        raise NotWhole("a commit is empty")
+    try:
+        actions = [_decode_action(line) for line in lines]
+    except msgspec.MsgspecError as error:
+        raise NotWhole(f"a commit is cut off: {error}") from error
+    info = actions[0].commit_info
+    is_ours = isinstance(info, dict) and info.get("engineInfo") == ENGINE
+    if is_ours and info.get("numActions") not in (None, len(lines)):
+        raise NotWhole(f"a commit has {len(lines)} of {info['numActions']} actions")
+    return actions
+
+
+# --- what is written ------------------------------------------------------------------------------
 
 
 class Move(NamedTuple):
@@ -62,24 +149,13 @@ class Changes(Struct, frozen=True):
     bounds: Sequence[Bound] = ()
     data_change: bool = True
 
-    @property
-    def app_ids(self) -> list[str]:
-        """The identifiers that are moved, or read."""
-        return [*(each.app_id for each in self.moves), *(each.app_id for each in self.bounds)]
-
-    def are_forbidden(self, versions: Mapping[str, int | None]) -> bool:
-        """Whether the versions of the identifiers forbid them."""
-        return any(versions[each.app_id] != each.expected for each in self.moves) or any(
-            (versions[each.app_id] or 0) > each.at_most for each in self.bounds
-        )
-
-    def actions(self) -> list[dict[str, Any]]:
-        """Return the actions of the commit."""
+    def commit(self, expected: Mapping[str, int | None], flushed: bool) -> Commit:
+        """Return the commit that does it; see `Commit`."""
         now_ms = clock_ms()
-        found = [txn_action(each.app_id, each.to, now_ms) for each in self.moves]
-        found += [remove_action(file, now_ms, self.data_change) for file in self.remove]
-        found += [add_action(file, self.data_change) for file in self.add]
-        return found
+        actions = [txn_action(each.app_id, each.to, now_ms) for each in self.moves]
+        actions += [remove_action(file, now_ms, self.data_change) for file in self.remove]
+        actions += [add_action(file, self.data_change) for file in self.add]
+        return Commit(actions, not self.remove, flushed, expected)
 
 
 class Commit:
@@ -87,7 +163,7 @@ class Commit:
 
     `expected`: the version that each transaction identifier it stands behind has at its
     predecessor, None for one that was never set; another one makes the commit void where it comes
-    late (`pipeline.delta.late_commits`).
+    late (`pipeline.delta.log_trim`).
 
     `may_stand` is whether the commit may be in the table: False until the first attempt to create
     it, and again once another writer's commit was read under the version of that attempt.
@@ -103,15 +179,14 @@ class Commit:
         flushed: bool = True,
         expected: Mapping[str, int | None] | None = None,
     ) -> None:
-        # The identifier makes each content unique, also of two commits that say the same.
-        info = commit_info(is_blind_append, str(uuid.uuid4()), len(actions))
+        info = commit_info(is_blind_append, len(actions))
         if expected:
             info["commitInfo"][EXPECTED] = dict(expected)
         self.content = encode_commit([info, *actions])
+        # As everybody will read them.
+        self.actions = parse_commit(self.content)
         self.flushed = flushed
         self.may_stand = False
-        self.added = {each["add"]["path"] for each in actions if "add" in each}
-        self.removed = {each["remove"]["path"] for each in actions if "remove" in each}
 
 
 def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:
@@ -119,9 +194,7 @@ def encode_commit(actions: Sequence[dict[str, Any]]) -> bytes:
     return b"\n".join(map(_encode, actions))
 
 
-def commit_info(
-    is_blind_append: bool, commit_id: str, others: int, operation: str = "WRITE"
-) -> dict[str, Any]:
+def commit_info(is_blind_append: bool, others: int, operation: str = "WRITE") -> dict[str, Any]:
     """Return the action that says who commits; a blind append depends on nothing that was read.
 
     It is a commit's first, and `others` is how many actions follow it.
@@ -132,7 +205,8 @@ def commit_info(
         "operationParameters": {"mode": "Append"},
         "isBlindAppend": is_blind_append,
         "engineInfo": ENGINE,
-        COMMIT_ID: commit_id,
+        # Each content is another one, also of two commits that say the same. Spark's name for it.
+        "txnId": str(uuid.uuid4()),
         "numActions": 1 + others,
     }
     return {"commitInfo": info}
@@ -144,14 +218,17 @@ def txn_action(app_id: str, version: int, now_ms: int) -> dict[str, Any]:
 
 
 def add_action(file: DataFile, data_change: bool = True) -> dict[str, Any]:
-    """Return the action that adds a file; `data_change` False says that its rows are not new."""
+    """Return the action that adds a file; `data_change` False says that its rows are not new.
+
+    A file without statistics has the number of its rows for these.
+    """
     added: dict[str, Any] = {
         "path": file.path,
         "partitionValues": file.partition,
         "size": file.size,
         "modificationTime": file.modified_ms,
         "dataChange": data_change,
-        "stats": encode_stats(file),
+        "stats": file.stats or _encode({"numRecords": file.records}).decode(),
     }
     if file.tags:
         added["tags"] = file.tags
@@ -169,10 +246,3 @@ def remove_action(file: DataFile, deleted_ms: int, data_change: bool) -> dict[st
         "size": file.size,
     }
     return {"remove": removed}
-
-
-def encode_stats(file: DataFile) -> str:
-    """Return a file's statistics as JSON: the number of its rows alone if it has no others."""
-    if file.stats is not None:
-        return file.stats
-    return _encode({"numRecords": file.records}).decode()

@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow.fs import FileSystem
 
 from group_coordinator.pipeline import background
-from group_coordinator.pipeline.delta.actions import parse_commit
+from group_coordinator.pipeline.delta.commit import parse_commit
 from group_coordinator.pipeline.delta.commit_reader import read_commit
 from group_coordinator.pipeline.delta.side_by_side import AT_ONCE
 from group_coordinator.pipeline.delta.store_files import is_in_store

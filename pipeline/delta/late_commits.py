@@ -27,8 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from group_coordinator.pipeline.delta.actions import EXPECTED, Action, parse_commit
-from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.commit import EXPECTED, Action, Commit, parse_commit
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 
@@ -97,10 +96,10 @@ def _bring(table: Path, lines: list[dict[str, Any]], actions: list[Action]) -> i
             return None
         commit = Commit(rest, expected=expected)
         try:
-            snapshot.log.create(commit, snapshot.state.version + 1)
+            snapshot.create(commit)
         except FileExistsError:
             continue
-        return snapshot.state.version + 1
+        return snapshot.state.version
 
 
 def _expected(actions: Sequence[Action]) -> dict[str, int | None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from group_coordinator.pipeline.delta.actions import Action, parse_commit
+from group_coordinator.pipeline.delta.commit import Action, parse_commit
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
 from group_coordinator.pipeline.delta.log import LogGone, open_log
 from group_coordinator.pipeline.delta.protocol import writer_features
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyarrow.fs import FileSystem
 
-    from group_coordinator.pipeline.delta.actions import AddedFile
+    from group_coordinator.pipeline.delta.commit import AddedFile
 
 _COLUMNS = ("add", "txn", "metaData", "protocol")
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from group_coordinator.pipeline.clock import Freshness
-from group_coordinator.pipeline.delta.actions import Action, NotWhole, parse_commit
+from group_coordinator.pipeline.delta.commit import Action, NotWhole, parse_commit
 from group_coordinator.pipeline.delta.store import NotFlushed, Outcome, Store
 from group_coordinator.pipeline.delta.stores import open_store
 from group_coordinator.pipeline.delta.table import (
@@ -106,18 +106,20 @@ class Log:
         self._end = Freshness() if store.costs.freed_s else None
         self._is_behind = False
 
-    @property
-    def knows_end(self) -> bool:
+    def _knows_end(self) -> bool:
         """Whether what this log has told last is young enough to commit after it."""
         return self._end is not None and self._end.is_within(self.store.costs.freed_s)
 
-    def next_commit(self, version: int) -> list[Action] | None:
+    def next_commit(self, version: int, is_sure: bool = True) -> list[Action] | None:
         """Return the actions of the commit after `version`, None if `version` is the newest.
+
+        Unless it `is_sure`, None also where the log's end was seen so lately that a commit after it
+        can be created (`Costs.freed_s`): then nothing is read.
 
         Raises LogGone if that commit was cleaned up, Failure if it stays empty or if the table is
         gone, NotWhole and other OSErrors.
         """
-        content = self.next_content(version)
+        content = self._next_content(version, is_sure)
         if content is None:
             return None
         try:
@@ -127,14 +129,15 @@ class Log:
                 f"version {version + 1} of {self.uri} cannot be read: {error}"
             ) from error
 
-    def next_content(self, version: int) -> bytes | None:
-        """Return the content of the commit after `version`; see `next_commit`."""
+    def _next_content(self, version: int, is_sure: bool) -> bytes | None:
         if self._is_behind:
             self._is_behind = False
             raise LogGone(f"{self.uri} was cleaned up beyond version {version}")
+        if not is_sure and self._knows_end():
+            return None
         seen = self._now()
         content = self._read(version + 1)
-        if content is None and not self.knows_end:
+        if content is None and not self._knows_end():
             seen = self._now()
             # A clean-up deletes a commit only after it wrote a later Delta checkpoint. So the
             # checkpoint is looked at after the commit: a commit that is missing because of a
@@ -175,7 +178,7 @@ class Log:
                 f"it is not known whether version {version} of {self.uri} was written: "
                 f"{created.why}"
             ) from created.why
-        if not self.knows_end and self._may_be_late(version) and not self._has(commit):
+        if not self._knows_end() and self._may_be_late(version) and not self._has(commit):
             # Where this commit is now, no reader of the table looks; nor must this one.
             self._is_behind = True
             raise CommitStateUnknown(
@@ -238,7 +241,9 @@ class Log:
         Files tell, since no other commit adds them. Of a commit without files nothing tells, nor do
         identifiers: another writer may have come to the same version.
         """
-        if not commit.added and not commit.removed:
+        added = {each.add.path for each in commit.actions if each.add is not None}
+        removed = {each.remove.path for each in commit.actions if each.remove is not None}
+        if not added and not removed:
             return False
         # Commands that only read import neither.
         from deltalake.exceptions import DeltaError
@@ -250,9 +255,7 @@ class Log:
         except (DeltaError, OSError) as error:
             log.warning("whether a commit is in %s cannot be asked: %s", self.uri, error)
             return False
-        if commit.added:
-            return not commit.added.isdisjoint(there)
-        return commit.removed.isdisjoint(there)
+        return not added.isdisjoint(there) if added else removed.isdisjoint(there)
 
     def _now(self) -> tuple[float, int] | None:
         """The time, where it is to be noted when the log's end was seen."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from group_coordinator.pipeline.delta.actions import NotWhole
+from group_coordinator.pipeline.delta.commit import NotWhole
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

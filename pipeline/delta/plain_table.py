@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from group_coordinator.pipeline.delta.actions import Action, AddedFile, NotWhole, Transaction
+from group_coordinator.pipeline.delta.commit import Action, AddedFile, NotWhole, Transaction
 from group_coordinator.pipeline.delta.engine import quoted
 from group_coordinator.pipeline.delta.log import checkpoint_name, open_log
 from group_coordinator.pipeline.delta.replay import NoPlainCheckpoint, TableState, replay

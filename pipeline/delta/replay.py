@@ -13,12 +13,12 @@ from urllib.parse import unquote
 
 import msgspec
 
-from group_coordinator.pipeline.delta.actions import NotWhole
+from group_coordinator.pipeline.delta.commit import NotWhole
 from group_coordinator.pipeline.delta.log import LogGone, listed_checkpoint
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
-    from group_coordinator.pipeline.delta.actions import Action, AddedFile
+    from group_coordinator.pipeline.delta.commit import Action, AddedFile
     from group_coordinator.pipeline.delta.log import LastCheckpoint, Log
 
 _File = TypeVar("_File")
@@ -36,7 +36,8 @@ class TableState(Generic[_File]):
 
     `files` are those of the table by their paths below its root, in the order in which the log
     added them, as `keep` has them; `transactions` the versions of those identifiers that `wants`
-    names. `meta_data` and `protocol` are the actions' fields, verbatim.
+    names; `partition_by` the names of the partition columns. `meta_data` and `protocol` are the
+    actions' fields, verbatim.
     """
 
     def __init__(self, keep: Callable[[AddedFile], _File], wants: Callable[[str], bool]) -> None:
@@ -46,11 +47,7 @@ class TableState(Generic[_File]):
         self.transactions: dict[str, int] = {}
         self.meta_data: dict[str, Any] | None = None
         self.protocol: dict[str, Any] | None = None
-
-    @property
-    def partition_by(self) -> list[str]:
-        """The names of the table's partition columns."""
-        return list((self.meta_data or {}).get("partitionColumns") or ())
+        self.partition_by: list[str] = []
 
     @property
     def properties(self) -> dict[str, str]:
@@ -89,6 +86,7 @@ class TableState(Generic[_File]):
                 self.transactions[action.txn.app_id] = action.txn.version
         elif action.meta_data is not None:
             self.meta_data = action.meta_data
+            self.partition_by = list(action.meta_data.get("partitionColumns") or ())
         elif action.protocol is not None:
             self.protocol = action.protocol
 
@@ -104,9 +102,9 @@ class Sizes(TableState[int]):
     def take(self, action: Action) -> None:
         """Take in the next action of the log."""
         if action.remove is not None:
-            self.bytes -= self.files.get(action.remove.file, 0)
+            self.bytes -= self.files.get(unquote(action.remove.path), 0)
         if action.add is not None:
-            self.bytes += (action.add.size or 0) - self.files.get(action.add.file, 0)
+            self.bytes += (action.add.size or 0) - self.files.get(unquote(action.add.path), 0)
         super().take(action)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 from deltalake.exceptions import TableNotFoundError
 
-from group_coordinator.pipeline.delta.actions import Action, AddedFile, Transaction
+from group_coordinator.pipeline.delta.commit import Action, AddedFile, Transaction
 from group_coordinator.pipeline.delta.log import LogGone, checkpoint_name, open_log
 from group_coordinator.pipeline.delta.parquet_file import read_whole
 from group_coordinator.pipeline.delta.protocol import is_on, writer_features
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from group_coordinator.pipeline.delta.commit import Commit
     from group_coordinator.pipeline.delta.log import Log
     from group_coordinator.pipeline.delta.replay import ReadCheckpoint
 
@@ -68,11 +69,12 @@ class Snapshot:
         found = self.versions([app_id])[app_id]
         return -1 if found is None else found
 
-    def follow(self) -> None:
-        """Take in what others committed since the last look."""
+    def follow(self, is_sure: bool = True) -> None:
+        """Take in what others committed since the last look; see `Log.next_commit`."""
         while True:
             try:
-                actions = self.log.next_commit(self.state.version)
+                actions = self.log.next_commit(self.state.version, is_sure)
+                is_sure = True
             except LogGone:
                 # All is read before anything of it is taken in: a version beside the transactions
                 # of an earlier one would let an epoch write that the table has fenced off.
@@ -83,10 +85,14 @@ class Snapshot:
                 continue
             if actions is None:
                 return
-            self.advance(actions)
+            self._take(actions)
 
-    def advance(self, actions: Sequence[Action]) -> None:
-        """Take in the next commit."""
+    def create(self, commit: Commit) -> None:
+        """Create the next version, and take it in; raises as `Log.create` does."""
+        self.log.create(commit, self.state.version + 1)
+        self._take(commit.actions)
+
+    def _take(self, actions: Sequence[Action]) -> None:
         self.state.take_commit(actions)
         if any(each.meta_data is not None or each.protocol is not None for each in actions):
             self.described += 1

@@ -19,15 +19,19 @@ from __future__ import annotations
 
 import os
 import re
-import uuid
 from pathlib import Path
 from urllib.parse import unquote
 
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import sleep
-from group_coordinator.pipeline.delta.actions import Action, NotWhole, parse_commit
-from group_coordinator.pipeline.delta.commit import commit_info, encode_commit
+from group_coordinator.pipeline.delta.commit import (
+    Action,
+    NotWhole,
+    commit_info,
+    encode_commit,
+    parse_commit,
+)
 from group_coordinator.pipeline.delta.disk import flush, write_partial
 from group_coordinator.pipeline.delta.log import NOTE, commit_path, open_log
 from group_coordinator.pipeline.errors import Failure
@@ -207,7 +211,7 @@ def _void(table: Path, version: int) -> None:
     target = commit_path(log, version)
     if target.exists():
         (_kept(table) / target.name).write_bytes(target.read_bytes())
-    info = commit_info(True, str(uuid.uuid4()), others=0, operation="REPAIR")
+    info = commit_info(True, others=0, operation="REPAIR")
     os.replace(write_partial(log, encode_commit([info]), flushed=True), target)
     for checksum in log.glob("*.crc"):
         # A later checksum may count the voided commit's files.

@@ -20,17 +20,20 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from deltalake.exceptions import DeltaError
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.clock import Freshness, clock_ms, monotonic
 from group_coordinator.pipeline.delta.checkpoint import CHECKPOINT_EVERY, checkpoint
-from group_coordinator.pipeline.delta.commit import COMMITTABLE_S, Changes, Commit, Move
-from group_coordinator.pipeline.delta.data_files import DataFile, new_path, row_group_rows
+from group_coordinator.pipeline.delta.commit import Changes, Move
+from group_coordinator.pipeline.delta.data_files import (
+    COMMITTABLE_S,
+    DataFile,
+    Layout,
+    write_rows,
+)
 from group_coordinator.pipeline.delta.log import CommitStateUnknown, LogGone, open_log
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.protocol import check_writable
@@ -266,19 +269,13 @@ class LogAppender:
             # The last writer's clock may be ahead of this one's.
             now = max(now, self._segments.partition(partition).latest_timestamp)
         rows, times = to_rows(self._topic.topic, [batch for batch, _ in placed], base, now)
-        values: dict[str, str | None] = {"partition": str(partition)}
-        path = new_path(values, "snappy")
-        sink = pa.BufferOutputStream()
-        pq.write_table(
-            rows,
-            sink,
-            store_schema=False,
-            row_group_size=row_group_rows(rows),
+        file = write_rows(
+            self._store,
+            Layout(rows),
+            {"partition": str(partition)},
             use_dictionary=_REPEATING,
             write_statistics=_BOUNDED,
         )
-        content = sink.getvalue()
-        modified_ms = self._store.write(path, content)
         known = [
             ProducerBatch(
                 batch.producer_id,
@@ -293,8 +290,7 @@ class LogAppender:
         span = pc.min_max(times).as_py()
         bounds = (base, base + len(times), span["min"], span["max"])
         stats = encode_segment_stats(len(times), bounds, merged(known))
-        file = DataFile(path, content.size, modified_ms, len(times), values, stats)
-        return _Written(base, file, begun, now)
+        return _Written(base, structs.replace(file, stats=stats), begun, now)
 
     def _discard(self, written: Mapping[int, _Written]) -> None:
         """Delete files that no commit names; VACUUM deletes what is left behind."""
@@ -325,11 +321,9 @@ class LogAppender:
         self._await(files)
         live = self._segments.live
         check_writable(self._topic.table, live.features)
-        commit = Commit(
-            Changes(files, moves=moves).actions(), flushed=False, expected={**ends, DELETED: None}
-        )
+        commit = Changes(files, moves=moves).commit({**ends, DELETED: None}, flushed=False)
         try:
-            if not self._log.knows_end and self._log.next_content(live.version) is not None:
+            if self._log.next_commit(live.version, is_sure=False) is not None:
                 return False
             # Behind what was looked at: of others that came since, one has this version.
             self._log.create(commit, live.version + 1)

@@ -32,7 +32,7 @@ from group_coordinator.pipeline.topics.producer_state import ProducerBatch, Prod
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from group_coordinator.pipeline.delta.actions import AddedFile
+    from group_coordinator.pipeline.delta.commit import AddedFile
     from group_coordinator.pipeline.delta.live_files import Change
 
 

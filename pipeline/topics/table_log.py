@@ -14,7 +14,7 @@ from deltalake.exceptions import TableNotFoundError
 from msgspec import Struct
 
 from group_coordinator.pipeline.clock import monotonic
-from group_coordinator.pipeline.delta.actions import parse_commit
+from group_coordinator.pipeline.delta.commit import parse_commit
 from group_coordinator.pipeline.delta.commit_reader import GoneCheck, read_commit
 from group_coordinator.pipeline.delta.data_files import data_files
 from group_coordinator.pipeline.delta.log import LogGone, commit_name

@@ -23,7 +23,7 @@ from group_coordinator.pipeline.delta.log import open_log
 def by_arrow(): assert read_commit(open_files(uri), 0) is not None
 def by_a_worker(): assert read_commit(pickle.loads(pickle.dumps(open_files(uri))), 0) is not None
 def by_delta_rs(): open_delta(uri)
-def by_python(): assert open_log(uri).next_content(-1) is not None
+def by_python(): assert open_log(uri).next_commit(-1) is not None
 
 uri = sys.argv[1]
 for read in (by_arrow, by_a_worker, by_delta_rs, by_python):

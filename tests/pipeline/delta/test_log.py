@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from group_coordinator.pipeline.delta import commit_reader
-from group_coordinator.pipeline.delta.actions import NotWhole
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.commit import Commit, txn_action
+from group_coordinator.pipeline.delta.commit import Commit, NotWhole, txn_action
 from group_coordinator.pipeline.delta.late_commits import bring
 from group_coordinator.pipeline.delta.live_files import LiveFiles
 from group_coordinator.pipeline.delta.log import (

@@ -14,7 +14,8 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.commit import COMMITTABLE_S, Commit
+from group_coordinator.pipeline.delta.commit import Commit
+from group_coordinator.pipeline.delta.data_files import COMMITTABLE_S
 from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 from group_coordinator.pipeline.topics import log_appender
@@ -44,10 +45,10 @@ def test_rows_whose_file_may_be_gone_are_written_anew(
     clocks, follow = AheadClocks(), Snapshot.follow
     before = {*tmp_path.rglob("*.parquet")}
 
-    def sleep(self: Snapshot) -> None:
+    def sleep(self: Snapshot, is_sure: bool) -> None:
         monkeypatch.setattr(Snapshot, "follow", follow)
         sleep_while_files_go(clocks, which, tmp_path, before)
-        follow(self)
+        follow(self, is_sure)
 
     monkeypatch.setattr(Snapshot, "follow", sleep)
     with clock.use(clocks):

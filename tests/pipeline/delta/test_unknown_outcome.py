@@ -109,7 +109,7 @@ def test_two_commits_of_one_content_are_told_apart(folder, monkeypatch):
     monkeypatch.setattr("group_coordinator.pipeline.delta.commit.clock_ms", lambda: 5)
     first, second = Appender(folder), Appender(folder)
     assert second.last_version("lease") == -1
-    monkeypatch.setattr(second._writer.snapshot, "follow", lambda: None)
+    monkeypatch.setattr(second._writer.snapshot, "follow", lambda **_: None)
     monkeypatch.setattr("group_coordinator.pipeline.delta.writer.ATTEMPTS", 2)
     assert first.append(None, "lease", 7)
     with pytest.raises(AppendConflict):

@@ -13,11 +13,10 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
-from group_coordinator.pipeline.delta.checksum import checksum_path
 from group_coordinator.pipeline.delta.commit import Changes, Move
 from group_coordinator.pipeline.delta.log import checkpoint_name, commit_path, open_log
 from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.delta.writer import Writer
+from group_coordinator.pipeline.delta.writer import Writer, checksum_path
 from tests.support.failing_reads import count_files, telling_of_reads
 
 IDS = 100_000

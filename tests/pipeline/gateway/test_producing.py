@@ -255,7 +255,7 @@ def test_a_batch_that_cannot_be_read_is_refused_alone(
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [(Log, "create"), (Log, "next_content"), (Segments, "poll")],
+    [(Log, "create"), (Log, "next_commit"), (Segments, "poll")],
     ids=["commit", "open", "look"],
 )
 def test_what_follows_a_first_batch_that_could_not_be_written_waits_for_it(
@@ -263,7 +263,7 @@ def test_what_follows_a_first_batch_that_could_not_be_written_waits_for_it(
 ) -> None:
     works = getattr(owner, name)
 
-    def fails(*_: Any) -> None:
+    def fails(*_: Any, **_options: Any) -> None:
         monkeypatch.setattr(owner, name, works)
         raise OSError(errno.EIO, "Input/output error")
 

@@ -23,7 +23,7 @@ from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import commit_reader
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.layout import Layout
+from group_coordinator.pipeline.delta.data_files import Layout
 from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.stream import event_pages, packing, request_pages
 from group_coordinator.pipeline.stream.change import SelectionChange, change_row

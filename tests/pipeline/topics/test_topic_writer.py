@@ -105,7 +105,6 @@ def test_a_topic_writer_tells_every_batch_what_failed(
     writer = TopicWriter(make(root, 1))
     with monkeypatch.context() as broken:
         broken.setattr(Log, "create", fails)
-        broken.setattr(Log, "next_content", fails)
         outcomes = writer.append([of_producer(0, "a"), of_producer(1, "b")])
     assert [type(each) for each in outcomes] == [NotWritten] * 2
     assert offsets(writer.append([of_producer(0, "a"), of_producer(1, "b")])) == [0, 1]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,9 +23,9 @@ import pytest
 from msgspec import Struct
 
 from group_coordinator.pipeline.delta import appender
-from group_coordinator.pipeline.delta.actions import parse_commit
+from group_coordinator.pipeline.delta.commit import parse_commit
+from group_coordinator.pipeline.delta.data_files import DataFile, Layout, write_rows
 from group_coordinator.pipeline.delta.disk import Disk
-from group_coordinator.pipeline.delta.layout import Layout, write_parquet
 from tests.support.failing_reads import count_files, telling_of_reads
 from tests.trials.simulation.clocks import BEGIN_MS
 from tests.trials.simulation.troubles import Troubles
@@ -128,7 +128,7 @@ class Files:
                 (os, "link", self.create_commit),
                 (pq, "write_table", self.write_table),
                 (pq, "read_table", read_parquet),
-                (appender, "write_parquet", self.write_parquet),
+                (appender, "write_rows", self.write_rows),
                 (Disk, "write", self._file_write()),
                 (Path, "unlink", unlink_path),
                 (Path, "read_bytes", read_path),
@@ -195,10 +195,10 @@ class Files:
             return
         self._write(rows, target, lambda: self._write_table(rows, target, **options))
 
-    def write_parquet(self, target: Any, layout: Layout, leave_out: Sequence[str]) -> None:
-        """`pipeline.delta.layout.write_parquet`: what is encoded is written next."""
-        write_parquet(target, layout, leave_out)
+    def write_rows(self, store: Disk, layout: Layout, *rest: Any) -> DataFile:
+        """`pipeline.delta.data_files.write_rows`, which calls `Disk.write` by these rows."""
         self._encoded = layout.rows
+        return write_rows(store, layout, *rest)
 
     def _file_write(self) -> Callable[..., int]:
         """`Disk.write`."""

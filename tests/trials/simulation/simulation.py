@@ -168,7 +168,7 @@ class Simulation:
         actors = ActorBackground(self.world)
         chance = random.getstate()
         random.seed(self.plan.seed)
-        check_epoch, are_forbidden = Epoch.check, Changes.are_forbidden
+        check_epoch, are_forbidden = Epoch.check, writer.are_forbidden
 
         def checked(changes: Changes, versions: Mapping[str, int | None]) -> bool:
             if changes.bounds:
@@ -188,7 +188,7 @@ class Simulation:
                 stack.enter_context(background.use(actors))
                 # Over all that the runs of a process leave behind it would take longer and longer.
                 stack.enter_context(replaced(stateful, "gc", _NoCollection()))
-                stack.enter_context(replaced(Changes, "are_forbidden", checked))
+                stack.enter_context(replaced(writer, "are_forbidden", checked))
                 stack.enter_context(replaced(Epoch, "check", refused))
                 stack.enter_context(self._files.installed())
                 stack.enter_context(self._upkeep.installed())
