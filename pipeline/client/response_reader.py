@@ -22,9 +22,9 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from group_coordinator.pipeline import background
 from group_coordinator.pipeline.delta.file_rows import newest_first
+from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.delta.log import LogGone, is_table
 from group_coordinator.pipeline.delta.table import local_folder
-from group_coordinator.pipeline.delta.tail import follow
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.messages import Response
@@ -33,7 +33,7 @@ from group_coordinator.schemas.tables import RESPONSES, from_arrow
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from group_coordinator.pipeline.delta.tail import Tail
+    from group_coordinator.pipeline.delta.followed import Tail
     from group_coordinator.schemas.messages import RequestEvent
 
 log = logging.getLogger(__name__)

@@ -21,22 +21,21 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.delta.disk import flush
-from group_coordinator.pipeline.delta.log import (
-    NOTE,
-    checkpoint_name,
-    commit_name,
-    decode_last_checkpoint,
-    log_uri,
-    open_log,
-)
+from group_coordinator.pipeline.delta.log import checkpoint_name, commit_name, log_uri, open_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.table import local_folder, open_delta, refresh
+from group_coordinator.pipeline.delta.table import (
+    NOTE,
+    decode_last_checkpoint,
+    local_folder,
+    open_delta,
+    refresh,
+)
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from group_coordinator.pipeline.delta.log import LastCheckpoint
+    from group_coordinator.pipeline.delta.table import LastCheckpoint
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,7 @@
-"""What a reader knows of a table, and the place up to which it has read it: the two move together.
+"""Following a table, and what a reader knows of it: that and its place in the log move together.
+
+A reader that waits for rows looks many times a second. A look is one attempt to open the next
+commit, whatever the table's size and wherever it lies.
 
 A read may fail at any moment. A reader whose place moves first passes over rows for good; one that
 forgets first, and then reads anew, knows nothing meanwhile, and answers as if there were nothing.
@@ -10,18 +13,71 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from copy import copy
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import pyarrow as pa
 
+from group_coordinator.pipeline.delta.commit_reader import GoneCheck
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.parquet_file import read_whole
-from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.delta.tail import Tail, follow
+from group_coordinator.pipeline.delta.store_files import open_files
+from group_coordinator.pipeline.delta.table import newest_version, open_delta
+from group_coordinator.pipeline.delta.tail import Position, appended
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
 
 log = logging.getLogger(__name__)
 
 S = TypeVar("S")
+
+
+def follow(uri: str, columns: Sequence[str]) -> Tail:
+    """Follow a table from its present end, reading `columns`, none of them a partition column.
+
+    Raises deltalake's TableNotFoundError.
+    """
+    return Tail(open_files(uri), newest_version(uri), columns)
+
+
+class Tail:
+    """Yields what is appended to one table after `version`; `files` has the table at its root."""
+
+    def __init__(self, files: FileSystem, version: int, columns: Sequence[str]) -> None:
+        self._files = files
+        self._at = Position(version + 1)
+        self._columns = list(columns)
+        self._check_gone = GoneCheck(files)
+
+    def poll(self) -> pa.Table | None:
+        """Return the new rows, in the order of their commits; None if there are none.
+
+        They have the columns that some file of them has, null in rows of those that lack them. The
+        tail is behind them only if this returns: after an error the next call reads them again.
+        Raises LogGone if commits, or data files, that the tail has not read were deleted, and
+        OSError.
+        """
+        rows, after = self.look()
+        self._at = after._at
+        return rows
+
+    def look(self) -> tuple[pa.Table | None, Tail]:
+        """Return what `poll` does, and the tail behind it; this one stays where it is."""
+        found, at = [], self._at
+        try:
+            with read_whole("a data file"):
+                for rows, after in appended(self._files, self._at, self._columns):
+                    at = after
+                    if rows is not None:
+                        found.append(rows)
+        except FileNotFoundError as error:
+            raise LogGone(f"a data file of version {at.version} is gone: {error}") from error
+        if not found:
+            self._check_gone(at.version)
+        behind = copy(self)
+        behind._at = at
+        return (pa.concat_tables(found, promote_options="default") if found else None), behind
 
 
 class Followed(Generic[S]):

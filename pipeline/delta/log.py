@@ -1,42 +1,33 @@
 """A table's log: each commit is read by one look and created once, on a disk and in a store alike.
 
 In Delta's protocol a version belongs to the writer that creates its file, and only one can
-(`pipeline.delta.store.Store.create`). The next commit costs one attempt to open a file. No snapshot
-of the table is read: a writer that needs one before every attempt loses against writers that need
-none.
+(`pipeline.delta.store.Store.create`). The next commit costs one attempt to open a file.
 
-A version's name is free as well once its commit was cleaned up. A writer that stood still between
-its look at the log and its commit, while others went on and the log was cleaned up beyond it,
+A version's name is free as well once its commit was cleaned up. A writer that stood still meanwhile
 creates a commit that no reader sees. A clean-up keeps the newest Delta checkpoint's version and all
 later ones. So a commit is certainly in the log if the newest checkpoint, as noted *after* the
-commit, is older. That its predecessor is there proves nothing: it may be late itself, of another
-writer that stood still. In a store, where each look is a request, the note is asked only by who has
-not seen the log's end lately (`Costs.freed_s`).
-
-A commit says which versions of transaction identifiers it depends on. So whoever finds it late can
-tell whether somebody came between (`pipeline.delta.late_commits`).
+commit, is older. That its predecessor is there proves nothing: it may be late itself. In a store,
+where each look is a request, only who has not seen the log's end lately asks (`Costs.freed_s`).
 """
 
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from group_coordinator.pipeline.clock import Freshness
 from group_coordinator.pipeline.delta.commit import Action, NotWhole, parse_commit
-from group_coordinator.pipeline.delta.store import NotFlushed, Outcome, Store
+from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushed, Outcome, Store
 from group_coordinator.pipeline.delta.stores import open_store
 from group_coordinator.pipeline.delta.table import (
     ATTEMPTS,
+    NOTE,
+    LastCheckpoint,
     back_off,
-    listed_version,
     local_folder,
     log_names,
+    newest_checkpoint,
     open_delta,
 )
 from group_coordinator.pipeline.errors import Failure
@@ -46,29 +37,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Where a log notes its newest Delta checkpoint.
-NOTE = "_last_checkpoint"
-_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
 # The contents of so many commits, each of at most so many bytes, are kept for Delta checkpoints.
 _RECENT, _RECENT_BYTES = 1_000, 16_384
 
 
 class LogGone(Exception):
     """The log was cleaned up beyond the version that is to be read next."""
-
-
-class CommitStateUnknown(OSError):
-    """Whether a commit is in the table could not be found out; its data files must stay.
-
-    Source of the name: Apache Iceberg's CommitStateUnknownException.
-    """
-
-
-class LastCheckpoint(msgspec.Struct):
-    """The newest Delta checkpoint: its version and its number of actions."""
-
-    version: int
-    size: int
 
 
 def log_uri(uri: str) -> str:
@@ -135,10 +109,10 @@ class Log:
             raise LogGone(f"{self.uri} was cleaned up beyond version {version}")
         if not is_sure and self._knows_end():
             return None
-        seen = self._now()
+        seen = None if self._end is None else Freshness.now()
         content = self._read(version + 1)
         if content is None and not self._knows_end():
-            seen = self._now()
+            seen = None if self._end is None else Freshness.now()
             # A clean-up deletes a commit only after it wrote a later Delta checkpoint. So the
             # checkpoint is looked at after the commit: a commit that is missing because of a
             # clean-up is never taken for one that nobody has written yet.
@@ -159,7 +133,7 @@ class Log:
         this commit or may not or if the log was cleaned up beyond it meanwhile, NotFlushed, and
         another OSError if this commit is certainly not there.
         """
-        seen = self._now()
+        seen = None if self._end is None else Freshness.now()
         commit.may_stand = True
         try:
             created = self.store.create(commit_name(version), commit.content, commit.flushed)
@@ -173,34 +147,22 @@ class Log:
             raise FileExistsError(
                 f"version {version} of {self.uri} is another writer's"
             ) from created.why
+        unknown = f"it is not known whether version {version} of {self.uri} was written:"
         if created.outcome is Outcome.UNKNOWN:
-            raise CommitStateUnknown(
-                f"it is not known whether version {version} of {self.uri} was written: "
-                f"{created.why}"
-            ) from created.why
+            raise CommitStateUnknown(f"{unknown} {created.why}") from created.why
         if not self._knows_end() and self._may_be_late(version) and not self._has(commit):
             # Where this commit is now, no reader of the table looks; nor must this one.
             self._is_behind = True
-            raise CommitStateUnknown(
-                f"it is not known whether version {version} of {self.uri} was written: the "
-                "log was cleaned up beyond it meanwhile"
-            )
+            raise CommitStateUnknown(f"{unknown} the log was cleaned up beyond it meanwhile")
         self._note(seen)
         self._keep(version, commit.content)
 
     def last_checkpoint(self) -> LastCheckpoint | None:
         """Return the newest Delta checkpoint, None without a note; see `newest_checkpoint`."""
-        return newest_checkpoint(
-            self.store.read(NOTE), lambda: (each.path for each in self.store.list())
-        )
-
-    def newest_listed(self) -> int | None:
-        """Return the newest version that the log's listing has, None without one.
-
-        None also where a listing is a request, and a look that finds nothing is to be believed.
-        """
-        folder = local_folder(self.uri)
-        return None if folder is None else listed_version(folder)
+        note = self.store.read(NOTE)
+        if note is None:
+            return None
+        return newest_checkpoint(note, lambda: (each.path for each in self.store.list()))
 
     def _read(self, version: int) -> bytes | None:
         for attempt in range(ATTEMPTS):
@@ -257,10 +219,6 @@ class Log:
             return False
         return not added.isdisjoint(there) if added else removed.isdisjoint(there)
 
-    def _now(self) -> tuple[float, int] | None:
-        """The time, where it is to be noted when the log's end was seen."""
-        return None if self._end is None else Freshness.now()
-
     def _note(self, seen: tuple[float, int] | None) -> None:
         """Note that the log's end was seen at a time, which was taken before it was asked for."""
         if self._end is not None and seen is not None:
@@ -291,28 +249,3 @@ def is_table(uri: str) -> bool:
     log = open_store(log_uri(uri))
     # Version 0 is cleaned up only once there is a Delta checkpoint.
     return any(log.read(name) is not None for name in (commit_name(0), NOTE))
-
-
-def newest_checkpoint(
-    note: bytes | None, names: Callable[[], Iterable[str]]
-) -> LastCheckpoint | None:
-    """Return the newest Delta checkpoint by the content of a log's note of it, None without a note.
-
-    What a note cannot tell, as while Spark writes it in place, the `names` of the log's files do.
-    """
-    return None if note is None else decode_last_checkpoint(note) or listed_checkpoint(names())
-
-
-def listed_checkpoint(names: Iterable[str]) -> LastCheckpoint | None:
-    """Return the newest Delta checkpoint among the names of a log's files, of no known size."""
-    found = filter(None, map(_CHECKPOINT.fullmatch, names))
-    newest = max((int(each[1]) for each in found), default=None)
-    return None if newest is None else LastCheckpoint(newest, 0)
-
-
-def decode_last_checkpoint(content: bytes) -> LastCheckpoint | None:
-    """Return the note of a Delta checkpoint from its file's content, None if it is not readable."""
-    try:
-        return msgspec.json.decode(content, type=LastCheckpoint)
-    except msgspec.MsgspecError:
-        return None

@@ -8,7 +8,7 @@ them, in the environment: both are made from the same library, `object_store`.
 
 Errors are OSErrors: FileNotFoundError for what is not there, FileExistsError for what is there
 already, StoreRefusal for what is refused, and StoreError for all others, among them those after
-which it is not known whether the store did what it was asked (`pipeline.delta.store_errors`).
+which it is not known whether the store did what it was asked (`pipeline.delta.bucket`).
 """
 
 from __future__ import annotations
@@ -17,29 +17,26 @@ import contextlib
 import functools
 import itertools
 import logging
-import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, unquote, urlparse
 
 import obstore
-from obstore.exceptions import BaseError
-from obstore.store import LocalStore, from_url
 
 from group_coordinator.pipeline.clock import clock_ms, monotonic, sleep
+from group_coordinator.pipeline.delta.bucket import (
+    EMPTY_RANGE,
+    PATIENCE_S,
+    StoreError,
+    bucket_of,
+)
 from group_coordinator.pipeline.delta.store import Costs, Created, Listed, Outcome, settle
-from group_coordinator.pipeline.delta.store_errors import StoreError, meant
 from group_coordinator.pipeline.delta.table import back_off
-from group_coordinator.pipeline.errors import Failure, first_line
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from obstore import GetResult
-    from obstore.store import ClientConfig, RetryConfig
-    from obstore.store import ObjectStore as Client
 
     from group_coordinator.pipeline.delta.store import Buffer
 
@@ -48,26 +45,6 @@ log = logging.getLogger(__name__)
 # What the first request for a file asks for, bytes: all of nearly every file. The answer says how
 # large the file is, so that nobody has to ask for that first.
 FIRST_BYTES = 8 << 20
-# How often, and for how long, the library repeats a request that the store does not do: for 2 to
-# 3 s where each is refused at once.
-RETRY: RetryConfig = {
-    "max_retries": 8,
-    "retry_timeout": timedelta(seconds=15),
-    "backoff": {
-        "init_backoff": timedelta(milliseconds=100),
-        "max_backoff": timedelta(seconds=2),
-        "base": 2,
-    },
-}
-CLIENT: ClientConfig = {
-    "timeout": timedelta(seconds=20),
-    "connect_timeout": timedelta(seconds=5),
-}
-_EMPTY_RANGE = "416"
-# How long a store that has answered before is asked again, s, each time with the library's own
-# repetitions: less than a coordinator's `progress.timeout.ms`. One that has not, such as a server
-# whose name was mistyped, is not.
-PATIENCE_S = 45.0
 # After so many attempts to create an object its name is read: whether it is there, and whether the
 # store answers at all.
 _REPEATS = 4
@@ -143,7 +120,7 @@ class ObjectStore:
                 )
                 return bytes(got.bytes()), int(got.meta["size"])
         except StoreError as error:
-            if error.status != _EMPTY_RANGE:
+            if error.status != EMPTY_RANGE:
                 raise
             # S3 has no first bytes of an empty object.
             return b"", 0
@@ -256,65 +233,3 @@ class ObjectStore:
     def _listed(self, meta: Any) -> Listed:
         modified_ms = int(meta["last_modified"].timestamp() * 1000)
         return Listed(meta["path"][len(self._prefix) :], int(meta["size"]), modified_ms)
-
-
-class _Bucket:
-    """A bucket or a container with its connections, and whether it answers."""
-
-    def __init__(self, store: Client) -> None:
-        self.store = store
-        self.has_answered = False
-        self._silent_since: float | None = None
-        self._lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def asked(self, path: str) -> Iterator[None]:
-        """Ask for something at a path; raises as `ObjectStore` does. Says when answers fail."""
-        try:
-            yield
-        except (BaseError, FileNotFoundError, ValueError) as error:
-            meaning = meant(error, path)
-            if isinstance(meaning, StoreError) and meaning.status != _EMPTY_RANGE:
-                self._has_failed(meaning)
-            else:
-                self._answers()
-            raise meaning from error
-        self._answers()
-
-    def _has_failed(self, error: StoreError) -> None:
-        with self._lock:
-            is_first = self.has_answered and self._silent_since is None
-            if is_first:
-                self._silent_since = monotonic()
-        if is_first:
-            log.warning("the store is asked again for up to %.0f s: %s", PATIENCE_S, error)
-
-    def _answers(self) -> None:
-        self.has_answered = True
-        if self._silent_since is None:
-            return
-        with self._lock:
-            since, self._silent_since = self._silent_since, None
-        if since is not None:
-            log.info("the store answers again after %.1f s", monotonic() - since)
-
-
-@functools.lru_cache(maxsize=64)
-def bucket_of(uri: str) -> _Bucket:
-    """The bucket of a URI: one for the whole process."""
-    try:
-        if uri == "file://":
-            return _Bucket(LocalStore())
-        client: ClientConfig = {**CLIENT, "allow_http": _allows_http(uri)}
-        return _Bucket(from_url(uri, retry_config=RETRY, client_options=client))
-    except (BaseError, ValueError) as error:
-        raise Failure(f"{uri} is no store that can be used: {first_line(error)}") from error
-
-
-def _allows_http(uri: str) -> bool:
-    """Whether requests may go without TLS, as delta-rs has it: for GCS its key file tells."""
-    scheme = urlparse(uri).scheme
-    if scheme == "gs":
-        return True
-    cloud = "AWS" if scheme in ("s3", "s3a") else "AZURE"
-    return os.environ.get(f"{cloud}_ALLOW_HTTP", "").lower() in ("true", "1")

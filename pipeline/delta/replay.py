@@ -14,12 +14,18 @@ from urllib.parse import unquote
 import msgspec
 
 from group_coordinator.pipeline.delta.commit import NotWhole
-from group_coordinator.pipeline.delta.log import LogGone, listed_checkpoint
+from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.table import (
+    listed_checkpoint,
+    listed_version,
+    local_folder,
+)
 from group_coordinator.pipeline.errors import Failure
 
 if TYPE_CHECKING:
     from group_coordinator.pipeline.delta.commit import Action, AddedFile
-    from group_coordinator.pipeline.delta.log import LastCheckpoint, Log
+    from group_coordinator.pipeline.delta.log import Log
+from group_coordinator.pipeline.delta.table import LastCheckpoint
 
 _File = TypeVar("_File")
 # Reads the Delta checkpoint of a version as actions. Raises FileNotFoundError if there is none of
@@ -168,7 +174,8 @@ def _follow(log: Log, state: TableState[Any]) -> None:
         before = state.version
         while (actions := log.next_commit(state.version)) is not None:
             state.take_commit(actions)
-        newest = log.newest_listed()
+        folder = local_folder(log.uri)
+        newest = None if folder is None else listed_version(folder)
         if newest is None or newest <= state.version:
             return
         if state.version == before:

@@ -60,6 +60,13 @@ class NotFlushed(OSError):
     """
 
 
+class CommitStateUnknown(OSError):
+    """Whether a commit is in the table could not be found out; its data files must stay.
+
+    Source of the name: Apache Iceberg's CommitStateUnknownException.
+    """
+
+
 class Store(Protocol):
     """The files below one URI, by paths relative to it."""
 

@@ -1,14 +1,16 @@
-"""Opening a Delta table through delta-rs, beside whoever writes to it."""
+"""Where a table lies, what its log's folder tells, and opening it beside whoever writes to it."""
 
 from __future__ import annotations
 
 import os
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote, urlparse
+
+import msgspec
 
 from group_coordinator.pipeline.clock import sleep
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Where a log notes its newest Delta checkpoint.
+NOTE = "_last_checkpoint"
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint\..*")
 # A commit, or any part of a Delta checkpoint, of the version that its name begins with.
 _OF_VERSION = re.compile(r"\d{20}\.(json|checkpoint\..*)")
 
@@ -24,6 +29,13 @@ _OF_VERSION = re.compile(r"\d{20}\.(json|checkpoint\..*)")
 ATTEMPTS = 50
 # How the messages of delta-rs begin when it listed a log while a commit was being written.
 _HALF_LISTED = ("CRC file version", "Expected contiguous commit files")
+
+
+class LastCheckpoint(msgspec.Struct):
+    """The newest Delta checkpoint: its version and its number of actions."""
+
+    version: int
+    size: int
 
 
 def local_folder(uri: str) -> Path | None:
@@ -76,6 +88,29 @@ def log_names(folder: Path) -> list[str]:
                 return []
             back_off(attempt)
     raise FileNotFoundError(f"{log} is there and cannot be listed")
+
+
+def newest_checkpoint(note: bytes, names: Callable[[], Iterable[str]]) -> LastCheckpoint | None:
+    """Return the newest Delta checkpoint by the content of a log's note of it.
+
+    What a note cannot tell, as while Spark writes it in place, the `names` of the log's files do.
+    """
+    return decode_last_checkpoint(note) or listed_checkpoint(names())
+
+
+def listed_checkpoint(names: Iterable[str]) -> LastCheckpoint | None:
+    """Return the newest Delta checkpoint among the names of a log's files, of no known size."""
+    found = filter(None, map(_CHECKPOINT.fullmatch, names))
+    newest = max((int(each[1]) for each in found), default=None)
+    return None if newest is None else LastCheckpoint(newest, 0)
+
+
+def decode_last_checkpoint(content: bytes) -> LastCheckpoint | None:
+    """Return the note of a Delta checkpoint from its file's content, None if it is not readable."""
+    try:
+        return msgspec.json.decode(content, type=LastCheckpoint)
+    except msgspec.MsgspecError:
+        return None
 
 
 def refresh(handle: DeltaTable) -> None:

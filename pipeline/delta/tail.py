@@ -1,31 +1,21 @@
-"""Following a table: the rows that were appended since the last look.
-
-A reader that waits for rows looks many times a second. A look is one attempt to open the next
-commit, whatever the table's size and wherever it lies.
-"""
+"""The rows that were appended to a table from a position in its log on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from copy import copy
 from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
-from group_coordinator.pipeline.delta.commit_files import NewFile, Wanted, new_files
-from group_coordinator.pipeline.delta.commit_reader import GoneCheck
-from group_coordinator.pipeline.delta.log import LogGone
+from group_coordinator.pipeline.delta.commit_reader import NewFile, Wanted, new_files
 from group_coordinator.pipeline.delta.parquet_file import (
     UNREAD,
     Substitute,
     open_parquet,
-    read_whole,
     why_undecodable,
 )
-from group_coordinator.pipeline.delta.store_files import open_files
-from group_coordinator.pipeline.delta.table import newest_version
 
 
 class Position(NamedTuple):
@@ -53,14 +43,6 @@ ReadPages = Callable[[RowGroups, Sequence[str], int], Iterator[pa.Table]]
 # Wanted row groups of one file are read at once up to this size, bytes, uncompressed: each read
 # takes 0.3 ms of CPU, whatever its size.
 _AT_ONCE_BYTES = 1 << 20
-
-
-def follow(uri: str, columns: Sequence[str]) -> Tail:
-    """Follow a table from its present end, reading `columns`, none of them a partition column.
-
-    Raises deltalake's TableNotFoundError.
-    """
-    return Tail(open_files(uri), newest_version(uri), columns)
 
 
 def whole_row_groups(groups: RowGroups, columns: Sequence[str], first: int) -> Iterator[pa.Table]:
@@ -229,42 +211,3 @@ class _Reading(NamedTuple):
                 return self._at(before + number, row)
             row -= count
         return self._at(before + groups.numbers[-1] + 1)
-
-
-class Tail:
-    """Yields what is appended to one table after `version`; `files` has the table at its root."""
-
-    def __init__(self, files: FileSystem, version: int, columns: Sequence[str]) -> None:
-        self._files = files
-        self._at = Position(version + 1)
-        self._columns = list(columns)
-        self._check_gone = GoneCheck(files)
-
-    def poll(self) -> pa.Table | None:
-        """Return the new rows, in the order of their commits; None if there are none.
-
-        They have the columns that some file of them has, null in rows of those that lack them. The
-        tail is behind them only if this returns: after an error the next call reads them again.
-        Raises LogGone if commits, or data files, that the tail has not read were deleted, and
-        OSError.
-        """
-        rows, after = self.look()
-        self._at = after._at
-        return rows
-
-    def look(self) -> tuple[pa.Table | None, Tail]:
-        """Return what `poll` does, and the tail behind it; this one stays where it is."""
-        found, at = [], self._at
-        try:
-            with read_whole("a data file"):
-                for rows, after in appended(self._files, self._at, self._columns):
-                    at = after
-                    if rows is not None:
-                        found.append(rows)
-        except FileNotFoundError as error:
-            raise LogGone(f"a data file of version {at.version} is gone: {error}") from error
-        if not found:
-            self._check_gone(at.version)
-        behind = copy(self)
-        behind._at = at
-        return (pa.concat_tables(found, promote_options="default") if found else None), behind

@@ -33,7 +33,8 @@ from group_coordinator.pipeline.delta.commit import (
     parse_commit,
 )
 from group_coordinator.pipeline.delta.disk import flush, write_partial
-from group_coordinator.pipeline.delta.log import NOTE, commit_path, open_log
+from group_coordinator.pipeline.delta.log import commit_path, open_log
+from group_coordinator.pipeline.delta.table import NOTE
 from group_coordinator.pipeline.errors import Failure
 
 # What is torn is kept here, below the table's root: VACUUM passes over names that begin so.

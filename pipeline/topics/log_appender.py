@@ -34,9 +34,10 @@ from group_coordinator.pipeline.delta.data_files import (
     Layout,
     write_rows,
 )
-from group_coordinator.pipeline.delta.log import CommitStateUnknown, LogGone, open_log
+from group_coordinator.pipeline.delta.log import LogGone, open_log
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.protocol import check_writable
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.delta.stores import open_store
 from group_coordinator.pipeline.delta.table import back_off
 from group_coordinator.pipeline.errors import Failure

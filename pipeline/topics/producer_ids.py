@@ -9,7 +9,7 @@ Source: Apache Kafka, ProducerIdManager, whose blocks have 1000 ids, too.
 from __future__ import annotations
 
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.log import CommitStateUnknown
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri
 from group_coordinator.schemas.tables import GATEWAYS
 

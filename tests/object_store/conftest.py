@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from group_coordinator.pipeline.delta import object_store
+from group_coordinator.pipeline.delta import bucket
 from tests.object_store.proxy import Proxy
 from tests.object_store.server import Server
 from tests.object_store.servers import SERVERS
@@ -30,9 +30,9 @@ def proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
         for name, value in server.environment(proxy.port).items():
             monkeypatch.setenv(name, value)
         # Each test has another endpoint.
-        object_store.bucket_of.cache_clear()
+        bucket.bucket_of.cache_clear()
         yield proxy
-        object_store.bucket_of.cache_clear()
+        bucket.bucket_of.cache_clear()
 
 
 @pytest.fixture

@@ -17,10 +17,12 @@ from deltalake import DeltaTable
 
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta import object_store
+from group_coordinator.pipeline.delta import bucket, object_store
 from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.bucket import StoreError, StoreRefusal
 from group_coordinator.pipeline.delta.checkpoint import checkpoint
 from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.followed import Tail
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store import Outcome
@@ -30,11 +32,9 @@ from group_coordinator.pipeline.delta.store_check import (
     check_clock,
     check_store,
 )
-from group_coordinator.pipeline.delta.store_errors import StoreError, StoreRefusal
 from group_coordinator.pipeline.delta.store_files import open_files
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.delta.table_files import TableFiles
-from group_coordinator.pipeline.delta.tail import Tail
 from tests.object_store.proxy import (
     CONFLICT,
     FAIL_AFTER,
@@ -138,8 +138,8 @@ def test_an_append_whose_request_fails_once_is_there_once(proxy, uri, fault, wha
 
 
 def test_a_commit_whose_answer_hangs_is_repeated_and_found(proxy, uri, monkeypatch):
-    monkeypatch.setitem(object_store.CLIENT, "timeout", timedelta(seconds=1))
-    object_store.bucket_of.cache_clear()
+    monkeypatch.setitem(bucket.CLIENT, "timeout", timedelta(seconds=1))
+    bucket.bucket_of.cache_clear()
     appender = Appender(uri)
     proxy.fault = once(HANG, is_commit)
     assert appender.append(numbers(1))
@@ -150,10 +150,10 @@ def test_a_commit_whose_answer_hangs_is_repeated_and_found(proxy, uri, monkeypat
 def test_a_store_that_answers_nothing_any_more_is_an_error_and_the_rows_are_written_later(
     proxy, uri, monkeypatch
 ):
-    monkeypatch.setitem(object_store.CLIENT, "timeout", timedelta(seconds=1))
-    monkeypatch.setitem(object_store.RETRY, "max_retries", 1)
+    monkeypatch.setitem(bucket.CLIENT, "timeout", timedelta(seconds=1))
+    monkeypatch.setitem(bucket.RETRY, "max_retries", 1)
     monkeypatch.setattr(object_store, "PATIENCE_S", 1.0)
-    object_store.bucket_of.cache_clear()
+    bucket.bucket_of.cache_clear()
     appender = Appender(uri)
     appender.append(numbers(0), "query", 0)
     proxy.fault = lambda _asked: HANG
@@ -257,8 +257,8 @@ def test_a_store_that_is_silent_for_a_while_is_asked_until_it_answers(
     proxy, uri, monkeypatch, caplog
 ):
     caplog.set_level("INFO")
-    monkeypatch.setitem(object_store.RETRY, "max_retries", 1)
-    object_store.bucket_of.cache_clear()
+    monkeypatch.setitem(bucket.RETRY, "max_retries", 1)
+    bucket.bucket_of.cache_clear()
     appender = Appender(uri)
     appender.append(numbers(0), "query", 0)
     refusals = 30
@@ -274,8 +274,8 @@ def test_a_store_that_is_silent_for_a_while_is_asked_until_it_answers(
 
 
 def test_a_store_that_never_answered_is_not_waited_for(proxy, root, monkeypatch):
-    monkeypatch.setitem(object_store.RETRY, "max_retries", 1)
-    object_store.bucket_of.cache_clear()
+    monkeypatch.setitem(bucket.RETRY, "max_retries", 1)
+    bucket.bucket_of.cache_clear()
     proxy.fault = lambda _asked: REFUSE
     with proxy.counting() as counted, pytest.raises(StoreError, match="503 Service Unavailable"):
         ObjectStore(root).read("anything")

@@ -13,7 +13,7 @@ from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.machine import BatchMachine
 from group_coordinator.coordinator.signatures import RequestKey, Signatures
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.replay.trace_replay import to_json
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink

@@ -19,8 +19,7 @@ from deltalake.exceptions import DeltaError
 from group_coordinator.coordinator.ownership import CLAIMED
 from group_coordinator.pipeline.delta.appender import Appender, raise_epoch
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.delta.log import CommitStateUnknown
-from group_coordinator.pipeline.delta.store import NotFlushed
+from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushed
 from group_coordinator.pipeline.delta.table import open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog

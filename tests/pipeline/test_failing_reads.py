@@ -23,11 +23,11 @@ from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import commit_reader
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.followed import Tail, follow
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.snapshot import Snapshot
 from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.delta.tail import Tail, follow
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.tables.acls import AclWatcher, add_acls, remove_acls

@@ -27,9 +27,9 @@ from deltalake.exceptions import DeltaError
 from obstore.exceptions import GenericError
 
 from group_coordinator.pipeline.delta import commit_reader, object_store, store_files
+from group_coordinator.pipeline.delta.bucket import StoreError, StoreRefusal
 from group_coordinator.pipeline.delta.object_store import ObjectStore
 from group_coordinator.pipeline.delta.store import Costs
-from group_coordinator.pipeline.delta.store_errors import StoreError, StoreRefusal
 from group_coordinator.pipeline.delta.table import local_folder
 
 TOO_MANY_FILES = errno.EMFILE

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from group_coordinator.pipeline.clock import clock_ms
-from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.request_log import RequestLog
 from group_coordinator.pipeline.tables.store import table_uri

@@ -23,8 +23,10 @@ from group_coordinator.coordinator.group.partition import PartitionSet
 from group_coordinator.coordinator.group.timers import shift_timers
 from group_coordinator.pipeline.delta import appender
 from group_coordinator.pipeline.delta.commit import Bound, Commit
-from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log
-from group_coordinator.pipeline.delta.tail import Position, Tail
+from group_coordinator.pipeline.delta.followed import Tail
+from group_coordinator.pipeline.delta.log import Log
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.tail import Position
 from group_coordinator.pipeline.node import bootstrap, resumption
 from group_coordinator.pipeline.node.recorded_requests import RecordedRequests
 from group_coordinator.pipeline.stream.bootstrap import Bootstrap

@@ -9,12 +9,13 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from group_coordinator.pipeline.delta import late_commits
+from group_coordinator.pipeline.delta import log_trim
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.epoch import Epoch
-from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log, commit_path
+from group_coordinator.pipeline.delta.log import Log, commit_path
 from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
 
 
 def numbers(*values: int) -> pa.Table:
@@ -91,12 +92,12 @@ def test_two_who_bring_at_once_bring_once(table: Path, monkeypatch) -> None:
 
     def other_first(self: Log, commit: Commit, version: int) -> None:
         monkeypatch.setattr(Log, "create", create)
-        assert late_commits.bring(table, 2) == 7
+        assert log_trim.bring(table, 2) == 7
         create(self, commit, version)
 
     monkeypatch.setattr(Log, "create", other_first)
     with pytest.raises(FileNotFoundError):
-        late_commits.bring(table, 2)
+        log_trim.bring(table, 2)
     assert rows(table) == [1, 2, 3, 4, 5, 6, 70, 71]
 
 
@@ -219,7 +220,7 @@ def test_what_an_interrupted_clean_up_left_is_not_late(table: Path, tmp_path: Pa
     log = table / "_delta_log"
     for version in (8, 9):
         commit_path(log, version).unlink()
-    assert late_commits.late_commits(log, [5, 6, 7, 10, 11, 12, 13, 14, 15, 16]) == []
+    assert log_trim.late_commits(log, [5, 6, 7, 10, 11, 12, 13, 14, 15, 16]) == []
     before = rows(table)
     assert trim_log(str(table), 20, grace_s=0)
     assert (rows(table), DeltaTable(str(table)).version()) == (before, 16)

@@ -14,8 +14,9 @@ from group_coordinator.pipeline.delta import tail
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import parse_commit
 from group_coordinator.pipeline.delta.data_files import Layout
+from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.delta.store_files import open_files
-from group_coordinator.pipeline.delta.tail import Position, Wanted, appended, follow
+from group_coordinator.pipeline.delta.tail import Position, Wanted, appended
 
 SCHEMA = pa.schema({"key": pa.string(), "number": pa.int64()})
 FIRST = Position(1)

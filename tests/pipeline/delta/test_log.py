@@ -10,21 +10,14 @@ from group_coordinator.pipeline.delta import commit_reader
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.commit import Commit, NotWhole, txn_action
-from group_coordinator.pipeline.delta.late_commits import bring
+from group_coordinator.pipeline.delta.followed import Tail
 from group_coordinator.pipeline.delta.live_files import LiveFiles
-from group_coordinator.pipeline.delta.log import (
-    NOTE,
-    CommitStateUnknown,
-    Log,
-    LogGone,
-    commit_path,
-    open_log,
-)
-from group_coordinator.pipeline.delta.log_trim import trim_log
+from group_coordinator.pipeline.delta.log import Log, LogGone, commit_path, open_log
+from group_coordinator.pipeline.delta.log_trim import bring, trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.delta.store_files import open_files
-from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.delta.tail import Tail
+from group_coordinator.pipeline.delta.table import NOTE, open_delta
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import ensure_table
 from group_coordinator.schemas.tables import RESPONSES, to_arrow

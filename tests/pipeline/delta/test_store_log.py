@@ -20,18 +20,15 @@ from group_coordinator.pipeline.delta import checkpoint as checkpoints
 from group_coordinator.pipeline.delta import log as logs
 from group_coordinator.pipeline.delta import log_trim, object_store, stores, writer
 from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.bucket import StoreError
 from group_coordinator.pipeline.delta.checkpoint import checkpoint
 from group_coordinator.pipeline.delta.commit import Commit, txn_action
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.delta.log import (
-    CommitStateUnknown,
-    LogGone,
-    decode_last_checkpoint,
-    open_log,
-)
+from group_coordinator.pipeline.delta.log import LogGone, open_log
 from group_coordinator.pipeline.delta.log_trim import trim_log
 from group_coordinator.pipeline.delta.object_store import ObjectStore
-from group_coordinator.pipeline.delta.store_errors import StoreError
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
+from group_coordinator.pipeline.delta.table import decode_last_checkpoint
 from group_coordinator.pipeline.delta.writer import AppendConflict
 
 LOST = StoreError("the connection was closed before the answer came")

@@ -11,9 +11,9 @@ from pyarrow.fs import PyFileSystem
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta import commit_reader
 from group_coordinator.pipeline.delta.appender import Appender
+from group_coordinator.pipeline.delta.followed import Tail, follow
 from group_coordinator.pipeline.delta.log import LogGone
 from group_coordinator.pipeline.delta.store_files import StoreFiles
-from group_coordinator.pipeline.delta.tail import Tail, follow
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.schemas.tables import RESPONSES, to_arrow
 from tests.pipeline.rows import response

@@ -14,9 +14,9 @@ from deltalake.exceptions import DeltaError
 from group_coordinator.pipeline.delta import torn
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
+from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.delta.log import commit_path
 from group_coordinator.pipeline.delta.table import open_delta
-from group_coordinator.pipeline.delta.tail import follow
 from group_coordinator.pipeline.delta.torn import (
     CHECKPOINT,
     COMMIT,

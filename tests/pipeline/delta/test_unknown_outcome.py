@@ -16,7 +16,8 @@ from group_coordinator.pipeline.delta import disk
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import Changes
 from group_coordinator.pipeline.delta.data_files import data_files
-from group_coordinator.pipeline.delta.log import CommitStateUnknown, commit_path
+from group_coordinator.pipeline.delta.log import commit_path
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.delta.writer import AppendConflict, Writer
 
 NFS_REPEATED = FileExistsError(errno.EEXIST, "the link was sent again, and found itself")

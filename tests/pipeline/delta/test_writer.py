@@ -14,8 +14,8 @@ from deltalake import DeltaTable
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.checkpoint import clean_log
 from group_coordinator.pipeline.delta.commit import Changes, Move
-from group_coordinator.pipeline.delta.log import checkpoint_name, commit_path, open_log
-from group_coordinator.pipeline.delta.table import open_delta
+from group_coordinator.pipeline.delta.log import checkpoint_name, commit_path
+from group_coordinator.pipeline.delta.table import newest_version, open_delta
 from group_coordinator.pipeline.delta.writer import Writer, checksum_path
 from tests.support.failing_reads import count_files, telling_of_reads
 
@@ -97,4 +97,4 @@ def test_a_table_may_be_named_by_a_url(folder: Path) -> None:
     url = folder.as_uri()
     Appender(url).append(pa.table({"n": [1]}))
     assert checksum_path(folder / "_delta_log", 1).exists()
-    assert open_log(url).newest_listed() == 1
+    assert newest_version(url) == 1

@@ -14,7 +14,8 @@ from deltalake import DeltaTable
 from group_coordinator.coordinator.group.partition import partition_for
 from group_coordinator.pipeline import clock
 from group_coordinator.pipeline.delta.commit import Commit
-from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log
+from group_coordinator.pipeline.delta.log import Log
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.node import query
 from group_coordinator.pipeline.node.node import start
 from group_coordinator.pipeline.node.read_ahead import ReadAhead

@@ -23,7 +23,8 @@ from group_coordinator.coordinator.ownership import (
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.commit import Commit
-from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log
+from group_coordinator.pipeline.delta.log import Log
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.ownership.decision_log import DECISIONS, DecisionLog

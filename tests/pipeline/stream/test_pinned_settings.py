@@ -13,7 +13,8 @@ from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.coordinator import Node
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log
+from group_coordinator.pipeline.delta.log import Log
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.stream.offset import Offset, Planned, Position, Selection
 from group_coordinator.pipeline.stream.pinned_settings import KeysGone, PinnedSettings
 from group_coordinator.pipeline.tables.acls import add_acls, remove_acls

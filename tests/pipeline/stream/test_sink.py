@@ -18,9 +18,9 @@ from group_coordinator.pipeline.delta import disk
 from group_coordinator.pipeline.delta.appender import raise_epoch
 from group_coordinator.pipeline.delta.commit import Commit
 from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
-from group_coordinator.pipeline.delta.log import CommitStateUnknown, Log
+from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.patience import CommitTimeoutError
-from group_coordinator.pipeline.delta.store import NotFlushed
+from group_coordinator.pipeline.delta.store import CommitStateUnknown, NotFlushed
 from group_coordinator.pipeline.settings import CoordinatorSettings
 from group_coordinator.pipeline.stream.sink import Sink
 from group_coordinator.schemas.records import GroupEvent

@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from group_coordinator.pipeline.delta import disk
-from group_coordinator.pipeline.delta.log import CommitStateUnknown
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.topics import (
     NewBatch,
     OffsetOutOfRange,

@@ -18,7 +18,7 @@ from pyarrow.fs import PyFileSystem
 
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.appender import Appender
-from group_coordinator.pipeline.delta.log import CommitStateUnknown
+from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.topics import alter_topic
 from group_coordinator.pipeline.topics import (

@@ -13,8 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_files import data_files
+from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.delta.table_files import TableFiles
-from group_coordinator.pipeline.delta.tail import follow
 from group_coordinator.pipeline.delta.writer import RewriteConflict
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables.store import ensure_table, table_uri

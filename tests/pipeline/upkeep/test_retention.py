@@ -21,7 +21,7 @@ from group_coordinator.pipeline.delta import store_check
 from group_coordinator.pipeline.delta.appender import Appender
 from group_coordinator.pipeline.delta.data_files import DataFile, data_files
 from group_coordinator.pipeline.delta.engine import Engine
-from group_coordinator.pipeline.delta.tail import follow
+from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.tables.store import table_uri
 from group_coordinator.pipeline.upkeep import schedule as upkeep_module

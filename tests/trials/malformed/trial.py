@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from group_coordinator.pipeline.delta.commit import Commit, add_action
 from group_coordinator.pipeline.delta.data_files import DataFile, new_path
+from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.delta.log import open_log
-from group_coordinator.pipeline.delta.tail import follow
 from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.tables.store import ensure_tables, table_uri
 from group_coordinator.schemas.tables import (

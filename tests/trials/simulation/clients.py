@@ -15,8 +15,8 @@ import pyarrow as pa
 from deltalake.exceptions import DeltaError
 
 from group_coordinator.pipeline.clock import clock_ms
+from group_coordinator.pipeline.delta.followed import follow
 from group_coordinator.pipeline.delta.log import LogGone
-from group_coordinator.pipeline.delta.tail import follow
 from group_coordinator.pipeline.delta.writer import AppendConflict
 from group_coordinator.pipeline.tables.request_log import open_requests
 from group_coordinator.pipeline.tables.store import table_uri

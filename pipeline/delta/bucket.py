@@ -1,4 +1,4 @@
-"""What the client of a store says of a request that failed: which error that is, and its one line.
+"""A bucket: its connections, whether it answers, and what its client's errors mean.
 
 The client's message has the request, the answer's status and its body, which is XML for S3 and
 Azure; or, without an answer, the causes as Rust prints them. Who reads the line wants to know what
@@ -7,12 +7,51 @@ the store said, which the client's own first line leaves out.
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import logging
+import os
 import re
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from urllib.parse import urlparse
 
 from msgspec import Struct
-from obstore.exceptions import AlreadyExistsError
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import LocalStore, from_url
 
-from group_coordinator.pipeline.errors import first_line
+from group_coordinator.pipeline.clock import monotonic
+from group_coordinator.pipeline.errors import Failure, first_line
+
+if TYPE_CHECKING:
+    from obstore.store import ClientConfig, RetryConfig
+    from obstore.store import ObjectStore as Client
+
+log = logging.getLogger(__name__)
+
+# How often, and for how long, the library repeats a request that the store does not do: for 2 to
+# 3 s where each is refused at once.
+RETRY: RetryConfig = {
+    "max_retries": 8,
+    "retry_timeout": timedelta(seconds=15),
+    "backoff": {
+        "init_backoff": timedelta(milliseconds=100),
+        "max_backoff": timedelta(seconds=2),
+        "base": 2,
+    },
+}
+CLIENT: ClientConfig = {
+    "timeout": timedelta(seconds=20),
+    "connect_timeout": timedelta(seconds=5),
+}
+# The status of an answer that an object has no such bytes.
+EMPTY_RANGE = "416"
+# How long a store that has answered before is asked again, s, each time with the library's own
+# repetitions: less than a coordinator's `progress.timeout.ms`. One that has not, such as a server
+# whose name was mistyped, is not.
+PATIENCE_S = 45.0
 
 _ANSWERED = re.compile(
     r"Error performing (?P<verb>[A-Z]+) (?P<uri>\S+) in .*?"
@@ -69,6 +108,71 @@ class _Answer(Struct, frozen=True):
         """All of it on one line."""
         named = ", ".join(filter(None, (f"{self.status} {self.reason}".strip(), self.code)))
         return f"{self.request}: {named}{f': {self.text}' if self.text else ''}"
+
+
+class Bucket:
+    """A bucket or a container with its connections, and whether it answers."""
+
+    def __init__(self, store: Client) -> None:
+        self.store = store
+        self.has_answered = False
+        self._silent_since: float | None = None
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def asked(self, path: str) -> Iterator[None]:
+        """Ask for something at a path; raises as `ObjectStore` does. Says when answers fail."""
+        try:
+            yield
+        except (BaseError, FileNotFoundError, ValueError) as error:
+            meaning = meant(error, path)
+            if isinstance(meaning, StoreError) and meaning.status != EMPTY_RANGE:
+                self._has_failed(meaning)
+            else:
+                self._answers()
+            raise meaning from error
+        self._answers()
+
+    def _has_failed(self, error: StoreError) -> None:
+        with self._lock:
+            is_first = self.has_answered and self._silent_since is None
+            if is_first:
+                self._silent_since = monotonic()
+        if is_first:
+            log.warning("the store is asked again for up to %.0f s: %s", PATIENCE_S, error)
+
+    def _answers(self) -> None:
+        self.has_answered = True
+        if self._silent_since is None:
+            return
+        with self._lock:
+            since, self._silent_since = self._silent_since, None
+        if since is not None:
+            log.info("the store answers again after %.1f s", monotonic() - since)
+
+
+@functools.lru_cache(maxsize=64)
+def bucket_of(uri: str) -> Bucket:
+    """The bucket of a URI: one for the whole process."""
+    try:
+        if uri == "file://":
+            return Bucket(LocalStore())
+        client: ClientConfig = {**CLIENT, "allow_http": _allows_http(uri)}
+        return Bucket(from_url(uri, retry_config=RETRY, client_options=client))
+    except (BaseError, ValueError) as error:
+        raise Failure(f"{uri} is no store that can be used: {first_line(error)}") from error
+
+
+def _allows_http(uri: str) -> bool:
+    """Whether requests may go without TLS, as delta-rs has it: for GCS its key file tells."""
+    scheme = urlparse(uri).scheme
+    if scheme == "gs":
+        return True
+    cloud = "AWS" if scheme in ("s3", "s3a") else "AZURE"
+    return os.environ.get(f"{cloud}_ALLOW_HTTP", "").lower() in ("true", "1")
+
+
+# --- what errors mean -----------------------------------------------------------------------------
 
 
 def meant(error: Exception, path: str) -> OSError:

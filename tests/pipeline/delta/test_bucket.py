@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from obstore.exceptions import AlreadyExistsError, BaseError, PermissionDeniedError
 
-from group_coordinator.pipeline.delta.store_errors import StoreError, StoreRefusal, meant
+from group_coordinator.pipeline.delta.bucket import StoreError, StoreRefusal, meant
 
 PATH = "requests/_delta_log/7.json"
 DEBUG = '\n\nDebug source:\nGeneric {\n    store: "S3",\n}'
