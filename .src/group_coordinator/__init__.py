@@ -1,4 +1,4 @@
-"""What programs import: members of groups, and requests with their answers.
+"""What programs import: consumers, members of groups, and requests with their answers.
 
 The names below stay. Everything else, `group_coordinator.pipeline` and what lies beside it, is
 private and may move. A name is imported when it is first asked for: a worker of Spark's, which
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         CannotFollow,
         CommitFailedError,
         ConfigError,
+        Consumer,
         ConsumerError,
         ConsumerRecord,
         ConsumerSettings,
@@ -72,6 +73,7 @@ __all__ = [
     "CannotFollow",
     "CommitFailedError",
     "ConfigError",
+    "Consumer",
     "ConsumerError",
     "ConsumerRecord",
     "ConsumerSettings",

@@ -33,8 +33,9 @@ from group_coordinator.coordinator.consumer.protocol import TopicPartition
 from group_coordinator.coordinator.consumer.settings import AutoOffsetReset, ConsumerSettings
 from group_coordinator.coordinator.consumer.state import GroupMembershipOperation
 from group_coordinator.coordinator.consumer.subscription import SubscriptionError
+from group_coordinator.pipeline.client.consumer import Consumer, MemberClosed, NoCatalogue
 from group_coordinator.pipeline.client.consumer_record import ConsumerRecord
-from group_coordinator.pipeline.client.member import GroupMember, MemberClosed, NoCatalogue
+from group_coordinator.pipeline.client.member import GroupMember
 from group_coordinator.pipeline.client.offset_lookup import OffsetAndTimestamp
 from group_coordinator.pipeline.client.producer import (
     BufferExhausted,
@@ -63,6 +64,7 @@ __all__ = [
     "CannotFollow",
     "CommitFailedError",
     "ConfigError",
+    "Consumer",
     "ConsumerError",
     "ConsumerRecord",
     "ConsumerSettings",

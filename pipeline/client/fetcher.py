@@ -213,7 +213,7 @@ class Fetcher:
         return _Work(self._buffer.wanted(), self._buffer.positions, lookup, resets)
 
     def _fail(self, error: Exception) -> None:
-        log.exception("a member of group %r reads no more", self._settings.group_id)
+        log.exception("consumer %r reads no more", self._settings.client_id)
         with self._changed:
             self._defect = error
             for asked in self._questions:

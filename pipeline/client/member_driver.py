@@ -36,7 +36,8 @@ T = TypeVar("T")
 Send = Callable[[RequestEvent], "Future[Response]"]
 
 # In these states silence is no error: a join waits for the other members, and a stable member keeps
-# its partitions until its session ends.
+# its partitions until its session ends. Nor is it for a consumer without a subscription
+# that knows its positions: only its commits wait.
 _PATIENT = (MemberState.PREPARING_REBALANCE, MemberState.STABLE)
 
 
@@ -146,7 +147,9 @@ class MemberDriver:
         limit = self.settings.default_api_timeout_ms
         with self._changed:
             since = self._silent_since
-            if since is None or self._consumer.state in _PATIENT:
+            consumer = self._consumer
+            waits = consumer.is_subscribed or consumer.subscription.initializing
+            if since is None or not waits or consumer.state in _PATIENT:
                 return now_ms() + limit
             if now_ms() < since + limit:
                 return since + limit

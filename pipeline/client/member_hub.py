@@ -1,6 +1,8 @@
 """What the members of one process share: a client, the heartbeat thread, the catalogue of topics.
 
 There is one hub for each root, or for each client that a user passes in, as long as it has members.
+Consumers without a group share the catalogue only: the client and the threads come with the first
+member of a group.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -29,14 +32,13 @@ _UNREADABLE = (OSError, DeltaError, pa.ArrowException)
 
 
 class MemberHub:
-    """Shared by the members of one root; taken by `acquire` and given back by `release`.
-
-    Raises NoTables.
-    """
+    """Shared by the consumers of one root; taken by `acquire` and given back by `release`."""
 
     def __init__(self, root: str, client: RequestClient | None) -> None:
         self._root = root
-        self._own_client = client is None
+        self._users_client = client
+        self._own_client: RequestClient | None = None
+        self._threads: list[background.BackgroundThread] = []
         self._watcher = TopicWatcher(root)
         self._watching = threading.Lock()
         self._drivers: tuple[MemberDriver, ...] = ()
@@ -46,9 +48,16 @@ class MemberHub:
         self._stopped = threading.Event()
         self.users = 0
         self.refresh_topics()
-        self.client = RequestClient(root) if client is None else client
+
+    def start(self) -> None:
+        """Have requests and heartbeats sent, and the catalogue watched, once. Raises NoTables."""
+        if self._threads:
+            return
+        client = self._users_client
+        if client is None:
+            client = self._own_client = RequestClient(self._root)
         self._threads = [
-            background.start("heartbeats", self._beat, self._stop),
+            background.start("heartbeats", partial(self._beat, client), self._stop),
             background.start("topics", self._watch, self._stop),
         ]
 
@@ -57,8 +66,8 @@ class MemberHub:
         self._stop()
         for thread in self._threads:
             thread.join()
-        if self._own_client:
-            self.client.close()
+        if self._own_client is not None:
+            self._own_client.close()
 
     def _stop(self) -> None:
         self._stopped.set()
@@ -116,7 +125,7 @@ class MemberHub:
             if driver.wants_beat(self._sleeps_until - 1):
                 self._wake.notify()
 
-    def _beat(self) -> None:
+    def _beat(self, client: RequestClient) -> None:
         while True:
             with self._wake:
                 while not self._stopped.is_set() and not (due := self._due()):
@@ -124,7 +133,7 @@ class MemberHub:
                 if self._stopped.is_set():
                     return
             for driver in due:
-                driver.beat(self.client.send)
+                driver.beat(client.send)
 
     def _due(self) -> list[MemberDriver]:
         now = now_ms()
@@ -143,13 +152,17 @@ _hubs: dict[object, MemberHub] = {}
 _hubs_lock = threading.Lock()
 
 
-def acquire(root: str, client: RequestClient | None) -> MemberHub:
-    """Return the hub of a root, or of a user's client, creating it if missing. Raises NoTables."""
+def acquire(root: str, client: RequestClient | None, *, asks: bool) -> MemberHub:
+    """Return the hub of a root, or of a user's client, creating it if missing.
+
+    `asks`: the consumer has a group, and so a coordinator to ask. Raises NoTables then.
+    """
     key: object = root if client is None else client
     with _hubs_lock:
-        hub = _hubs.get(key)
-        if hub is None:
-            hub = _hubs[key] = MemberHub(root, client)
+        hub = _hubs.get(key) or MemberHub(root, client)
+        if asks:
+            hub.start()
+        _hubs[key] = hub
         hub.users += 1
     return hub
 
