@@ -396,3 +396,14 @@ def _movable(
             waiting.setdefault(state.owner, []).append(number)
     owners = plain.keys() | waiting.keys()
     return {each: waiting.get(each, []) + plain.get(each, []) for each in owners}, under_way
+
+
+def named(partitions: Collection[int]) -> str:
+    """Return partitions in words, as ranges: "0-3, 7"."""
+    parts: list[list[int]] = []
+    for number in sorted(partitions):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)

@@ -24,7 +24,16 @@ from group_coordinator.pipeline.quoting import quoted_lines
 _PANELS = {
     "Try it": ("demo", "simulate"),
     "Run": ("run", "gateway", "metrics", "ui", "worker", "package"),
-    "Ask and change": ("sql", "watch", "report", "groups", "offsets", "topics", "partitions"),
+    "Ask and change": (
+        "sql",
+        "watch",
+        "report",
+        "groups",
+        "offsets",
+        "topics",
+        "nodes",
+        "partitions",
+    ),
     "Look after the tables": ("compact", "retain", "repair", "records"),
     "Say who may do what": ("acls", "users", "keys"),
 }

@@ -41,6 +41,7 @@ from group_coordinator.coordinator.ownership import (
     ClusterState,
     Plan,
     decide,
+    named,
     takers,
 )
 from group_coordinator.pipeline.clock import clock_ms, monotonic
@@ -48,7 +49,7 @@ from group_coordinator.pipeline.delta.epoch import Epoch, FencedError
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.delta.table import local_folder
 from group_coordinator.pipeline.errors import Failure
-from group_coordinator.pipeline.node.query import NodeQuery, named
+from group_coordinator.pipeline.node.query import NodeQuery
 from group_coordinator.pipeline.ownership.decision_log import DecisionLog
 from group_coordinator.pipeline.ownership.fencing import fence, fence_dead
 from group_coordinator.pipeline.ownership.lease import (

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from group_coordinator.coordinator.group.batch import BatchSettings
 from group_coordinator.coordinator.group.partition import PartitionSet
-from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, PartitionState
+from group_coordinator.coordinator.ownership import NO_EPOCH, ClusterState, PartitionState, named
 from group_coordinator.pipeline.clock import monotonic
 from group_coordinator.pipeline.delta.patience import Patience
 from group_coordinator.pipeline.node.handover import (
@@ -297,14 +297,3 @@ def batch_settings(
         dedup_max_ids=ours.request_dedup_max_ids,
         silence_tolerance_ms=tolerance,
     )
-
-
-def named(partitions: Collection[int]) -> str:
-    """Partitions as ranges: 0-3, 7."""
-    parts: list[list[int]] = []
-    for number in sorted(partitions):
-        if parts and number == parts[-1][-1] + 1:
-            parts[-1].append(number)
-        else:
-            parts.append([number])
-    return ", ".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)

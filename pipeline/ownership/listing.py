@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import duckdb
 from msgspec import Struct, convert
 
-from group_coordinator.coordinator.ownership import ClusterState, fold
+from group_coordinator.coordinator.ownership import ClusterState, NodeState, fold, named
 from group_coordinator.pipeline.clock import clock_ms
 from group_coordinator.pipeline.delta.plain_table import read_plain_table
 from group_coordinator.pipeline.delta.table import local_folder
@@ -24,7 +24,7 @@ from group_coordinator.schemas.records import CoordinatorEvent
 from group_coordinator.schemas.rows import COORDINATORS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
 
 class PartitionRow(Struct, frozen=True):
@@ -46,14 +46,7 @@ class PartitionRow(Struct, frozen=True):
 
 def list_partitions(root: str) -> list[PartitionRow]:
     """Every partition that was ever claimed, and whose it is. Raises Failure without any."""
-    catalog = Catalog(root)
-    if not catalog.has_table(LOGS[COORDINATORS.name]):
-        raise Failure(f"no coordinator has run at {root}")
-    # The leases after the decisions: a node that is known here has said that it is alive.
-    decided = catalog.query(
-        'SELECT * REPLACE (epoch_ms("at") AS "at") FROM coordinator_events ORDER BY epoch'
-    )
-    cluster = fold(ClusterState(), convert(decided.as_dicts(), list[CoordinatorEvent]))
+    cluster = _cluster(root)
     leases = _leases(root)
     rows = []
     for number, state in sorted(cluster.partitions.items()):
@@ -75,6 +68,52 @@ def list_partitions(root: str) -> list[PartitionRow]:
             )
         )
     return rows
+
+
+def describe_nodes(root: str) -> list[str]:
+    """A sentence for each coordinator, and for the partitions that nobody owns.
+
+    A coordinator's sentence tells where it is reached, whether it is alive, and what it owns.
+    Raises Failure where no coordinator has run.
+    """
+    cluster = _cluster(root)
+    leases = _leases(root)
+    nodes = sorted(cluster.nodes.items())
+    lines = [_of_node(cluster, node, leases(number)) for number, node in nodes]
+    free = [number for number, state in cluster.partitions.items() if state.owner is None]
+    return lines + ([f"Nobody owns {_partitions(free)}."] if free else [])
+
+
+def _of_node(cluster: ClusterState, node: NodeState, lease: int) -> str:
+    name = f"Node {node.node_id} at {node.host}:{node.port}"
+    owned, coming = cluster.owned_by(node.node_id), cluster.meant_for(node.node_id)
+    owns = f"owns {_partitions(owned)}"
+    if node.stopped:
+        return f"{name} has stopped, and {owns}."
+    if node.stopping:
+        doing = "is giving its partitions away to stop"
+    else:
+        doing = "answers" if node.ready else "is starting"
+    age_s = max(0, clock_ms() - lease) / 1000
+    line = f"{name} {doing}, said {age_s:.1f} s ago that it is alive, and {owns}."
+    return f"{line} On their way to it: {named(coming)}." if coming else line
+
+
+def _partitions(numbers: Collection[int]) -> str:
+    if not numbers:
+        return "no partition"
+    return f"{len(numbers)} partition{'s' if len(numbers) > 1 else ''} ({named(numbers)})"
+
+
+def _cluster(root: str) -> ClusterState:
+    """The nodes and partitions. To be read before the leases: a known node has a lease."""
+    catalog = Catalog(root)
+    if not catalog.has_table(LOGS[COORDINATORS.name]):
+        raise Failure(f"no coordinator has run at {root}")
+    decided = catalog.query(
+        'SELECT * REPLACE (epoch_ms("at") AS "at") FROM coordinator_events ORDER BY epoch'
+    )
+    return fold(ClusterState(), convert(decided.as_dicts(), list[CoordinatorEvent]))
 
 
 def _leases(root: str) -> Callable[[int], int]:

@@ -14,6 +14,7 @@ from deltalake import DeltaTable
 from group_coordinator.coordinator.ownership import (
     CLAIMED,
     READY,
+    RELEASED,
     STARTED,
     STOPPED,
     STOPPING,
@@ -27,6 +28,7 @@ from group_coordinator.pipeline.delta.log import Log
 from group_coordinator.pipeline.delta.store import CommitStateUnknown
 from group_coordinator.pipeline.errors import Failure
 from group_coordinator.pipeline.monitor.catalog import Catalog
+from group_coordinator.pipeline.ownership import listing
 from group_coordinator.pipeline.ownership.decision_log import DECISIONS, DecisionLog
 from group_coordinator.pipeline.ownership.lease import LeaseRenewal, Observer
 from group_coordinator.pipeline.ownership.lease_ids import lease_app_id
@@ -212,6 +214,23 @@ def test_the_owners_are_listed_and_can_be_asked_for_in_sql(root: str) -> None:
         "SELECT partition, node_id, epoch FROM coordinators ORDER BY partition"
     )
     assert {p: (node, epoch) for p, node, epoch in result.rows} == listed
+
+
+def test_the_nodes_are_told_in_words(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    decisions = cluster(root)
+    lease = LeaseRenewal(root, 1, 60_000, lambda: 97_500)
+    lease.renew()
+    lease.stop()
+    move(decisions, 3, 2)
+    for events in ([event(STOPPED, 2)], [event(RELEASED, 1, 0)]):
+        assert decisions.decide(decisions.read(), events) is not None
+    monkeypatch.setattr(listing, "clock_ms", lambda: 100_000)
+    assert listing.describe_nodes(root) == [
+        "Node 1 at h:9092 is starting, said 2.5 s ago that it is alive, and owns "
+        "3 partitions (1-3).",
+        "Node 2 at h:9092 has stopped, and owns no partition.",
+        "Nobody owns 1 partition (0).",
+    ]
 
 
 def test_packed_decisions_are_the_same_cluster_state(root: str) -> None:

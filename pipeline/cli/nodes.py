@@ -1,0 +1,15 @@
+"""`nodes`: the coordinators of a root, in words."""
+
+from __future__ import annotations
+
+import typer
+
+from group_coordinator.pipeline.cli.options import Root
+
+
+def nodes(root: Root) -> None:
+    """Say of each coordinator whether it is alive, and which offsets partitions it owns."""
+    from group_coordinator.pipeline.ownership.listing import describe_nodes
+
+    for line in describe_nodes(root):
+        typer.echo(line)
