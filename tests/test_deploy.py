@@ -16,8 +16,10 @@ import yaml
 from typer.core import TyperGroup
 
 from group_coordinator.pipeline.cli.main import make_app
+from group_coordinator.pipeline.monitor.catalog import Catalog
 from group_coordinator.pipeline.node.job import _JVM_WAITS_S
 from group_coordinator.pipeline.settings import load_settings
+from group_coordinator.pipeline.tables.store import ensure_tables
 
 TOP = Path(__file__).parent.parent
 DEPLOY = TOP / "conf" / "deploy"
@@ -200,3 +202,21 @@ def test_no_file_names_a_registry_or_another_host() -> None:
     files = [*DEPLOY.iterdir(), TOP / ".github/workflows/ci.yml", TOP / ".dockerignore"]
     for file in files:
         assert not re.findall(r"https?://(?!localhost)", file.read_text("utf-8")), file
+
+
+def test_the_templates_of_issues_ask_by_commands_that_work(tmp_path: Path) -> None:
+    templates = sorted((TOP / ".github" / "ISSUE_TEMPLATE").glob("[!c]*.yml"))
+    assert len(templates) == 2
+    asked = []
+    for path in templates:
+        template = yaml.safe_load(path.read_text("utf-8"))
+        assert {"name", "description", "body"} <= template.keys()
+        fields = [field["id"] for field in template["body"]]
+        assert len(set(fields)) == len(fields)
+        for field in template["body"]:
+            asked += re.findall(
+                r'`group-coordinator sql "(.+?)" --root ROOT`', str(field["attributes"])
+            )
+    (query,) = asked
+    ensure_tables(str(tmp_path))
+    assert Catalog(str(tmp_path)).query(query).rows == []

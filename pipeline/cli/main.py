@@ -67,7 +67,7 @@ def make_app(verb: str | None = None) -> typer.Typer:
         cls=WholeHelp,
         help="Kafka's consumer-group coordination for the lakehouse, on Spark and Delta.",
         no_args_is_help=True,
-        add_completion=False,
+        add_completion=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )

@@ -55,3 +55,13 @@ def test_the_list_has_every_verb_and_cuts_no_sentence(group: str) -> None:
     for words, text in VERBS.items():
         if [*words[:-1]] == group.split():
             assert f"{words[-1]} {' '.join(text.partition(chr(10) * 2)[0].split())}" in listed
+
+
+def test_a_shell_completes_verbs_and_options() -> None:
+    def completed(line: str) -> list[str]:
+        words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+        env = {"_GROUP_COORDINATOR_COMPLETE": "complete_bash", **words}
+        return CliRunner().invoke(APP, [], env=env, prog_name="group-coordinator").output.split()
+
+    assert completed("group-coordinator groups de") == ["describe", "delete"]
+    assert "--to-earliest" in completed("group-coordinator offsets reset g --to")
